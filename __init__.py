@@ -6,6 +6,25 @@ quantizer fused or did not, and runs them.
     session = fqfuse.InferenceSession("model.plan.onnx")
     outputs = session.run(None, {"input": array})
 
+The names, each with help of its own (`help(fqfuse.compile)`):
+
+    compile             an ONNX model to a Plan
+    save_plan           writes a plan as one ONNX file
+    load_plan           reads a plan file, and checks it
+    convert             a plan for oneDNN 2 to one for oneDNN 3
+    findings            what of a plan costs most or is wrong, and what to change
+    Plan                the steps, with findings(), steps_table(), fates_table(), decisions_table()
+    InferenceSession    runs a plan or a model
+    Budgets             limits on what a model may ask for
+    FqfuseError         what is wrong and the user can mend; the next five are its kinds
+    InvalidModel        the model breaks the rules of ONNX, or a budget
+    UnsupportedOp       an operator that nothing here can run
+    PlanError           a plan file cannot be read or written, or no plan can be made
+    BackendUnavailable  the runtime that was asked for cannot run here
+    InvalidInput        a wrong name, shape, type, path or option
+    InternalError       a bug in fqfuse; not an FqfuseError
+    __version__         of the installed package
+
 What takes long to import is imported when it is first used.
 """
 
@@ -32,6 +51,8 @@ if TYPE_CHECKING:
     from fqfuse.plan.file import save_plan
     from fqfuse.plan.types import Plan
     from fqfuse.report.verdict.findings import findings
+
+    __version__: str
 
 __all__ = [
     "BackendUnavailable",
@@ -60,13 +81,36 @@ _LAZY = {
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
+    # What methods of Plan call; not listed, because the methods are.
+    "decisions_table": "fqfuse.report.tables",
+    "fates_table": "fqfuse.report.tables",
+    "notebook_html": "fqfuse.report.notebook",
+    "steps_table": "fqfuse.report.tables",
+    "to_html": "fqfuse.report.html.page",
 }
 
 
 def __getattr__(name: str) -> object:
     """Imports a public name at its first use (PEP 562)."""
+    if name == "__version__":
+        return _version()
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The public names, whether they were used yet or not."""
+    return sorted([*__all__, "__version__"])
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("fqfuse")
+    except PackageNotFoundError as error:
+        what = "fqfuse is imported from a folder and not installed, so that it has no version"
+        raise AttributeError(what) from error

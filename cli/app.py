@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from . import compile as compile_command
 from . import convert, demo, inspect
 from . import run as run_command
+from .encoding import use_ascii_forms
 from .errors import exit_code_of
 
 __all__ = ["app", "run"]
@@ -98,6 +99,5 @@ def run() -> None:
         if getattr(sys, name) is None:  # the caller has closed it
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  (as long as the process)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode shows `?` for × and →
+        use_ascii_forms(stream)
     app(prog_name="fqfuse")

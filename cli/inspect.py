@@ -18,6 +18,7 @@ import typer
 
 from ..errors import InvalidInput, printable
 from ..files import write_atomically
+from .encoding import exact
 from .options import (
     Approximate,
     AsJson,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from ..plan.types import Plan
 
 __all__ = ["command"]
+
+_WHERE = "command line of fqfuse inspect"
 
 
 def command(
@@ -75,6 +78,13 @@ def command(
             "--decisions", help="Show what did not fuse and why, and every decision of every rule."
         ),
     ] = False,
+    as_csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv",
+            help="Print one table as CSV: that of --findings, --steps, --fates or --decisions.",
+        ),
+    ] = False,
     as_text: Annotated[
         bool,
         typer.Option(
@@ -106,31 +116,7 @@ def command(
     """Reports a plan."""
     from .load import plan_of
 
-    if as_json and as_text:
-        raise InvalidInput(
-            "--json and --text exclude each other",
-            where="command line of fqfuse inspect",
-            hint="leave one of them out",
-        )
-    sizes = dict(map(_size, size or ()))
-    _check_files(model, as_page, as_picture)
-    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
-    written = _written(plan, model, as_page, as_picture, sizes)
-    if as_text:
-        from ..ir.text_write import shortened
-        from ..plan.text import print_plan
-
-        write_out(print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest")))
-        return
-    from .console import print_json, show
-
-    if as_json:
-        from ..report.json import plan_json
-
-        print_json(plan_json(plan, sizes=sizes))
-        return
-    from ..report.notation import title_text
-
+    forms = {"--json": as_json, "--csv": as_csv, "--text": as_text}
     asked = {
         "totals": totals,
         "steps": steps,
@@ -139,6 +125,31 @@ def command(
         "refusals": decisions,
         "decisions": decisions,
     }
+    _check_forms([form for form, given in forms.items() if given])
+    table = _csv_table({**asked, "refusals": False, "findings": findings}) if as_csv else ""
+    sizes = dict(map(_size, size or ()))
+    _check_files(model, as_page, as_picture)
+    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
+    written = _written(plan, model, as_page, as_picture, sizes)
+    if as_text:
+        from ..ir.text_write import shortened
+        from ..plan.text import print_plan
+
+        text = print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest"))
+        write_out(exact(text))
+        return
+    from .console import print_csv, print_json, show
+
+    if as_csv:
+        print_csv(plan, table, sizes)
+        return
+    if as_json:
+        from ..report.json import plan_json
+
+        print_json(plan_json(plan, sizes=sizes))
+        return
+    from ..report.notation import title_text
+
     wanted = [name for name, given in asked.items() if given]
     if all_rows and not wanted and not findings:
         wanted = list(asked)
@@ -185,6 +196,30 @@ def _drawn(plan: Plan, kind: str, title: str, sizes: Mapping[str, int]) -> str:
     from ..report.html.picture import to_svg
 
     return to_svg(plan, title=title, sizes=sizes)
+
+
+def _check_forms(given: list[str]) -> None:
+    if len(given) > 1:
+        raise InvalidInput(
+            f"{' and '.join(given)} exclude each other",
+            where=_WHERE,
+            hint="leave one of them out" if len(given) == 2 else "leave two of them out",
+        )
+
+
+def _csv_table(asked: Mapping[str, bool]) -> str:
+    """The one table that is asked for."""
+    from ..report.tables import TABLES
+
+    wanted = [name for name, given in asked.items() if given]
+    if len(wanted) != 1 or wanted[0] not in TABLES:
+        options = ", ".join(f"--{name}" for name in TABLES)
+        raise InvalidInput(
+            f"--csv prints one table, and {', '.join(f'--{name}' for name in wanted) or 'none'} is asked for",
+            where=_WHERE,
+            hint=f"give one of {options}",
+        )
+    return wanted[0]
 
 
 def _size(text: str) -> tuple[str, int]:

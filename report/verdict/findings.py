@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TypedDict
 
 from ...errors import InvalidInput
-from ...plan.types import Plan
+from ...plan.types import Plan, check_is_plan
+from ..notation import middle_cut
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
 from .machine import Machine, this_machine
@@ -21,7 +22,7 @@ from .shares import Shares, shares_of
 from .view import View
 from .work import RECURRENT, at_sizes, operator_of, symbols_of
 
-__all__ = ["Finding", "Verdict", "as_data", "findings", "verdict_of"]
+__all__ = ["Finding", "FindingData", "Verdict", "as_data", "findings", "verdict_of"]
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
@@ -55,14 +56,15 @@ class Finding:
         count = len(self.layers)
         return f"{count:,} {self.kind.one if count == 1 else self.kind.many}"
 
-    def change(self, names: int | None = None) -> str:
+    def change(self, names: int | None = None, room: int | None = None) -> str:
         """What to change, or why nothing helps.
 
         Args:
             names: at most so many layers are named; None: all.
+            room: characters that a name may have before its middle is left out; None: any.
         """
         _, text = self.kind.remedy(self.tool)
-        shown = [repr(layer) for layer in self.layers[:names]]
+        shown = [repr(middle_cut(layer, room)) for layer in self.layers[:names]]
         left = ", ..." if names is not None and len(self.layers) > names else ""
         return (
             text.replace("{names}", ", ".join(shown) + left).replace("{{", "{").replace("}}", "}")
@@ -79,8 +81,8 @@ class Verdict:
         shares: of the arithmetic in int8, and of the bytes between steps in f32.
         estimate: of a whole run.
         symbols: sizes that were taken for 1.
-        findings: wrong numbers in front, then time by the estimated gain, the largest first, then
-            accuracy, and what costs nothing.
+        findings: wrong numbers in front, then time (what a change saves, the most first, then what
+            costs and cannot be changed), accuracy, and what costs nothing.
     """
 
     machine: Machine
@@ -91,7 +93,7 @@ class Verdict:
     findings: tuple[Finding, ...]
 
 
-def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[str, Any]]:
+def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[FindingData]:
     """What costs most in a plan or makes its numbers wrong, as `fqfuse inspect` tells it.
 
     Args:
@@ -107,15 +109,28 @@ def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[s
     Raises:
         InvalidInput: it is no plan, or has no such size.
     """
-    if not isinstance(plan, Plan):
-        raise InvalidInput(
-            f"a {type(plan).__name__} is no plan",
-            hint="give what fqfuse.compile or fqfuse.load_plan returned",
-        )
+    check_is_plan(plan)
     return [as_data(finding) for finding in verdict_of(plan, sizes=sizes).findings]
 
 
-def as_data(finding: Finding) -> dict[str, Any]:
+class FindingData(TypedDict):
+    """A finding as plain data."""
+
+    code: str
+    what: str
+    why: str
+    reasons: list[str]
+    gain: str
+    remedy: bool
+    change: str
+    tool: str
+    layers: list[str]
+    steps: list[int]
+    bytes: int
+    ms: float
+
+
+def as_data(finding: Finding) -> FindingData:
     """A finding as plain data."""
     return {
         "code": finding.kind.code,
@@ -204,6 +219,7 @@ def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...
             found,
             key=lambda item: (
                 gains.index(item.kind.gain),
+                bool(item.kind.no_remedy),
                 -round(item.ms, 6),
                 order[item.kind.code],
             ),
@@ -240,7 +256,12 @@ def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
         and not view.is_view(index)
         and view.steps[index].primitive not in {"softmax", "layer_normalization", "pooling"}
     ]
-    gone = {Effect.CONVERSIONS_GO: converting, Effect.ALL_GO: list(steps)}.get(kind.effect, [])
+    reorders = [index for index in steps if view.steps[index].primitive == "reorder"]
+    gone = {
+        Effect.CONVERSIONS_GO: converting,
+        Effect.REORDERS_GO: reorders,
+        Effect.ALL_GO: list(steps),
+    }.get(kind.effect, [])
     products = [index for index in steps if _multiplies(view, index)]
     primitives = steps if kind.effect is Effect.PRIMITIVES else ()
     return Remedied(
@@ -268,6 +289,10 @@ def _does_something(view: View, index: int) -> bool:
     return not view.is_view(index)
 
 
+def _is_binary(view: View, index: int) -> bool:
+    return view.steps[index].primitive == "binary"
+
+
 def _stores_codes(view: View, index: int) -> bool:
     return not view.floats_written(index)
 
@@ -283,6 +308,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "unquantized-recurrence": _is_recurrent,
         "dynamic-quantizer": _takes_a_range,
         "fallback": View.is_foreign,
+        "decoded-operand": _is_binary,
         "quantizer-apart": _stores_codes,
     }
 )

@@ -418,6 +418,37 @@ def float_operation(view: View) -> Iterable[int]:
     return found | _feeding(view, storing)
 
 
+def decoded_operand(view: View) -> Iterable[int]:
+    """An elementwise operation that stores codes, and a reorder that decodes an operand with a zero
+    point for it and nothing else.
+    """
+
+    def stores(index: int) -> bool:
+        step = view.steps[index]
+        return step.primitive == "binary" and any(map(view.is_code, step.outputs))
+
+    decoding = _all(
+        view,
+        lambda index: (
+            view.steps[index].primitive == "reorder"
+            and _has_zero_point(view, view.steps[index].args[0][1])
+            and bool(view.readings(index))
+            and all(stores(reading.step) for reading in view.readings(index))
+        ),
+    )
+    return decoding | {reading.step for index in decoding for reading in view.readings(index)}
+
+
+def _has_zero_point(view: View, value: str) -> bool:
+    type_ = view.type(value)
+    return (
+        type_ is not None
+        and type_.dtype.is_code
+        and type_.quant is not None
+        and not type_.quant.symmetric
+    )
+
+
 def quantizer_apart(view: View) -> Iterable[int]:
     """A quantizer that is a step of its own, behind a step that writes f32 for it."""
     apart = _all(
@@ -523,6 +554,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "model-output": model_output,
         "f32-residual": f32_residual,
         "float-operation": float_operation,
+        "decoded-operand": decoded_operand,
         "quantizer-apart": quantizer_apart,
         "quantizer-between": quantizer_between,
         "requantized": requantized,

@@ -27,6 +27,7 @@ __all__ = [
     "findings_report",
     "gain_text",
     "is_shown",
+    "layers_text",
     "verdict_report",
 ]
 
@@ -62,7 +63,7 @@ def verdict_report(
         parts += [Text(), *_finding(finding, verdict, width, number)]
     left = len(verdict.findings) - len(shown)
     more = (
-        f"--findings lists {left} more {'kind' if left == 1 else 'kinds'} that cost little or nothing; "
+        f"--findings lists {left} more {'kind that costs' if left == 1 else 'kinds that cost'} little or nothing; "
         if left
         else ""
     )
@@ -204,28 +205,29 @@ def _finding(
         yield from _paragraph(head, width, 0, style)
         yield Text(f"   {gain}", style="dim")
     if names == 0:
-        yield from _labelled("at", _layers(finding), width, 3, _LABEL)
+        yield from _labelled("at", layers_text(finding), width, 3, _LABEL)
     for place, layer in enumerate(finding.layers if names != 0 else ()):
         word = "" if place else "at"
         yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
     yield from _labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
     if finding.reasons and finding.kind.code == _UNSPECIFIC:
         yield from _labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
-    tool, change = change_text(finding, _NAMES)
+    # A whole name on each line, which is cut rather than broken: --json has all of it.
+    tool, change = change_text(finding, _NAMES, max(width - 3 - _LABEL - len("'', ...,"), 20))
     spoken = f"{tool}: " if tool else ""
     yield from _labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
 
 
-def change_text(finding: Finding, names: int | None) -> tuple[str, str]:
+def change_text(finding: Finding, names: int | None, room: int | None = None) -> tuple[str, str]:
     """Whose words the change is in, empty where those of any quantizer, and what to change, with at
-    most `names` layers named.
+    most `names` layers named, each in at most `room` characters.
     """
     tool, _ = finding.kind.remedy(finding.tool)
-    return "" if tool is Tool.ANY else tool.value, printable(finding.change(names))
+    return "" if tool is Tool.ANY else tool.value, printable(finding.change(names, room))
 
 
 def gain_text(finding: Finding, verdict: Verdict) -> str:
-    """`saves about 0.15 of 2.2 ms, 1.1 MiB`: what a change brings."""
+    """`saves about 0.15 of 2.2 ms, 1.1 MiB`: what a change brings, or what these steps cost."""
     if finding.kind.gain is Gain.NUMBERS:
         return "makes outputs wrong"
     if finding.kind.gain is Gain.ACCURACY:
@@ -237,7 +239,8 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
     return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
 
 
-def _layers(finding: Finding) -> str:
+def layers_text(finding: Finding) -> str:
+    """The costliest layer, and how many more there are."""
     first = middle_cut(printable(finding.layers[0]), _ONE_NAME)
     left = len(finding.layers) - 1
     return f"{first} and {left:,} more" if left else first

@@ -49,6 +49,12 @@ def test_public_names_are_those_the_readme_documents() -> None:
     assert [name for name in fqfuse.__all__ if not hasattr(fqfuse, name)] == []
 
 
+def test_help_and_dir_list_the_public_names() -> None:
+    listed = re.findall(r"^    (\w+)  +\S", fqfuse.__doc__, flags=re.MULTILINE)
+    assert sorted(listed) == dir(fqfuse) == sorted([*fqfuse.__all__, "__version__"])
+    assert fqfuse.__version__ == PROJECT["project"]["version"]
+
+
 def test_version_is_the_changelogs_newest() -> None:
     newest = re.search(
         r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE

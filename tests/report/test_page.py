@@ -18,7 +18,6 @@ import fqfuse
 from fqfuse.errors import InvalidInput, printable
 from fqfuse.models.digits import digits_model_path
 from fqfuse.report.html.data import CATEGORIES, document
-from fqfuse.report.html.fragment import repr_html
 from fqfuse.report.html.page import SCRIPTS, to_html
 from fqfuse.report.html.picture import to_svg
 
@@ -144,18 +143,6 @@ def test_hostile_names_in_the_picture() -> None:
         element.text for element in tree.iter(f"{space}text") if element.get("class") == "what"
     ]
     assert len(names) == 12
-
-
-def test_hostile_names_in_a_notebook() -> None:
-    shown = repr_html(residual_plan(12, name=HOSTILE, prefix=HOSTILE))
-    assert not re.search(r"<(?!/?(div|b|br|small|table|tr|th|td)\b)", shown)
-    assert "\u202e" not in shown
-
-
-def test_a_notebook_shows_the_verdict(plan) -> None:
-    shown = repr_html(plan)
-    assert "multiply-adds" in shown
-    assert len(shown) < 5000
 
 
 # -- what was measured -----------------------------------------------------------------------------

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.finding_cases import CASES
 from support.finding_networks import Net
+from support.onnx_cases import ort_session
+from support.screen_networks import NETWORKS
 
 import fqfuse
 from fqfuse.ir.types import DType, TensorType
@@ -25,6 +29,7 @@ from fqfuse.report.verdict.view import View
 from fqfuse.report.verdict.work import operator_of, work_of
 
 ROOT = Path(__file__).parents[2]
+MODELS = {name: partial(make, False) for name, make in CASES.items()} | dict(NETWORKS)
 MACHINE = machine_from("flags\t\t: avx512_vnni\n", cores=4, clock=3.0)
 
 
@@ -35,8 +40,27 @@ def screen(rendered, plan: Plan, title: str = "model.onnx") -> list[str]:
 @pytest.mark.golden("verdict")
 def test_screen(golden, rendered) -> None:
     name = golden.input.strip()
-    source = ROOT / name if name.endswith(".onnx") else CASES[name](False)
+    source = ROOT / name if name.endswith(".onnx") else MODELS[name]()
     golden.check("\n".join(screen(rendered, fqfuse.compile(source), Path(name).name)))
+
+
+def test_the_networks_that_people_bring_first_have_a_screen() -> None:
+    golden = {path.stem for path in (ROOT / "tests" / "golden" / "verdict").glob("*.txt")}
+    assert set(NETWORKS) <= golden
+    assert len(NETWORKS) == 12
+
+
+def test_a_name_is_whole_or_cut_and_never_broken_at_the_end_of_a_line(rendered) -> None:
+    plan = fqfuse.compile(CASES["f32-product"](False))
+    long = "/encoder/" + "x" * 70 + "/MatMul"
+    plan = replace(plan, steps=tuple(replace(step, origin=(long,)) for step in plan.steps))
+    for width in (60, 80):
+        lines = rendered(verdict_report(plan, verdict_of(plan, MACHINE), Layout(width)), PIPE)
+        assert max(map(len, lines)) <= width
+        assert any(
+            re.search(r"'/encoder/x*…x+/MatMul'", line) and line.startswith("          ")
+            for line in lines
+        )
 
 
 @pytest.mark.parametrize("layers", [1, 120])
@@ -232,3 +256,9 @@ def test_sizes_that_are_given_count_and_formulas_follow() -> None:
 def test_a_wrong_size_is_told(sizes) -> None:
     with pytest.raises(fqfuse.InvalidInput):
         fqfuse.findings(parse_plan(PRODUCTS), sizes=sizes)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_networks_are_models_that_onnx_runtime_takes(name: str) -> None:
+    session = ort_session(NETWORKS[name]())
+    assert [output.name for output in session.get_outputs()] == ["logits"]
