@@ -24,7 +24,8 @@ from .work import RECURRENT, at_sizes, operator_of, symbols_of
 __all__ = ["Finding", "Verdict", "as_data", "findings", "verdict_of"]
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
-_QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
+# in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
+_QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,8 @@ class Finding:
         _, text = self.kind.remedy(self.tool)
         shown = [repr(layer) for layer in self.layers[:names]]
         left = ", ..." if names is not None and len(self.layers) > names else ""
-        return (
-            text.replace("{names}", ", ".join(shown) + left).replace("{{", "{").replace("}}", "}")
-        )
+        parts = (part.replace("{{", "{").replace("}}", "}") for part in text.split("{names}"))
+        return (", ".join(shown) + left).join(parts)
 
 
 @dataclass(frozen=True)
