@@ -15,7 +15,7 @@ from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
 from .machine import Machine, this_machine
 from .numbers import about_numbers
-from .recognize import claims, is_quantized
+from .recognize import claims, is_quantized, takes_a_range
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
 from .view import View
@@ -260,10 +260,6 @@ def _multiplies(view: View, index: int) -> bool:
     return view.is_product(index) or _is_recurrent(view, index)
 
 
-def _takes_a_range(view: View, index: int) -> bool:
-    return operator_of(view.steps[index]) == "DynamicRange"
-
-
 def _does_something(view: View, index: int) -> bool:
     return not view.is_view(index)
 
@@ -281,7 +277,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "f32-product": _is_f32_product,
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,
-        "dynamic-quantizer": _takes_a_range,
+        "dynamic-quantizer": takes_a_range,
         "fallback": View.is_foreign,
         "quantizer-apart": _stores_codes,
     }

@@ -185,6 +185,18 @@ def test_modules_named_like_quantizers_are_layers() -> None:
     assert all(repr(name) in found["change"] for name in names)
 
 
+def test_a_fake_quantize_of_a_computed_range_is_a_range_taken_at_run_time() -> None:
+    net = Net()
+    ends = [net.op(op, "x", name=op, keepdims=0) for op in ("ReduceMin", "ReduceMax")] * 2
+    quantized = net.op(
+        "FakeQuantize", "x", *ends, name="fq", levels=256, domain="org.openvinotoolkit"
+    )
+    net.conv(quantized, "conv", out="y")
+    (found,) = fqfuse.findings(fqfuse.compile(net.proto()))
+    assert (found["code"], found["layers"]) == ("dynamic-quantizer", ["fq"])
+    assert len(found["steps"]) == 4
+
+
 def test_lines_end_at_80_columns_under_a_long_title(rendered) -> None:
     plan = fqfuse.compile(CASES["f32-product"](False))
     assert max(map(len, screen(rendered, plan, "t" * 60))) <= 80
