@@ -16,7 +16,7 @@ from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
 from .machine import Machine, this_machine
 from .numbers import about_numbers
-from .recognize import claims, is_quantized
+from .recognize import claims, is_quantized, takes_a_range
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
 from .view import View
@@ -25,7 +25,8 @@ from .work import RECURRENT, at_sizes, operator_of, symbols_of
 __all__ = ["Finding", "FindingData", "Verdict", "as_data", "findings", "verdict_of"]
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
-_QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
+# in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
+_QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,8 @@ class Finding:
         _, text = self.kind.remedy(self.tool)
         shown = [repr(middle_cut(layer, room)) for layer in self.layers[:names]]
         left = ", ..." if names is not None and len(self.layers) > names else ""
-        return (
-            text.replace("{names}", ", ".join(shown) + left).replace("{{", "{").replace("}}", "}")
-        )
+        parts = (part.replace("{{", "{").replace("}}", "}") for part in text.split("{names}"))
+        return (", ".join(shown) + left).join(parts)
 
 
 @dataclass(frozen=True)
@@ -281,10 +281,6 @@ def _multiplies(view: View, index: int) -> bool:
     return view.is_product(index) or _is_recurrent(view, index)
 
 
-def _takes_a_range(view: View, index: int) -> bool:
-    return operator_of(view.steps[index]) == "DynamicRange"
-
-
 def _does_something(view: View, index: int) -> bool:
     return not view.is_view(index)
 
@@ -306,7 +302,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "f32-product": _is_f32_product,
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,
-        "dynamic-quantizer": _takes_a_range,
+        "dynamic-quantizer": takes_a_range,
         "fallback": View.is_foreign,
         "decoded-operand": _is_binary,
         "quantizer-apart": _stores_codes,

@@ -17,7 +17,7 @@ from ...plan.types import Step
 from .view import View
 from .work import RECURRENT, elements_of, operator_of
 
-__all__ = ["claims", "is_quantized", "is_suspect"]
+__all__ = ["claims", "is_quantized", "is_suspect", "takes_a_range"]
 
 Rule = Callable[[View], Iterable[int]]
 
@@ -236,7 +236,25 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
         and view.steps[reading.step].primitive in _ELEMENTWISE
     }
     feeding = {index for index in _feeding(view, ranges) if _could_store(view, index)}
-    return found | makers | quantizing | feeding
+    whole = {index for index in range(len(view.steps)) if takes_a_range(view, index)} - ranges
+    makers |= {
+        index
+        for step in whole
+        for _, value in view.steps[step].args[1:]
+        for index in view.in_front(value)
+        if view.is_foreign(index)
+    }
+    return found | makers | quantizing | feeding | _with_products(view, whole)
+
+
+def takes_a_range(view: View, index: int) -> bool:
+    """True of a step that looks for a range, or of a FakeQuantize that is given one in each run."""
+    step = view.steps[index]
+    operator = operator_of(step)
+    return operator == "DynamicRange" or (
+        operator == "FakeQuantize"
+        and not all(view.is_constant(value) for _, value in step.args[1:])
+    )
 
 
 def _could_store(view: View, index: int) -> bool:

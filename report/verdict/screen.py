@@ -56,7 +56,7 @@ def verdict_report(
     """
     width = min(layout.width or WIDTH, WIDTH)
     shown = _shown(verdict)
-    parts: list[RenderableType] = [_heading(plan, title)]
+    parts: list[RenderableType] = [_heading(plan, title, width)]
     parts += _paragraph(_answer(verdict, shown), width, 2, _answer_style(shown))
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
@@ -84,7 +84,7 @@ def findings_report(
 ) -> RenderableType:
     """Every finding, with all of its layers, one a line; in a pipe their names are whole."""
     width = min(layout.width or WIDTH, WIDTH)
-    parts: list[RenderableType] = [_heading(plan, title)]
+    parts: list[RenderableType] = [_heading(plan, title, width)]
     for number, finding in enumerate(verdict.findings, 1):
         room = None if layout.width is None else width - 3 - _LABEL
         parts += [Text(), *_finding(finding, verdict, width, number, room)]
@@ -112,10 +112,11 @@ def _shown(verdict: Verdict) -> list[Finding]:
 # -- the answer ------------------------------------------------------------------------------------
 
 
-def _heading(plan: Plan, title: str) -> RichText:
+def _heading(plan: Plan, title: str, width: int) -> RichText:
     done = "converted" if "converted" in plan.options else "compiled"
+    note = f"{done} for {plan.target}"
     name = title or title_text(plan.name) or "(a model without a name)"
-    return heading(name, f"{done} for {plan.target}")
+    return heading(middle_cut(name, max(width - len(note) - 2, 20)), note)
 
 
 def answer_text(verdict: Verdict) -> str:
