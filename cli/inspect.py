@@ -9,7 +9,6 @@ line each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,8 +23,7 @@ from .options import (
     Dynamic,
     ModelOrPlan,
     Target,
-    UsageError,
-    place,
+    sizes_of,
 )
 from .out import write_out
 
@@ -97,7 +95,7 @@ def command(
             where="command line of fqfuse inspect",
             hint="leave one of them out",
         )
-    sizes = dict(map(_size, size or ()))
+    sizes = sizes_of(size)
     plan = plan_of(model, target, dynamic, tuple(approximate or ()))
     if as_text:
         from ..ir.text_write import shortened
@@ -128,17 +126,6 @@ def command(
     title = title_text(model.name)
     for content in _reports(plan, title, wanted, sizes, findings=findings, all_rows=all_rows):
         show(content, color)
-
-
-def _size(text: str) -> tuple[str, int]:
-    name, _, number = text.rpartition("=")
-    if not name or not re.fullmatch("0*[1-9][0-9]{0,8}", number):
-        raise UsageError(
-            f"{text!r} is no size",
-            where=place("--size"),
-            hint="give a name and a whole number, such as --size sequence_length=128",
-        )
-    return name, int(number)
 
 
 def _reports(
