@@ -44,7 +44,7 @@ class Models:
 
     Attributes:
         f32, int8: as imported: nothing fused.
-        source: where the int8 model came from.
+        origin, source: where the f32 and the int8 model came from.
         plan: the int8 model compiled.
         pairs: values of both.
         unmatched: values that only the f32 model has.
@@ -52,6 +52,7 @@ class Models:
 
     f32: Graph
     int8: Graph
+    origin: ModelSource
     source: ModelSource
     plan: Plan
     pairs: Sequence[Pair]
@@ -130,7 +131,7 @@ def read_models(f32: ModelSource, int8: ModelSource) -> Models:
             hint="compare a quantized model with the f32 model that it was made from",
         )
     pairs, unmatched = pairs_of(first, second)
-    return Models(first, second, int8, compile_model(int8), pairs, unmatched)
+    return Models(first, second, f32, int8, compile_model(int8), pairs, unmatched)
 
 
 def drawn_for(models: Models, sizes: Mapping[str, int] = _NO_SIZES) -> Samples:
@@ -218,10 +219,10 @@ def compare(
     from .suggest import suggestion_of
 
     models = read_models(f32, int8)
-    samples = (
-        drawn_for(models, sizes)
-        if data is None
-        else given(models.f32, [data] if isinstance(data, Mapping) else data, "the caller's data")
-    )
+    if data is None:
+        samples = drawn_for(models, sizes)
+    else:
+        feeds = [data] if isinstance(data, Mapping) else list(data)
+        samples = given(models.f32, feeds, "the caller's data")
     found = compared(models, samples, against)
     return as_data(found, suggestion_of(found) if suggest else None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import InvalidInput
 from ..ir.graph import Graph
@@ -53,11 +54,11 @@ def check_inputs(f32: Graph, int8: Graph) -> None:
         )
 
 
-def given(graph: Graph, feeds: Iterable[Mapping[str, Array]], told: str) -> Samples:
+def given(graph: Graph, feeds: Iterable[Mapping[str, npt.ArrayLike]], told: str) -> Samples:
     """Arrays of the caller's. One that holds several batches of a model whose batch is fixed gives several samples.
 
     Raises:
-        InvalidInput: there are none.
+        InvalidInput: there are none, or one is no mapping.
     """
     found = [part for sample in feeds for part in _split(graph, sample)]
     if not found:
@@ -66,7 +67,13 @@ def given(graph: Graph, feeds: Iterable[Mapping[str, Array]], told: str) -> Samp
     return Samples(found, f"{count} of {told}", random=False)
 
 
-def _split(graph: Graph, sample: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+def _split(graph: Graph, sample: Mapping[str, npt.ArrayLike]) -> Iterator[dict[str, Array]]:
+    if not isinstance(sample, Mapping):
+        raise InvalidInput(
+            f"a sample is a {type(sample).__name__}",
+            where="data",
+            hint="give a dictionary for each: {name of input: array}",
+        )
     arrays = {name: np.asarray(array) for name, array in sample.items()}
     parts = {_batches(graph, name, array) for name, array in arrays.items() if name in graph.inputs}
     count = parts.pop() if len(parts) == 1 else 1
@@ -158,12 +165,12 @@ def _kind(graph: Graph, name: str) -> tuple[int, str]:
     dtype = graph.type(name).dtype
     if "mask" in name.lower() or dtype is DType.BOOL:
         return 1, "ones"
-    rows = [
-        graph.type(use.node.inputs[0]).shape[use.node.attr("axis", int)]
+    tables = [
+        (graph.type(use.node.inputs[0]).shape, use.node.attr("axis", int))
         for use in graph.uses(name)
-        if use.node.op == "Gather" and use.index == 1 and graph.type(use.node.inputs[0]).shape
+        if use.node.op == "Gather" and use.index == 1
     ]
-    sizes = [size for size in rows if isinstance(size, int)]
+    sizes = [size for shape, axis in tables if shape and isinstance(size := shape[axis], int)]
     if sizes:
         return min(sizes), f"ids below {min(sizes):,}"
     if dtype.is_integer:

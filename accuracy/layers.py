@@ -18,7 +18,7 @@ from ..ir.graph import Graph, Node
 from ..ir.interpret import check_feeds, run_node
 from ..ir.ops.spec import Array
 from .matching import Pair
-from .measures import Measure, unmasked
+from .measures import Floats, Measure, unmasked
 from .walk import Foreigners, Walk
 
 __all__ = ["Cause", "Grid", "Layer", "Measured", "Run", "Values", "grid_of", "measure_layers"]
@@ -41,9 +41,9 @@ class Cause(enum.StrEnum):
 class Grid:
     """What a quantizer can represent: numbers from `low` to `high`, `step` apart; arrays that broadcast against the value."""
 
-    low: Array
-    high: Array
-    step: Array
+    low: Floats
+    high: Floats
+    step: Floats
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Layer:
     room: float = 0.0
     step: float | None = None
 
-    def take(self, grid: Grid, wanted: Array, rounded: Array, own: Array) -> None:
+    def take(self, grid: Grid, wanted: Floats, rounded: Floats, own: Floats) -> None:
         """What a quantizer does to f32's value, and how far the int8 model's own one is from it in codes."""
         with np.errstate(all="ignore"):
             apart = np.abs(own.astype(np.float64) - rounded) / grid.step
@@ -120,10 +120,10 @@ class Layer:
 def grid_of(int8: Graph, quantizer: Node, rank: int) -> Grid | None:
     """What a quantizer can represent; None where its range is computed at run time."""
     if quantizer.op == "FakeQuantize":
-        ends = [int8.constant(value) for value in quantizer.inputs[1:5]]
-        if any(end is None for end in ends):
+        ends = [end for value in quantizer.inputs[1:5] if (end := int8.constant(value)) is not None]
+        if len(ends) < 4:
             return None
-        low, high, out_low, out_high = (np.asarray(end, np.float64) for end in ends)
+        low, high, out_low, out_high = (end.astype(np.float64) for end in ends)
         step = np.abs(out_high - out_low) / (quantizer.attr("levels", int) - 1)
         return Grid(np.minimum(low, high), np.maximum(low, high), step)
     scale, zero = (part.astype(np.float64) for part in quantizer.quant.shaped(rank))

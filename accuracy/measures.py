@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.ops.spec import Array
+__all__ = ["Floats", "Measure", "unmasked"]
 
-__all__ = ["Measure", "unmasked"]
+Floats = npt.NDArray[Any]
+"""Of any floating-point type."""
 
 _MASK = -9e3
 """Masks of attention add -1e4, -65504, -1e9, -3.4e38 or -inf: what lies below may be a mask's entry..."""
@@ -19,7 +21,7 @@ _ABOVE = 30.0
 """...if it is so many times as far from 0 as everything else."""
 
 
-def unmasked(x: Array) -> npt.NDArray[np.bool_] | None:
+def unmasked(x: Floats) -> npt.NDArray[np.bool_] | None:
     """Where a tensor of floats holds no entry of an attention mask; None: nowhere does it.
 
     An entry is the mask's if it is -9,000 or less (-inf too), and all others are closer to 0 by a factor of 30: what a softmax
@@ -56,7 +58,7 @@ class Measure:
     masked: int = 0
     broken: int = 0
 
-    def add(self, f32: Array, found: Array) -> None:
+    def add(self, f32: Floats, found: Floats) -> None:
         """Takes one sample more: arrays of one shape."""
         keep = unmasked(f32)
         if keep is not None:

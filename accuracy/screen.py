@@ -100,7 +100,8 @@ def _outputs(found: Comparison) -> Table:
         columns += [f"SQNR by {found.peer}"]
     table = _table(*columns)
     for name, measure in found.outputs.items():
-        row = [_name(name), _db(measure.sqnr), _cosine(measure.cosine), f"{measure.largest:.3g}"]
+        row: list[RichText | str] = [_name(name), _db(measure.sqnr), _cosine(measure.cosine)]
+        row.append(f"{measure.largest:.3g}")
         if peer is not None:
             row.append(_db(peer[name].sqnr))
         table.add_row("", *row)

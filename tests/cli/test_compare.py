@@ -113,3 +113,32 @@ def test_wrong_input_is_told(call, tmp_path: Path, digits: Path) -> None:
         assert result.exit_code == 2
         assert said in result.stderr
         assert "Traceback" not in result.stderr
+
+
+def test_what_is_cut_out_is_compared_again(call, digits: Path, tmp_path: Path) -> None:
+    out = tmp_path / "part.onnx"
+    arguments = (F32, digits_model_path("qdq"), "--data", digits, "--reduce", out)
+    whole = json.loads(call("compare", *arguments, "--json").stdout)
+    assert whole["reduced"] == {
+        "model": str(out),
+        "inputs": str(tmp_path / "part.npz"),
+        "f32": str(tmp_path / "part.f32.onnx"),
+    }
+    again = call("compare", tmp_path / "part.f32.onnx", out, "--data", tmp_path / "part.npz")
+    assert again.exit_code == 0, again.stderr
+    assert call("run", out, "-i", tmp_path / "part.npz").exit_code == 0
+
+
+def test_a_part_is_not_written_over_a_model(call, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(Path(F32).read_bytes())
+    before = model.read_bytes()
+    for out, said in (
+        (model, "written over"),
+        (tmp_path / "x.bin", ".onnx file"),
+        (tmp_path / "no" / "x.onnx", "folder"),
+    ):
+        result = call("compare", model, digits_model_path("qdq"), "--reduce", out)
+        assert result.exit_code == 2
+        assert said in result.stderr
+    assert model.read_bytes() == before
