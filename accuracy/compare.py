@@ -123,6 +123,12 @@ def read_models(f32: ModelSource, int8: ModelSource) -> Models:
     first, second = graph_from_onnx(f32), graph_from_onnx(int8)
     check(first, IMPORTED)
     check(second, IMPORTED)
+    if first.quantizers and not second.quantizers:
+        raise InvalidInput(
+            "the first model is quantized, and the second one is not",
+            where=f"{first.name} and {second.name}",
+            hint="name the f32 model first",
+        )
     check_inputs(first, second)
     if not set(first.outputs) & set(second.outputs):
         raise InvalidInput(

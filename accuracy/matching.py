@@ -6,14 +6,14 @@
 | ONNX Runtime, QOperator | (inside of an operator) | `x_quantized` | `x` |
 | NNCF | `x` | `q_output_x_1` | `dq_output_x_1` |
 
-A convolution whose BatchNormalization is gone stands for what that computed.
+A convolution whose BatchNormalization or Relu is gone stands for what that computed.
 Else a value is found by its own name, by the name of its codes, or as what a quantizer's first half reads.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ..ir.graph import Graph, Node
@@ -31,6 +31,9 @@ _DERIVED = (
     re.compile(r"d?q_output_(?P<x>.+)_\d+"),
 )
 _RENAMED = re.compile(r"(?P<node>.+?)(_MatMul|_Add)?_quant")
+_JOINED = ("BatchNormalization", "Relu", "Clip")
+"""What quantizing tools fold into the operator in front."""
+
 _QUANTIZERS = ("Quantize", "FakeQuantize")
 
 
@@ -65,8 +68,9 @@ def pairs_of(f32: Graph, int8: Graph) -> tuple[list[Pair], list[str]]:
     wanted = {value for node in f32.nodes() for value in node.outputs if _is_float(f32, value)}
     wanted |= {value for value in f32.inputs if _is_float(f32, value)}
     found: dict[str, str] = {}
+    present = {*int8.values, *_names(*int8.values)}
     for raw, given in _candidates(int8, wanted):
-        name = _folded(f32, given, int8, raw)
+        name = given if raw in int8.inputs else _folded(f32, given, int8, raw, present)
         if name not in found and _alike(f32, name, int8, raw):
             found[name] = raw
     places = int8.places()
@@ -111,20 +115,25 @@ def _candidates(int8: Graph, wanted: set[str]) -> Iterator[tuple[str, str]]:
             yield from ((node.output, name) for name in _names(node.input) if name in wanted)
 
 
-def _folded(f32: Graph, name: str, int8: Graph, raw: str) -> str:
-    """The f32 value that a value of the int8 model stands for: where a normalization went into the weights in front of it, its
-    output, whatever the name.
+def _folded(f32: Graph, name: str, int8: Graph, raw: str, present: Collection[str]) -> str:
+    """The f32 value that a value of the int8 model stands for: where what follows in f32 went into the node in front of it, what
+    comes out of that, whatever the name.
     """
-    norm = f32.sole_consumer(name)
-    if norm is None or norm.op != "BatchNormalization" or norm.input != name:
-        return name
-    readers = [
-        reader
+    readers = {
+        reader.op
         for node in int8.consumers(raw)
         for reader in (node, *(far for out in _decoded(int8, node) for far in int8.consumers(out)))
-    ]
-    kept = norm.output in int8.values or any(node.op == norm.op for node in readers)
-    return name if kept else norm.output
+    }
+    following = f32.sole_consumer(name)
+    while (
+        following is not None
+        and following.op in _JOINED
+        and following.op not in readers
+        and following.output not in present
+    ):
+        name = following.output
+        following = f32.sole_consumer(name)
+    return name
 
 
 def _names(*values: str) -> Iterator[str]:
@@ -157,7 +166,8 @@ def _pair(f32: Graph, int8: Graph, name: str, raw: str, names: set[str]) -> Pair
     layer, op = name, "input"
     if makers:
         # the quantizer's own name only if the f32 model has it, too: it may have joined nodes
-        maker = makers[0] if node_name(makers[0]) in names else makers[-1]
+        told = makers[0].op != "Dequantize" and node_name(makers[0]) in names
+        maker = makers[0] if told else makers[-1]
         layer, op = node_name(maker), _op(maker)
     sole = bool(quantizers) and only
     again = bool(quantizers) and all(_is_again(int8, node) for node in quantizers)

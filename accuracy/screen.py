@@ -13,7 +13,7 @@ from rich.text import Text as RichText
 from ..errors import printable
 from ..report.layout import Layout, Text, heading, plain_table
 from ..report.notation import count_text, middle_cut
-from .compare import Comparison
+from .compare import OURS, Comparison
 from .layers import Cause, Layer
 from .suggest import Suggestion, Trial
 
@@ -24,6 +24,11 @@ _SHOWN = 8
 _NAME = 36
 _WHYS = 3
 _CLEAN = 32.0  # dB: what 8 bits leave at least of a value with a well chosen range
+
+_SAME = (
+    3.0  # dB: two runs of one file that differ in ties are hardly farther apart than int8 from f32
+)
+_APART = 6.0  # dB: one is right and the other is not
 
 _WORDS = (  # from how many dB on, what that means for the outputs, style
     (30.0, "very close to f32", "bold green"),
@@ -111,24 +116,20 @@ def _outputs(found: Comparison) -> Table:
 def _about_peer(found: Comparison) -> str:
     """Who is to blame: the quantization, if both runs agree; else one of the programs."""
     agreement = found.measured.agreement
-    ours = min(measure.sqnr for measure in agreement["fqfuse"].values())
+    ours = min(measure.sqnr for measure in agreement[OURS].values())
     theirs = min(measure.sqnr for measure in agreement[found.peer].values())
-    loss = found.worst
-    if min(ours, theirs) >= loss + 6:
+    told = f"SQNR to that: fqfuse {_db(ours)}, {found.peer} {_db(theirs)}"
+    if min(ours, theirs) >= found.worst - _SAME:
+        return f"Both run what the file means, but for ties of rounding: the error is the quantization's ({told})."
+    if ours >= theirs + _APART:
+        return f"{found.peer} does not compute what the file means, fqfuse does ({told})."
+    if theirs >= ours + _APART:
         return (
-            f"fqfuse and {found.peer} agree far better ({_db(min(ours, theirs))} to what the file means) than either "
-            "does with f32: the error is the quantization's."
-        )
-    if ours >= theirs + 6:
-        return f"{found.peer} differs from what the file means (SQNR {_db(theirs)}), fqfuse does not ({_db(ours)})."
-    if theirs >= ours + 6:
-        return (
-            f"fqfuse differs from what the file means (SQNR {_db(ours)}), {found.peer} does not ({_db(theirs)}): "
-            "please report it, with the model that --reduce cuts out."
+            f"fqfuse may be wrong: it is far from what the file means ({told}). --reduce cuts out where; "
+            "please report it with that."
         )
     return (
-        f"fqfuse and {found.peer} are both as far from what the file means ({_db(ours)}, {_db(theirs)}) as it is "
-        "from f32: ties of rounding grow along the network."
+        f"Both are far from what the file means: ties of rounding grow along this network ({told})."
     )
 
 

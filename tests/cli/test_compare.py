@@ -69,6 +69,12 @@ def test_the_output_is_that_of_two_sessions(digits: Path) -> None:
     assert compared["outputs"]["logits"]["sqnr"] == pytest.approx(sqnr, abs=0.01)
 
 
+def test_models_the_wrong_way_round_are_told(call) -> None:
+    result = call("compare", digits_model_path("qdq"), F32)
+    assert result.exit_code == 2
+    assert "name the f32 model first" in result.stderr
+
+
 def test_exit_code_follows_the_bound(call, digits: Path) -> None:
     arguments = ("compare", F32, digits_model_path("qdq"), "--data", digits)
     assert call(*arguments, "--min-sqnr", 5).exit_code == 0
