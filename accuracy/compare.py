@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from ..inference import InferenceSession
 from ..ir.graph import Graph
 from ..ir.ops.spec import Array
 from ..ir.verify import IMPORTED, check
+from ..plan.file import is_plan
 from ..report.verdict.catalogue import Gain
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.remedies import Tool, tool_of
@@ -120,6 +122,13 @@ def read_models(f32: ModelSource, int8: ModelSource) -> Models:
     Raises:
         FqfuseError: a model is wrong, or they have different inputs, or no output in common.
     """
+    for model in (f32, int8):
+        if isinstance(model, (str, PathLike, bytes)) and is_plan(model):
+            raise InvalidInput(
+                "models are compared, and this is a plan",
+                where="bytes" if isinstance(model, bytes) else str(model),
+                hint="name the model that it was compiled from",
+            )
     first, second = graph_from_onnx(f32), graph_from_onnx(int8)
     check(first, IMPORTED)
     check(second, IMPORTED)

@@ -36,7 +36,7 @@ _WORDS = (  # from how many dB on, what that means for the outputs, style
     (10.0, "noticeably off: expect some accuracy to be lost", "bold yellow"),
     (-math.inf, "far from f32: expect wrong results", "bold red"),
 )
-_LEGEND = "adds: fed with f32's values; so far: with all in front of it; codes: largest error so far; beyond: of its quantizer's range"
+_LEGEND = "adds: fed with f32's values; so far: with all in front of it; codes: largest error so far; beyond: what its quantizer cuts off"
 _WHY = {
     Cause.BROKEN: "it makes NaN or infinities where f32 has numbers",
     Cause.COMPUTED: "its weights, or an input that it quantizes, in 8 bits",
@@ -89,9 +89,11 @@ def _answer(found: Comparison, width: int) -> Iterator[RichText]:
     whose = "The output is" if len(found.outputs) == 1 else f"The worst output, {worst[0]}, is"
     text = f"{whose} {word}"
     if worst[1].broken:
-        text += f" ({worst[1].broken:,} entries are NaN or infinite)"
+        text += f" (NaN or infinite: {count_text(worst[1].broken, 'entry', 'entries')})"
     ranking = found.ranking
-    if ranking:
+    if ranking and ranking[0].added.sqnr >= _CLEAN:
+        text += ". No layer stands out: none adds more noise than 8 bits must."
+    elif ranking:
         text += f". {ranking[0].pair.layer} adds most noise: {_WHY[ranking[0].cause]}."
     else:
         text += ". No layer adds any noise."
@@ -99,10 +101,10 @@ def _answer(found: Comparison, width: int) -> Iterator[RichText]:
 
 
 def _outputs(found: Comparison) -> Table:
-    columns = ["output", "SQNR", "cosine", "largest error"]
+    columns = ["output", "SQNR", "cosine", "largest"]
     peer = found.measured.outputs.get(found.peer)
     if peer is not None:
-        columns += [f"SQNR by {found.peer}"]
+        columns.append(found.peer)
     table = _table(*columns)
     for name, measure in found.outputs.items():
         row: list[RichText | str] = [_name(name), _db(measure.sqnr), _cosine(measure.cosine)]
@@ -165,9 +167,6 @@ def _about_layers(
     if all_rows:
         return
     told = [layer for layer in ranking[:_WHYS] if layer.added.sqnr < _CLEAN]
-    if not told:
-        yield Text()
-        yield from _lines("No layer stands out: none adds more noise than 8 bits must.", width)
     seen: set[str] = set()
     for number, layer in enumerate(told, 1):
         yield Text()

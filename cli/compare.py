@@ -8,6 +8,7 @@ front of it (what has accumulated). Exit code 1 where an output is below --min-s
 from __future__ import annotations
 
 import enum
+import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -99,6 +100,10 @@ def command(
             "--size is for random data, and --data gives data",
             where=place("--size"),
             hint="leave one of them out",
+        )
+    if min_sqnr is not None and math.isnan(min_sqnr):
+        raise UsageError(
+            "nan is no bound", where=place("--min-sqnr"), hint="give a number of dB, such as 20"
         )
     if reduce is not None:
         _check_destination(reduce, f32, int8)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import fqfuse
@@ -113,6 +114,7 @@ def test_wrong_input_is_told(call, tmp_path: Path, digits: Path) -> None:
         (("--data", tmp_path / "none.npz"), "none.npz"),
         (("--size", "nothing=3"), "no open size 'nothing'"),
         (("--size", "N=3", "--data", digits), "--size is for random data"),
+        (("--min-sqnr", "nan"), "nan is no bound"),
         (("--against", "tensorrt"), "choose one of onnxruntime, openvino"),
     ):
         result = call("compare", F32, int8, *arguments)
@@ -148,3 +150,55 @@ def test_a_part_is_not_written_over_a_model(call, tmp_path: Path) -> None:
         assert result.exit_code == 2
         assert said in result.stderr
     assert model.read_bytes() == before
+
+
+def test_a_plan_is_no_model_to_compare(call, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.onnx"
+    fqfuse.save_plan(fqfuse.compile(digits_model_path("qdq")), plan)
+    result = call("compare", F32, plan)
+    assert result.exit_code == 2
+    assert "name the model that it was compiled from" in result.stderr
+
+
+def test_names_of_a_stranger_steer_no_terminal(call, tmp_path: Path) -> None:
+    model = onnx.load(digits_model_path("qdq"))
+    f32 = onnx.load(F32)
+    for proto in (model, f32):
+        for node in proto.graph.node:
+            node.name = f"\x1b[31m{node.name}\n"
+        for entries in (proto.graph.output, *(node.output for node in proto.graph.node)):
+            for index, value in enumerate(entries):
+                if isinstance(value, str):
+                    entries[index] = value.replace("logits", "log\x1bits")
+                else:
+                    value.name = value.name.replace("logits", "log\x1bits")
+    files = [tmp_path / "f32.onnx", tmp_path / "int8.onnx"]
+    for proto, file in zip((f32, model), files, strict=True):
+        onnx.save(proto, file)
+    result = call("compare", *files, "--suggest", "--all")
+    assert result.exit_code == 0, result.stderr
+    assert "\x1b" not in result.stdout
+    assert "log\\x1bits" in result.stdout
+
+
+def test_nan_and_infinity_are_said(call, tmp_path: Path) -> None:
+    f32, int8 = (
+        onnx.helper.make_model(
+            onnx.helper.make_graph(
+                [onnx.helper.make_node(op, ["x"], ["y"], name="layer")],
+                "g",
+                [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3])],
+                [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])],
+            ),
+            opset_imports=[onnx.helper.make_opsetid("", 17)],
+            ir_version=8,
+        )
+        for op in ("Abs", "Sqrt")
+    )
+    files = [tmp_path / "f32.onnx", tmp_path / "int8.onnx"]
+    for proto, file in zip((f32, int8), files, strict=True):
+        onnx.save(proto, file)
+    result = call("compare", *files, "--min-sqnr", 0)
+    assert result.exit_code == 1
+    assert "NaN or infinite: " in result.stdout
+    assert "makes NaN or infinities where f32 has numbers" in " ".join(result.stdout.split())

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 from support.onnx_cases import model, node, random
 
 __all__ = ["attention", "cosine", "feed", "quantized"]
@@ -64,7 +63,7 @@ def feed(seed: int) -> dict[str, Any]:
 
 
 def quantized(folder: Path, exclude: list[str]) -> Path:
-    quantization = pytest.importorskip("onnxruntime.quantization")
+    from onnxruntime import quantization
 
     class Reader(quantization.CalibrationDataReader):
         def __init__(self) -> None:
