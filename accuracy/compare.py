@@ -25,7 +25,7 @@ from .data import Samples, check_inputs, drawn, given
 from .layers import Layer, Measured, Run, grid_of, measure_layers
 from .matching import Pair, pairs_of
 from .measures import Measure
-from .peers import peer
+from .peers import PEERS, peer
 
 if TYPE_CHECKING:
     from ..plan.types import Plan
@@ -100,6 +100,11 @@ class Comparison:
             if (layer.added.noise or layer.added.broken) and not layer.pair.again
         ]
         return sorted(noisy, key=lambda layer: layer.added.sqnr)
+
+    @property
+    def told_by_peer(self) -> bool:
+        """True where the layers' accumulated figures are the other program's."""
+        return bool(self.peer) and PEERS[self.peer].tells_values
 
     @property
     def worst(self) -> float:

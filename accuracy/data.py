@@ -197,11 +197,17 @@ def _draw(
     numbers = rng.standard_normal(shape)
     if between is not None:
         low, high = between
-        numbers = numbers * (high - low) / 6 + (high + low) / 2
+        if not _is_wide(between):
+            numbers = numbers * (high - low) / 6 + (high + low) / 2
     return numbers.astype(dtype.numpy)
 
 
 def _told(word: str, between: tuple[float, float] | None) -> str:
-    if between is None or word != _NORMAL:
+    if between is None or word != _NORMAL or _is_wide(between):
         return word
     return f"{word} within its quantizer's {between[0]:.3g} to {between[1]:.3g}"
+
+
+def _is_wide(between: tuple[float, float]) -> bool:
+    """True of a range that takes normal numbers as they are; its ends are rare values of calibration."""
+    return between[0] <= -3 and between[1] >= 3

@@ -23,9 +23,11 @@ class Peer:
 
     Attributes:
         name: what it is called.
+        tells_values: not only outputs.
     """
 
     name: str
+    tells_values: bool
 
     def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         """The outputs."""
@@ -49,6 +51,7 @@ class OnnxRuntime(Peer):
     """
 
     name = "onnxruntime"
+    tells_values = True
 
     def __init__(self, model: ModelSource, names: Sequence[str] = ()) -> None:
         package: Any = _imported("onnxruntime", "onnxruntime")
@@ -110,6 +113,7 @@ class OpenVino(Peer):
     """
 
     name = "openvino"
+    tells_values = False
 
     def __init__(self, model: ModelSource, names: Sequence[str] = ()) -> None:
         del names

@@ -86,7 +86,8 @@ def comparison_report(
 def _answer(found: Comparison, width: int) -> Iterator[RichText]:
     worst = min(found.outputs.items(), key=lambda item: item[1].sqnr)
     word, style = next((word, style) for bound, word, style in _WORDS if worst[1].sqnr >= bound)
-    whose = "The output is" if len(found.outputs) == 1 else f"The worst output, {worst[0]}, is"
+    whose = "the output is" if len(found.outputs) == 1 else f"the worst output, {worst[0]}, is"
+    whose = f"On random data {whose}" if found.samples.random else f"T{whose[1:]}"
     text = f"{whose} {word}"
     if worst[1].broken:
         text += f" (NaN or infinite: {count_text(worst[1].broken, 'entry', 'entries')})"
@@ -149,6 +150,9 @@ def _about_layers(
     yield heading(what, "SQNR in dB")
     room = None if layout.width is None and all_rows else _NAME
     columns = ["layer", "adds", "so far", "codes", "beyond", "why"]
+    legend = _LEGEND
+    if found.told_by_peer:
+        legend += f"; so far and codes are {found.peer}'s"
     table = _table(*columns, *(["operator"] if all_rows else []))
     for layer in shown:
         noisy = layer.added.noise or layer.added.broken
@@ -163,7 +167,7 @@ def _about_layers(
             *([Text(layer.pair.op)] if all_rows else []),
         )
     yield table
-    yield from _lines(_LEGEND, width, "dim")
+    yield from _lines(legend, width, "dim")
     if all_rows:
         return
     told = [layer for layer in ranking[:_WHYS] if layer.added.sqnr < _CLEAN]

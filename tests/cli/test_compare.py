@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 import fqfuse
+from fqfuse.accuracy import peers
 from fqfuse.models.digits import digits_model_path, digits_test_set
 
 SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
@@ -200,5 +201,17 @@ def test_nan_and_infinity_are_said(call, tmp_path: Path) -> None:
         onnx.save(proto, file)
     result = call("compare", *files, "--min-sqnr", 0)
     assert result.exit_code == 1
-    assert "NaN or infinite: " in result.stdout
-    assert "makes NaN or infinities where f32 has numbers" in " ".join(result.stdout.split())
+    said = " ".join(result.stdout.split())
+    assert "NaN or infinite: " in said
+    assert "makes NaN or infinities where f32 has numbers" in said
+
+
+@pytest.mark.parametrize("program", ["onnxruntime", "openvino"])
+def test_a_missing_program_is_told(call, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(peers, "import_module", missing)
+    result = call("compare", F32, digits_model_path("qdq"), "--against", program)
+    assert result.exit_code == 2
+    assert f"pip install {program}" in result.stderr
