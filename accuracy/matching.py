@@ -30,7 +30,7 @@ _DERIVED = (
     re.compile(r"(?P<x>.+)_quantized"),
     re.compile(r"d?q_output_(?P<x>.+)_\d+"),
 )
-_RENAMED = re.compile(r"(?P<node>.+?)(_MatMul|_Add)?_quant")
+_RENAMED = re.compile(r"(?P<node>.+?)((_MatMul|_Add)?_quant|_Q[248])")
 _JOINED = ("BatchNormalization", "Relu", "Clip")
 """What quantizing tools fold into the operator in front."""
 
@@ -85,7 +85,7 @@ def pairs_of(f32: Graph, int8: Graph) -> tuple[list[Pair], list[str]]:
 
 
 def node_name(node: Node) -> str:
-    """A node as the quantizer's user calls it: ONNX Runtime's dynamic and QOperator forms append to it."""
+    """A node as the quantizer's user calls it: what ONNX Runtime's quantizers append to it is left out."""
     name = node.origin[0] if node.origin else node.name
     renamed = _RENAMED.fullmatch(name)
     return name if renamed is None else renamed["node"]

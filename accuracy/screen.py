@@ -39,7 +39,7 @@ _WORDS = (  # from how many dB on, what that means for the outputs, style
 _LEGEND = "adds: fed with f32's values; so far: with all in front of it; codes: largest error so far; beyond: what its quantizer cuts off"
 _WHY = {
     Cause.BROKEN: "it makes NaN or infinities where f32 has numbers",
-    Cause.COMPUTED: "its weights, or an input that it quantizes, in 8 bits",
+    Cause.COMPUTED: "the rounding of its weights, or of an input",
     Cause.TOO_WIDE: "its quantizer's range is far wider than the values",
     Cause.SATURATED: "values lie beyond its quantizer's range",
     Cause.COARSE: "the step of its quantizer is coarse for these values",
@@ -153,7 +153,8 @@ def _about_layers(
     legend = _LEGEND
     if found.told_by_peer:
         legend += f"; so far and codes are {found.peer}'s"
-    table = _table(*columns, *(["operator"] if all_rows else []))
+    operators = all_rows and layout.is_wide
+    table = _table(*columns, *(["operator"] if operators else []))
     for layer in shown:
         noisy = layer.added.noise or layer.added.broken
         table.add_row(
@@ -163,8 +164,8 @@ def _about_layers(
             _number(layer.total.sqnr),
             "" if layer.codes is None else str(layer.codes),
             _share(layer.saturated),
-            _SHORT[layer.cause] if noisy else "",
-            *([Text(layer.pair.op)] if all_rows else []),
+            "moved" if layer.pair.again else _SHORT[layer.cause] if noisy else "",
+            *([Text(layer.pair.op)] if operators else []),
         )
     yield table
     yield from _lines(legend, width, "dim")
@@ -210,10 +211,10 @@ def _reason(layer: Layer) -> str:
 def _change(layer: Layer) -> str:
     return {
         Cause.BROKEN: "leave it in f32",
-        Cause.COMPUTED: "weights per channel, or leave it in f32: --suggest tries that",
-        Cause.TOO_WIDE: "calibrate with data like this, without outliers, or leave it in f32: --suggest tries that",
+        Cause.COMPUTED: "weights per channel if they are not yet, or leave it in f32",
+        Cause.TOO_WIDE: "calibrate with data like this, without outliers, or leave it in f32",
         Cause.SATURATED: "calibrate with more data, and by minimum and maximum",
-        Cause.COARSE: "leave it in f32 if it matters: --suggest tries that; 8 bits have no finer step for this range",
+        Cause.COARSE: "leave it in f32 if it matters: 8 bits have no finer step for this range",
     }[layer.cause]
 
 

@@ -11,6 +11,8 @@ import pytest
 from support.small_networks import NETWORKS, Writer, feeds_of
 
 import fqfuse
+from fqfuse.accuracy.matching import node_name
+from fqfuse.ir.graph import Node
 
 
 def written(form: str, source: Path, proto: onnx.ModelProto) -> Path:
@@ -71,3 +73,16 @@ def test_all_layers_left_out_give_f32(tmp_path: Path) -> None:
     everything = frozenset(pair.layer for pair in models.pairs)
     (measure,) = _Mixed(models, found.tool).run(everything, samples.feeds).values()
     assert measure.sqnr == np.inf
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("/fc/Gemm_MatMul_quant", "/fc/Gemm"),
+        ("conv0_quant", "conv0"),
+        ("/h.0/attn/c_attn/MatMul_Q4", "/h.0/attn/c_attn/MatMul"),
+        ("/layer/MatMul_1", "/layer/MatMul_1"),
+    ],
+)
+def test_nodes_are_called_as_in_the_model_that_was_quantized(written: str, meant: str) -> None:
+    assert node_name(Node("n", "Relu", ("x",), ("y",), {}, origin=(written,))) == meant
