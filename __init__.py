@@ -44,6 +44,7 @@ from fqfuse.errors import (
 )
 
 if TYPE_CHECKING:
+    from fqfuse.accuracy.compare import compare
     from fqfuse.compiler import compile, load_plan
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
@@ -65,6 +66,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "UnsupportedOp",
+    "compare",
     "compile",
     "convert",
     "findings",
@@ -76,6 +78,7 @@ _LAZY = {
     "Budgets": "fqfuse.frontend.budgets",
     "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.plan.types",
+    "compare": "fqfuse.accuracy.compare",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
     "findings": "fqfuse.report.verdict.findings",

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from . import compare as compare_command
 from . import compile as compile_command
 from . import convert, demo, inspect
 from . import run as run_command
@@ -82,7 +83,14 @@ def _program(
         raise typer.Exit
 
 
-for module in (compile_command, inspect, run_command, convert, demo):  # in the order of the help
+for module in (
+    compile_command,
+    inspect,
+    compare_command,
+    run_command,
+    convert,
+    demo,
+):  # in the order of the help
     name = module.__name__.rpartition(".")[2]
     # Terminals have lines of their own: those of the docstring are joined, paragraphs stay.
     paragraphs = (module.__doc__ or "").strip().split("\n\n")

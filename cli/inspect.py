@@ -9,7 +9,6 @@ line each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,8 +26,7 @@ from .options import (
     Dynamic,
     ModelOrPlan,
     Target,
-    UsageError,
-    place,
+    sizes_of,
 )
 from .out import refuse_over, write_out
 from .progress import Progress
@@ -127,7 +125,7 @@ def command(
     }
     _check_forms([form for form, given in forms.items() if given])
     table = _csv_table({**asked, "refusals": False, "findings": findings}) if as_csv else ""
-    sizes = dict(map(_size, size or ()))
+    sizes = sizes_of(size)
     _check_files(model, as_page, as_picture)
     plan = plan_of(model, target, dynamic, tuple(approximate or ()))
     written = _written(plan, model, as_page, as_picture, sizes)
@@ -220,17 +218,6 @@ def _csv_table(asked: Mapping[str, bool]) -> str:
             hint=f"give one of {options}",
         )
     return wanted[0]
-
-
-def _size(text: str) -> tuple[str, int]:
-    name, _, number = text.rpartition("=")
-    if not name or not re.fullmatch("0*[1-9][0-9]{0,8}", number):
-        raise UsageError(
-            f"{text!r} is no size",
-            where=place("--size"),
-            hint="give a name and a whole number, such as --size sequence_length=128",
-        )
-    return name, int(number)
 
 
 def _reports(

@@ -28,7 +28,7 @@ from .verdict.findings import Verdict, as_data, verdict_of
 from .verdict.machine import Machine, this_machine
 from .verdict.work import at_sizes, work_of
 
-__all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plan_json", "summary_json"]
+__all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plain", "plan_json", "summary_json"]
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away, not
@@ -205,8 +205,15 @@ def _record(value: Any) -> dict[str, Json]:
     return {item.name: _json(getattr(value, item.name)) for item in fields(value)}
 
 
+def plain(document: Mapping[str, object]) -> dict[str, Json]:
+    """A document of Python's own data, with numbers as they are written in JSON here."""
+    return {name: _json(value) for name, value in document.items()}
+
+
 def _json(value: object) -> Json:
-    if isinstance(value, tuple):
+    if isinstance(value, Mapping):
+        return plain(value)
+    if isinstance(value, tuple | list):
         return [_json(item) for item in value]
     if isinstance(value, float):
         return _number(value)

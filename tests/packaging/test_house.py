@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 MAX_ARCHITECTURE_LINES = 180
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS = (
+    "accuracy",
     "benchmarks",
     "cli",
     "composer",
