@@ -26,6 +26,7 @@ from fqfuse.errors import (
 
 if TYPE_CHECKING:
     from fqfuse.compiler import compile, load_plan
+    from fqfuse.explain import why
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
     from fqfuse.plan.conversion.convert import convert
@@ -49,6 +50,7 @@ __all__ = [
     "findings",
     "load_plan",
     "save_plan",
+    "why",
 ]
 
 _LAZY = {
@@ -60,6 +62,7 @@ _LAZY = {
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
+    "why": "fqfuse.explain",
 }
 
 

@@ -32,6 +32,7 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
     for command, summary in (
         ("compile", "Compile a model into"),
         ("inspect", "Show what"),
+        ("why", "Tell the story"),
         ("run", "Run a model"),
         ("convert", "Convert a plan"),
         ("demo", "Compile a small"),
