@@ -26,7 +26,7 @@ from fqfuse.errors import (
 
 if TYPE_CHECKING:
     from fqfuse.compiler import compile, load_plan
-    from fqfuse.explain import why
+    from fqfuse.explain import diff, why
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
     from fqfuse.plan.conversion.convert import convert
@@ -47,6 +47,7 @@ __all__ = [
     "UnsupportedOp",
     "compile",
     "convert",
+    "diff",
     "findings",
     "load_plan",
     "save_plan",
@@ -59,6 +60,7 @@ _LAZY = {
     "Plan": "fqfuse.plan.types",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
+    "diff": "fqfuse.explain",
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",

@@ -8,11 +8,13 @@ from .errors import InvalidInput
 from .frontend import ModelSource
 from .frontend.model_nodes import model_nodes
 from .plan.types import Plan
+from .report.diff.compare import difference_of
+from .report.diff.document import difference_data
 from .report.why.document import story_data
 from .report.why.index import Index, NoSuchName
 from .report.why.story import story_of
 
-__all__ = ["index_of", "why"]
+__all__ = ["diff", "index_of", "why"]
 
 _SHOWN = 5
 
@@ -55,9 +57,32 @@ def index_of(plan: Plan, model: ModelSource | None = None) -> Index:
         InvalidInput: it is no plan.
         InvalidModel: the model cannot be read.
     """
+    _check(plan)
+    return Index(plan, () if model is None else model_nodes(model))
+
+
+def diff(first: Plan, second: Plan) -> dict[str, Any]:
+    """What differs between two plans, step by step: of two models, or of one for two targets.
+
+    Args:
+        first, second: the plans. Steps are aligned by the nodes of the model that both name.
+
+    Returns:
+        The keys of docs/json-schema.md: `same`, `answer`, `steps`, `equal`, `verdicts`, `moved`,
+        `interface`, `only_first`, `only_second`, `not_aligned_first`, `not_aligned_second`,
+        `changed`, `fates`, `decisions`, `quantizers`.
+
+    Raises:
+        InvalidInput: one is no plan.
+    """
+    _check(first)
+    _check(second)
+    return difference_data(difference_of(first, second))
+
+
+def _check(plan: object) -> None:
     if not isinstance(plan, Plan):
         raise InvalidInput(
             f"a {type(plan).__name__} is no plan",
             hint="give what fqfuse.compile or fqfuse.load_plan returned",
         )
-    return Index(plan, () if model is None else model_nodes(model))

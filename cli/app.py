@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from . import compile as compile_command
-from . import convert, demo, inspect, why
+from . import convert, demo, diff, inspect, why
 from . import run as run_command
 from .errors import exit_code_of
 
@@ -85,6 +85,7 @@ for module in (
     compile_command,
     inspect,
     why,
+    diff,
     run_command,
     convert,
     demo,

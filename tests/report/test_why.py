@@ -56,6 +56,7 @@ def check_ending(index: Index, name: str, verdict: Verdict) -> None:
     json.dumps(story_data(index.plan, story), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_every_name_of_a_plan_has_an_ending(rendered) -> None:
     for _, plan in every_plan():
         index, verdict = Index(plan), verdict_of(plan, MACHINE)
