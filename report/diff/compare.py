@@ -214,9 +214,9 @@ def _described(
         if one != other:
             yield Change(what, one, other)
     if told["primitive"][0] == told["primitive"][1]:
-        one, other = (_params(step) for step in steps)
-        if one != other:
-            yield Change("parameters", *_differing(one, other))
+        params = _params(steps[0]), _params(steps[1])
+        if params[0] != params[1]:
+            yield Change("parameters", *_differing(*params))
 
 
 def _apart(plans: tuple[Plan, Plan], steps: tuple[Step, Step], shared: frozenset[str]) -> list[str]:

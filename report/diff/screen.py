@@ -146,16 +146,18 @@ def _not_aligned(difference: Difference) -> str:
 
 
 def _numbers(difference: Difference) -> Iterator[tuple[str, str, str]]:
-    one, other = difference.verdicts
+    one, other = (verdict.shares for verdict in difference.verdicts)
     yield (
         "Multiply-adds in int8:",
-        *(share_text(v.shares.int8_macs, v.shares.macs) for v in (one, other)),
+        share_text(one.int8_macs, one.macs),
+        share_text(other.int8_macs, other.macs),
     )
     yield (
         "f32 between steps:",
-        *(share_text(v.shares.f32_between, v.shares.between) for v in (one, other)),
+        share_text(one.f32_between, one.between),
+        share_text(other.f32_between, other.between),
     )
-    ms = [verdict.estimate.ms for verdict in (one, other)]
+    ms = [verdict.estimate.ms for verdict in difference.verdicts]
     if abs(ms[0] - ms[1]) > _EQUAL * max(ms):
         yield "estimated time:", f"{ms[0]:.3g} ms", f"{ms[1]:.3g} ms"
 

@@ -21,6 +21,7 @@ from .story import Story, ending_of
 __all__ = ["matches_report", "story_report"]
 
 _LABEL = 9
+_NOTHING = "nothing to change"
 _NAME = 66
 _FEW_FATES = 8
 _SHOWN = 3  # layers of a finding
@@ -49,7 +50,7 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
         ("Where it ended", _places(plan, story, width)),
         ("Quantizers", _fates(story.fates, width, layout)),
         ("Rules, in the order in which they looked at it", _rules(story, width)),
-        ("What comes next was not fused into it", _decisions(story.behind, width)),
+        ("What comes next was not fused into it", _decisions(story.behind, width, story.name)),
         ("In the way of better", _findings(story, width)),
         ("What cannot be told", _unknown(story.unknown, width)),
     )
@@ -107,11 +108,11 @@ def _fates(fates: Sequence[Fate], width: int, layout: Layout) -> Iterator[RichTe
 
 def _rules(story: Story, width: int) -> Iterator[RichText]:
     if story.decisions:
-        return _decisions(story.decisions, width)
+        return _decisions(story.decisions, width, story.name)
     return labelled("", "none had anything to decide about it", width, 2, 0, "dim")
 
 
-def _decisions(decisions: Sequence[Decision], width: int) -> Iterator[RichText]:
+def _decisions(decisions: Sequence[Decision], width: int, name: str) -> Iterator[RichText]:
     for number, decision in enumerate(decisions, 1):
         refused = decision.outcome is Outcome.REFUSED
         word = "refused" if refused else "fired"
@@ -121,6 +122,9 @@ def _decisions(decisions: Sequence[Decision], width: int) -> Iterator[RichText]:
             (rule, "yellow" if refused else "green"),
             (f"  {word}", "dim"),
         )
+        if decision.subject != name:
+            at = middle_cut(printable(decision.subject), width - 5 - _LABEL)
+            yield from labelled("at", at, width, 5, _LABEL)
         yield from labelled("", printable(decision.reason), width, 5, 0)
         details = [
             ("expected", decision.expected),
@@ -130,7 +134,7 @@ def _decisions(decisions: Sequence[Decision], width: int) -> Iterator[RichText]:
         ]
         for label, text in details:
             if text:
-                style = "green" if label == "fix" else ""
+                style = "green" if label == "fix" and not text.startswith(_NOTHING) else ""
                 yield from labelled(label, printable(text), width, 5, _LABEL, style)
 
 

@@ -100,6 +100,7 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
         return _quantizer(index, verdict, name, quantizer)
     plan, places = index.plan, tuple(places_of(index, name))
     decisions = tuple(index.decisions.get(name, ()))
+    silent = not places and not decisions and bool(index.nodes.get(name))
     steps = [place.step for place in places]
     if places:
         answer = _placed(index, name, places)
@@ -126,10 +127,30 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
         f"{answer}{_obstacle(findings, decisions)}",
         places,
         fates,
-        decisions,
+        _nearby(index, name) if silent else decisions,
         behind,
         findings,
-        _unknown(index, silent=not places and "rewritten" in answer),
+        _unknown(index, silent=silent and "rewritten" in answer),
+    )
+
+
+def _nearby(index: Index, name: str) -> tuple[Decision, ...]:
+    """What fired at the nodes next to one, choices between homes apart."""
+    nodes = index.nodes.get(name, ())
+    around = [
+        *(
+            reader
+            for node in nodes
+            for value in node.outputs
+            for reader in index.readers.get(value, ())
+        ),
+        *(index.maker[value] for node in nodes for value in node.inputs if value in index.maker),
+    ]
+    return tuple(
+        decision
+        for other in dict.fromkeys(node.name for node in around)
+        for decision in index.decisions.get(other, ())
+        if decision.outcome is Outcome.FIRED and not decision.alternatives
     )
 
 
@@ -234,10 +255,8 @@ def _obstacle(findings: Sequence[Finding], decisions: Sequence[Decision]) -> str
         kind = useful[0].kind
         return f" What stands in the way of better: {kind.why} ({kind.code})."
     if findings:
-        kind = findings[0].kind
-        return (
-            f" It belongs to the finding {kind.code}, where no quantizer helps: {kind.no_remedy}."
-        )
+        code = findings[0].kind.code
+        return f" It belongs to the finding {code}: no change of the quantization helps there."
     refused = [d for d in decisions if d.outcome is Outcome.REFUSED and d.rule.endswith(" in int8")]
     return f" What stands in the way of better: {refused[-1].reason}." if refused else ""
 
@@ -257,7 +276,9 @@ def _in_order(fates: Iterable[Fate]) -> tuple[Fate, ...]:
 def _unknown(index: Index, *, silent: bool = False) -> tuple[str, ...]:
     found = []
     if silent:
-        found.append("which rule rewrote it: rules that keep what a node computes leave no word")
+        found.append(
+            "which rule rewrote it: none left a word at its name; what is told here was done next to it"
+        )
     if not index.nodes:
         found.append(
             "what the model looked like around it: a plan keeps no graph of the model; ask with "
