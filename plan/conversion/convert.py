@@ -163,7 +163,13 @@ class _Conversion:
             reason = f"{step.primitive} {step.name} is converted mechanically: {refusal.reason}"
             self.decisions.append(
                 Decision(
-                    _RULE, subject, Outcome.REFUSED, reason, refusal.expected, refusal.found, _HINT
+                    _RULE,
+                    subject,
+                    Outcome.REFUSED,
+                    reason,
+                    refusal.expected,
+                    refusal.found,
+                    refusal.hint,
                 )
             )
 
@@ -178,7 +184,12 @@ class _Conversion:
         if problem is None:
             return found
         told = problem.message.removeprefix(f"{found.primitive} {name_text(found.name)} ")
-        return Refusal(f"for {_TARGET} it {told}", f"what {_TARGET} takes")
+        return Refusal(
+            f"for {_TARGET} it {told}",
+            f"what {_TARGET} takes",
+            "something else",
+            "nothing to change: the step is converted mechanically, with the same numbers",
+        )
 
     # -- mechanical --------------------------------------------------------------------------------
 
@@ -227,7 +238,10 @@ class _Conversion:
                 return self._real(index, step, scale)
         except LeavesF32 as number:
             return Refusal(
-                "a number leaves f32's range in the real domain", "a normal f32 number", f"{number}"
+                "a number leaves f32's range in the real domain",
+                "a normal f32 number",
+                f"{number}",
+                "nothing to change: the step is converted mechanically, with the same numbers",
             )
 
     def _real(self, index: int, step: Step, scale: Scale) -> Step | Refusal:
@@ -240,6 +254,7 @@ class _Conversion:
                 "a fate speaks of its post-op, which would be gone",
                 "a post-op that stays",
                 "a factor",
+                "nothing to change: the step is converted mechanically, with the same numbers",
             )
         by_argument = TAKEN_APART.apply(scales, domain)
         if isinstance(by_argument, Refusal):
@@ -251,6 +266,7 @@ class _Conversion:
                     "its bias is computed at run time, in the accumulator's domain",
                     "a constant bias",
                     bias,
+                    "compile the model for onednn-v3; mechanically the numbers stay the same",
                 )
             data = self._plan.constants[bias].astype(np.float64) * scales.output * domain
             args["bias"] = self._file(f"{bias}/real", rounded(data))

@@ -112,6 +112,7 @@ def _taken_apart(scales: Scales, domain: float) -> dict[str, Scale] | Refusal:
             "its output scale is not the source's scale over the destination's",
             wanted,
             _range(scales.output),
+            "compile the model for onednn-v3; mechanically the numbers stay the same",
         )
         return found if (np.abs(rest - 1) <= _EQUAL).all() else told
     rounded(product)  # runtimes form s*w
@@ -125,7 +126,10 @@ def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
     """Takes the step's output scale apart by what the types of its source and destination say."""
     if any(isinstance(op, DepthwiseConv) for op in step.attr.post_ops):
         return Refusal(
-            "its depthwise post-op decodes codes that no type describes", "no such post-op", "one"
+            "its depthwise post-op decodes codes that no type describes",
+            "no such post-op",
+            "one",
+            "compile the model for onednn-v3; mechanically the numbers stay the same",
         )
     source = step.args[0][1]
     src, dst = (_scale_of(plan.type(value)) for value in (source, step.output))
@@ -135,6 +139,7 @@ def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
             "a type does not say by which one scale its codes decode",
             "a scale per tensor, above 0",
             f"{plan.type(vague)}",
+            "compile the model for onednn-v3; mechanically the numbers stay the same",
         )
     role, mask = argument_of(plan, step, output)
     if mask is None:
@@ -142,6 +147,7 @@ def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
             "its output scale does not run along the output channels",
             "one for each of them",
             f"mask {output.mask}",
+            "compile the model for onednn-v3; mechanically the numbers stay the same",
         )
     return Scales(output.array.astype(np.float64), mask if role == "weights" else None, src, dst)
 
@@ -232,7 +238,12 @@ def _with_constant(op: PostOp, domain: float, times: Times) -> Real | Refusal | 
         return None
     real = times(op.operand)
     if real is None:
-        return Refusal("f(x, c)*d = f(x*d, c*d) needs a constant", "a constant", op.operand)
+        return Refusal(
+            "f(x, c)*d = f(x*d, c*d) needs a constant",
+            "a constant",
+            op.operand,
+            "compile the model for onednn-v3; mechanically the numbers stay the same",
+        )
     return domain, (Binary(op.algorithm, real),)
 
 
@@ -251,7 +262,10 @@ def _rectified(op: PostOp, domain: float, times: Times) -> Real | Refusal | None
     factor = domain * op.scale
     if not 0 < factor < np.inf:
         return Refusal(
-            "k*f(x)*d = f(x*(k*d)) needs a finite factor above 0", "above 0", f"{factor:g}"
+            "k*f(x)*d = f(x*(k*d)) needs a finite factor above 0",
+            "above 0",
+            f"{factor:g}",
+            "compile the model for onednn-v3; mechanically the numbers stay the same",
         )
     if ELTWISE[op.algorithm].clips:
         return factor, (
@@ -275,6 +289,7 @@ def _linear(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
             "k*(a*x + b)*d = x*(k*a*d) + b*(k*d) needs a factor above 0",
             "above 0",
             f"{factor * op.alpha:g}",
+            "compile the model for onednn-v3; mechanically the numbers stay the same",
         )
     shift = float(rounded(factor * op.beta))
     return factor * op.alpha, (Eltwise("linear", 1.0, shift),) if shift else ()
