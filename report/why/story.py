@@ -118,7 +118,7 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
     ]
     around += [fate for fate in plan.fates if fate.half is Half.QUANTIZE and fate.step in anchored]
     fates = _in_order([*index.read.get(name, ()), *around])
-    findings = _findings(verdict, name, anchored or [place.step for place in places])
+    findings = _findings(index.plan, verdict, name, anchored or [place.step for place in places])
     behind = _behind(index, anchored)
     return Story(
         name,
@@ -240,13 +240,17 @@ def _behind(index: Index, steps: Iterable[int]) -> tuple[Decision, ...]:
     return tuple(found)
 
 
-def _findings(verdict: Verdict, name: str, steps: Sequence[int]) -> tuple[Finding, ...]:
-    """The findings of the steps; each about the node alone, if it names nodes."""
-    return tuple(
-        replace(finding, layers=(name,)) if name in finding.layers else finding
-        for finding in verdict.findings
-        if set(finding.steps) & set(steps)
-    )
+def _findings(plan: Plan, verdict: Verdict, name: str, steps: Sequence[int]) -> tuple[Finding, ...]:
+    """The findings of the steps; each about the node alone, or about those of its steps, if it names
+    them.
+    """
+    around = {name, *(node for number in steps for node in plan.steps[number].origin)}
+    found = []
+    for finding in verdict.findings:
+        if set(finding.steps) & set(steps):
+            own = [name] if name in finding.layers else [n for n in finding.layers if n in around]
+            found.append(replace(finding, layers=tuple(own) or finding.layers))
+    return tuple(found)
 
 
 def _obstacle(findings: Sequence[Finding], decisions: Sequence[Decision]) -> str:
@@ -326,7 +330,7 @@ def _quantizer(index: Index, verdict: Verdict, name: str, quantizer: str) -> Sto
         fates,
         decisions,
         (),
-        _findings(verdict, quantizer, own),
+        _findings(index.plan, verdict, quantizer, own),
         _unknown(index),
     )
 
@@ -379,7 +383,7 @@ def _step(index: Index, verdict: Verdict, number: int, name: str, kind: str = "s
     left = f" and {len(nodes) - _FEW} more" if len(nodes) > _FEW else ""
     of = f", made of {shown}{left}" if nodes else ", which no node of the model asked for by name"
     decisions = tuple(d for node in step.origin for d in index.decisions.get(node, ()))
-    findings = _findings(verdict, anchor_of(plan, step), [number])
+    findings = _findings(index.plan, verdict, anchor_of(plan, step), [number])
     text = f"{who} {number} is" if kind == "step" else f"{who} {number},"
     answer = f"{text} {with_article(what)}{f' {how}' if how else ''}{of}.{_obstacle(findings, decisions)}"
     return Story(

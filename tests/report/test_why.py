@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from support.finding_cases import CASES
+from support.finding_networks import Net
 from support.onnx_cases import model, node
 from support.plan_corpus import every_plan, models
 
@@ -169,3 +171,36 @@ def test_wrong_arguments(digits: Plan) -> None:
         fqfuse.why(digits, 3)
     with pytest.raises(InvalidInput):
         fqfuse.why(digits, "")
+
+
+def test_a_change_is_about_the_node_that_was_asked_for() -> None:
+    net = Net()
+    value = net.conv(net.quantized("x"), "stem")
+    for number in range(3):
+        value = net.op(
+            "Add", net.conv(net.quantized(value), f"conv{number}"), value, name=f"add{number}"
+        )
+    net.conv(net.quantized(value), "last", out="y")
+    proto = net.proto()
+    plan = fqfuse.compile(proto)
+    told = fqfuse.why(plan, "add1", model=proto)
+    (finding,) = [f for f in told["findings"] if f["code"] == "f32-residual"]
+    assert finding["layers"] == ["conv1"]
+    assert "conv0" not in finding["change"]
+
+
+def test_where_no_rule_left_a_word_the_neighbours_are_told() -> None:
+    nodes = [
+        node("Reshape", ["x", "flat"], ["a"], name="first"),
+        node("Reshape", ["a", "back"], ["b"], name="second"),
+        node("Relu", ["b"], ["y"], name="relu"),
+    ]
+    shapes = {"flat": np.array([2, 60]), "back": np.array([2, 3, 20])}
+    proto = model(nodes, constants=shapes)
+    plan = fqfuse.compile(proto)
+    told = {name: fqfuse.why(plan, name, model=proto) for name in ("first", "second")}
+    silent = [one for one in told.values() if not one["places"]]
+    assert silent, "one of the two goes"
+    for one in silent:
+        assert "has no step: " in one["answer"]
+        assert one["decisions"] or one["unknown"]
