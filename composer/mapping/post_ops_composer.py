@@ -258,7 +258,7 @@ class PostOpsComposer:
             f"{self.front.primitive} from {self.front.src.value} cannot store {dst.value} on {self.target.name}",
             f"destination: {listed}",
             dst.value,
-            "nothing to change in the model: a step of its own stores that type",
+            "quantize what the operation in front reads, and its weights, to 8 bits",
         )
 
     def _expanded(

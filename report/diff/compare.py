@@ -403,11 +403,14 @@ def _alone(plan: Plan, other: Plan, numbers: Iterable[int]) -> tuple[Alone, ...]
 
 
 def _decided(first: Plan, second: Plan) -> Iterator[Decided]:
+    """Where a home was weighed in one plan only, the steps have told of it."""
     shared = model_names(first) & model_names(second)
     sides = [_last(plan, shared) for plan in (first, second)]
     for key in dict.fromkeys((*sides[0], *sides[1])):
         one, other = (side.get(key) for side in sides)
-        if _said(one) != _said(other):
+        told = one or other
+        only_a_choice = told is not None and told.alternatives and (one is None or other is None)
+        if _said(one) != _said(other) and not only_a_choice:
             yield Decided(*key, one, other)
 
 

@@ -83,6 +83,7 @@ def answer_of(difference: Difference) -> str:
                 _moved(difference),
                 _changed(difference),
                 _outcome(difference),
+                _interface(difference),
                 _not_aligned(difference),
             ],
         )
@@ -132,7 +133,13 @@ def _outcome(difference: Difference) -> str:
     ]
     if not rows:
         return "Shares of int8 and f32 and the estimated time are the same."
-    return f"{'; '.join(rows)}."
+    text = "; ".join(rows)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _interface(difference: Difference) -> str:
+    what = [change.what for change in difference.interface]
+    return f"Other {' and '.join(what)}." if what else ""
 
 
 def _not_aligned(difference: Difference) -> str:
