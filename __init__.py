@@ -46,6 +46,7 @@ from fqfuse.errors import (
 if TYPE_CHECKING:
     from fqfuse.accuracy.compare import compare
     from fqfuse.compiler import compile, load_plan
+    from fqfuse.explain import diff, why
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
     from fqfuse.plan.conversion.convert import convert
@@ -69,9 +70,11 @@ __all__ = [
     "compare",
     "compile",
     "convert",
+    "diff",
     "findings",
     "load_plan",
     "save_plan",
+    "why",
 ]
 
 _LAZY = {
@@ -81,6 +84,7 @@ _LAZY = {
     "compare": "fqfuse.accuracy.compare",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
+    "diff": "fqfuse.explain",
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
@@ -90,6 +94,7 @@ _LAZY = {
     "notebook_html": "fqfuse.report.notebook",
     "steps_table": "fqfuse.report.tables",
     "to_html": "fqfuse.report.html.page",
+    "why": "fqfuse.explain",
 }
 
 

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from . import compare as compare_command
 from . import compile as compile_command
-from . import convert, demo, inspect
+from . import convert, demo, diff, inspect, why
 from . import run as run_command
 from .encoding import use_ascii_forms
 from .errors import exit_code_of
@@ -86,6 +86,8 @@ def _program(
 for module in (
     compile_command,
     inspect,
+    why,
+    diff,
     compare_command,
     run_command,
     convert,

@@ -146,6 +146,7 @@ def source_of(
             f"the primitive takes no {dtype.value} source",
             ", ".join(sorted(kind.value for kind in capability.src)),
             dtype.value,
+            "quantize the input to one of these types",
         )
     zero, nearest = quant.zero_point[0], round(quant.zero_point[0])
     part = zero - nearest
@@ -158,7 +159,10 @@ def source_of(
         )
     if zero and not capability.src_zero_point:
         return Refusal(
-            "the primitive takes no zero point on its source", "zero point 0", f"{zero:g}"
+            "the primitive takes no zero point on its source",
+            "zero point 0",
+            f"{zero:g}",
+            "quantize the input symmetrically, or behind a relu to u8",
         )
     return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
 
@@ -177,6 +181,7 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             f"the primitive takes no {dtype.value} source",
             ", ".join(sorted(kind.value for kind in capability.src)),
             dtype.value,
+            "quantize the input to one of these types",
         )
     if decode.attrs.get("axis") is not None:
         return Refusal(
@@ -215,6 +220,7 @@ def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) 
             "the zero points of the source differ between channels",
             "one integer zero point",
             f"{len(zeros)} different ones",
+            "quantize the input per tensor, or symmetrically",
         )
     by_group = quant.scales.astype(np.float64).reshape(groups, -1)
     if not (by_group == by_group[:, :1]).all():
@@ -283,7 +289,10 @@ def weights_of(
     if data is None:
         if kind is not DType.S8:
             return Refusal(
-                "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
+                "the second operand is computed at run time, and is not s8",
+                "s8 codes",
+                kind.value,
+                "quantize the second operand to s8, or make it a constant",
             )
         return Weights(codes, scale, zero, decode)
     codes, zero = signed(graph, codes, zero)
@@ -319,11 +328,15 @@ def _weights_at_run_time(
             "the computed parameters of the weights run along an axis",
             f"scales along axis {axis} without zero points, or one of each",
             f"axis {along!r}",
+            "quantize weights per output channel, symmetrically",
         )
     zero = 0 if shift is None else int(shift.item())
     if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):
         return Refusal(
-            "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
+            "the second operand is computed at run time, and is not s8",
+            "s8 codes",
+            kind.value,
+            "quantize the second operand to s8, or make it a constant",
         )
     parameters = []
     if scale is None:

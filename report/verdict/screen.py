@@ -4,8 +4,6 @@ same in a pipe.
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -14,6 +12,7 @@ from rich.text import Text as RichText
 from ...errors import printable
 from ...plan.types import Plan
 from ..layout import Layout, Text, heading
+from ..lines import WIDTH, labelled, paragraph
 from ..notation import bytes_text, count_text, middle_cut, title_text
 from .catalogue import Gain
 from .findings import Finding, Verdict
@@ -31,7 +30,6 @@ __all__ = [
     "verdict_report",
 ]
 
-WIDTH = 80
 _SHOWN = 5
 _NOTABLE = 0.02  # of the estimated time, or
 _NOTABLE_BYTES = 0.1  # of the bytes read and written
@@ -40,8 +38,6 @@ _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
 _UNSPECIFIC = "f32-product"  # whose reasons are several: other kinds are one reason each
-_TIED = "\u00a0"  # a blank at which no line ends
-_UNITS = re.compile(r"(?<=\d )(ms|%|GHz|GiB|MiB|KiB|bytes|cores?)(?![\w])")
 
 
 def verdict_report(
@@ -57,7 +53,7 @@ def verdict_report(
     width = min(layout.width or WIDTH, WIDTH)
     shown = _shown(verdict)
     parts: list[RenderableType] = [_heading(plan, title, width)]
-    parts += _paragraph(_answer(verdict, shown), width, 2, _answer_style(shown))
+    parts += paragraph(_answer(verdict, shown), width, 2, _answer_style(shown))
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
         parts += [Text(), *_finding(finding, verdict, width, number)]
@@ -69,7 +65,7 @@ def verdict_report(
     )
     parts += [
         Text(),
-        *_paragraph(
+        *paragraph(
             f"{more}--totals, --steps, --fates, --decisions and --weighed show the tables.",
             width,
             2,
@@ -89,7 +85,7 @@ def findings_report(
         room = None if layout.width is None else width - 3 - _LABEL
         parts += [Text(), *_finding(finding, verdict, width, number, room)]
     if not verdict.findings:
-        parts += _paragraph("No findings: nothing here writes f32 or runs outside int8.", width, 2)
+        parts += paragraph("No findings: nothing here writes f32 or runs outside int8.", width, 2)
     return Group(*parts)
 
 
@@ -184,7 +180,7 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
             ("sizes", f"taken for 1, because the model leaves them open (--size NAME=N): {names}")
         )
     for label, text in rows:
-        yield from _labelled(label, text, width, 2, len("between steps") + 2)
+        yield from labelled(label, text, width, 2, len("between steps") + 2)
 
 
 def _ms(value: float) -> str:
@@ -203,20 +199,20 @@ def _finding(
     if len(head) + len(gain) + 3 <= width:
         yield Text.assemble((head, style), (f"   {gain}", "dim"))
     else:
-        yield from _paragraph(head, width, 0, style)
+        yield from paragraph(head, width, 0, style)
         yield Text(f"   {gain}", style="dim")
     if names == 0:
-        yield from _labelled("at", layers_text(finding), width, 3, _LABEL)
+        yield from labelled("at", layers_text(finding), width, 3, _LABEL)
     for place, layer in enumerate(finding.layers if names != 0 else ()):
         word = "" if place else "at"
         yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
-    yield from _labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
+    yield from labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
     if finding.reasons and finding.kind.code == _UNSPECIFIC:
-        yield from _labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
+        yield from labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
     # A whole name on each line, which is cut rather than broken: --json has all of it.
     tool, change = change_text(finding, _NAMES, max(width - 3 - _LABEL - len("'', ...,"), 20))
     spoken = f"{tool}: " if tool else ""
-    yield from _labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
+    yield from labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
 
 
 def change_text(finding: Finding, names: int | None, room: int | None = None) -> tuple[str, str]:
@@ -245,28 +241,3 @@ def layers_text(finding: Finding) -> str:
     first = middle_cut(printable(finding.layers[0]), _ONE_NAME)
     left = len(finding.layers) - 1
     return f"{first} and {left:,} more" if left else first
-
-
-# -- lines -----------------------------------------------------------------------------------------
-
-
-def _labelled(
-    label: str, text: str, width: int, indent: int, room: int, style: str = ""
-) -> Iterator[RichText]:
-    lines = _wrapped(text, width - indent - room)
-    for number, line in enumerate(lines):
-        word = label if not number else ""
-        yield Text.assemble((f"{' ' * indent}{word:<{room}}", "dim"), (line, style))
-
-
-def _paragraph(text: str, width: int, indent: int, style: str = "") -> list[RichText]:
-    return [
-        Text(f"{' ' * indent}{line}", style=style)
-        for line in _wrapped(text.strip(), width - indent)
-    ]
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    tied = _UNITS.sub(f"{_TIED}\\g<0>", text).replace(f" {_TIED}", _TIED)
-    lines = textwrap.wrap(tied, max(width, 20), break_on_hyphens=False) or [""]
-    return [line.replace(_TIED, " ") for line in lines]

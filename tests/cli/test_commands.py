@@ -34,6 +34,8 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
     for command, summary in (
         ("compile", "Compile a model into"),
         ("inspect", "Show what"),
+        ("why", "Tell the story"),
+        ("diff", "Compare two"),
         ("compare", "Compare a quantized"),
         ("run", "Run a model"),
         ("convert", "Convert a plan"),
