@@ -23,6 +23,7 @@ FOLDERS = (
     "composer",
     "frontend",
     "ir",
+    "measure",
     "models",
     "onednn",
     "passes",

@@ -16,6 +16,15 @@ from typing import IO, Any, Self, cast
 __all__ = ["WorkerFailed", "WorkerProcess"]
 
 _HERE = Path(__file__).resolve().parent
+# This folder as a package of its own: the worker never imports fqfuse unless its engine does, which
+# may be that of another checkout. The folder's parent is on the path no longer than that takes.
+_START = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+worker = importlib.import_module(sys.argv[2] + ".worker")
+sys.path.pop(0)
+worker.main()
+"""
 
 
 class WorkerFailed(Exception):  # it is a result of the measurement, not a fault of it
@@ -31,20 +40,22 @@ class WorkerProcess:
 
     def __init__(self, threads: int, log: Path, modules: Path | None = None) -> None:
         pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        environment = {**os.environ, **dict.fromkeys(pools, str(threads))} | (
-            {"PYTHONPATH": str(modules)} if modules else {}
-        )
-        # -m with this package's parent as working directory: the worker then never imports fqfuse
-        # unless its engine does.
-        command = [sys.executable, "-m", f"{_HERE.name}.worker"]
+        # as multiprocessing hands it on; the root of the package is no place for modules
+        found = [entry for entry in sys.path if entry and Path(entry).resolve() != _HERE.parent]
+        path = str(modules) if modules else os.pathsep.join(found)
+        environment = {
+            **os.environ,
+            **dict.fromkeys(pools, str(threads)),
+            "PYTHONPATH": path,
+        }
+        command = [sys.executable, "-P", "-c", _START, str(_HERE.parent), _HERE.name]
         self._log = log
         with log.open("wb") as errors:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603  (our own program)
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd=_HERE.parent,
                 env=environment,
                 bufsize=0,
             )
