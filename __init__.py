@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fqfuse.compiler import compile, load_plan
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
+    from fqfuse.measure.bench import bench
     from fqfuse.plan.conversion.convert import convert
     from fqfuse.plan.file import save_plan
     from fqfuse.plan.types import Plan
@@ -44,6 +45,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "UnsupportedOp",
+    "bench",
     "compile",
     "convert",
     "findings",
@@ -55,6 +57,7 @@ _LAZY = {
     "Budgets": "fqfuse.frontend.budgets",
     "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.plan.types",
+    "bench": "fqfuse.measure.bench",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
     "findings": "fqfuse.report.verdict.findings",

@@ -13,7 +13,7 @@ from .plan.types import Plan
 from .runtime.session import InferenceSession as PlanSession
 from .runtime.session import check_backend
 
-__all__ = ["InferenceSession"]
+__all__ = ["InferenceSession", "plan_of"]
 
 
 class InferenceSession(PlanSession):
@@ -40,11 +40,16 @@ class InferenceSession(PlanSession):
         budgets: Budgets = DEFAULT,
     ) -> None:
         check_backend(backend)
-        plan = _plan_of(model, budgets)
+        plan = plan_of(model, budgets)
         super().__init__(plan, backend, threads, run_bytes=budgets.run_bytes)
 
 
-def _plan_of(model: Plan | ModelSource, budgets: Budgets) -> Plan:
+def plan_of(model: Plan | ModelSource, budgets: Budgets = DEFAULT) -> Plan:
+    """The plan itself, that in a file or bytes, or of a model, which is compiled.
+
+    Raises:
+        FqfuseError: what `compile` or `load_plan` raise.
+    """
     check_budgets(budgets)
     if isinstance(model, Plan):
         return model

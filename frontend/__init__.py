@@ -13,9 +13,9 @@ from __future__ import annotations
 from ..ir.graph import Graph
 from .budgets import DEFAULT, Budgets
 from .model import graph_from_source
-from .source import ModelSource, read_model
+from .source import ModelSource, read_model, serialized
 
-__all__ = ["DEFAULT", "Budgets", "ModelSource", "graph_from_onnx"]
+__all__ = ["DEFAULT", "Budgets", "ModelSource", "graph_from_onnx", "serialized"]
 
 
 def graph_from_onnx(source: ModelSource, *, budgets: Budgets = DEFAULT) -> Graph:

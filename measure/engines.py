@@ -60,16 +60,13 @@ class Engine:
             raise Unavailable(f"{self.module} has no {self.entry}")
 
     def version(self) -> str:
-        """The version that the engine's package gives itself, or was installed as; empty where it
+        """The version that the engine's package was installed as, or gives itself; empty where it
         has none.
         """
-        told = getattr(import_module(self.module), "__version__", "")
-        if told:
-            return str(told)
         try:
             return version(self.module)
-        except PackageNotFoundError:  # not installed: a checkout on the path
-            return ""
+        except PackageNotFoundError:  # a checkout on the path, or a package of another name
+            return str(getattr(import_module(self.module), "__version__", ""))
 
 
 def _open_fqfuse(backend: str, path: Path, threads: int) -> Opened:

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Any, Self, cast
 
 __all__ = ["WorkerFailed", "WorkerProcess"]
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _HERE = Path(__file__).resolve().parent
 # This folder as a package of its own: the worker never imports fqfuse unless its engine does, which
 # may be that of another checkout. The folder's parent is on the path no longer than that takes.
@@ -28,7 +30,14 @@ worker.main()
 
 
 class WorkerFailed(Exception):  # it is a result of the measurement, not a fault of it
-    """The engine raised, crashed or ran out of time; the text is the row of the table."""
+    """The engine raised, crashed or ran out of time; the text is the row of the table.
+
+    ``details`` has `kind`, `what`, `where` and `hint` of an error of fqfuse, else nothing.
+    """
+
+    def __init__(self, text: str, details: Mapping[str, str] = _NOTHING) -> None:
+        super().__init__(text)
+        self.details = details
 
 
 class WorkerProcess:
@@ -75,7 +84,7 @@ class WorkerProcess:
             self._line(command, time.monotonic() + seconds, seconds)
         )
         if "error" in answer:
-            raise WorkerFailed(answer["error"])
+            raise WorkerFailed(answer["error"], answer.get("details", _NOTHING))
         return answer
 
     def close(self) -> None:

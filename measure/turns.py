@@ -139,7 +139,8 @@ def take_turns(turns: Sequence[Turn], settings: Settings) -> None:
             turn = turns[(index + position) % len(turns)]
             if turn.alive:
                 attempt(turn, partial(_time, settings=settings))
-                time.sleep(settings.pause)
+                if len(turns) > 1:  # alone an engine disturbs nobody
+                    time.sleep(settings.pause)
     for turn in turns:
         rounds = turn.row.rounds_ms
         if turn.alive and rounds:

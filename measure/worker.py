@@ -145,7 +145,7 @@ def serve(commands: TextIO, answers: TextIO) -> None:
         try:
             answer = worker.answer(json.loads(line))
         except Exception as error:  # noqa: BLE001  # whatever a peer raises becomes a row of the table
-            answer = {"error": _in_one_line(error)}
+            answer = {"error": _in_one_line(error), "details": _details(error)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -155,6 +155,14 @@ def _in_one_line(error: Exception) -> str:
     name = "unavailable" if isinstance(error, Unavailable) else type(error).__name__
     first = next(iter(str(error).strip().splitlines()), "")
     return f"{name}: {first[:300]}" if first else name
+
+
+def _details(error: Exception) -> dict[str, str]:
+    """The kind and the texts of an error of fqfuse, known by its attributes."""
+    names = ("what", "where", "hint")
+    if not all(isinstance(getattr(error, name, None), str) for name in names):
+        return {}
+    return {"kind": type(error).__name__, **{name: getattr(error, name) for name in names}}
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from .shapes import symbol_sizes
 if TYPE_CHECKING:
     from .lowering.executor import OneDnnExecutor
 
-__all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend"]
+__all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend", "checked_threads"]
 
 BACKENDS = ("auto", "numpy", "onednn")
 
@@ -96,7 +96,7 @@ class InferenceSession:
     ) -> None:
         check_backend(backend)
         self._asked = backend
-        self._threads = _checked_threads(threads)
+        self._threads = checked_threads(threads)
         self._run_bytes = run_bytes
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
@@ -368,7 +368,12 @@ def check_backend(backend: object) -> None:
         raise InvalidInput(f"no backend {backend!r}", hint=f"choose one of: {', '.join(BACKENDS)}")
 
 
-def _checked_threads(threads: int | None) -> int:
+def checked_threads(threads: int | None) -> int:
+    """How many threads a caller asks for; one for each processor for None.
+
+    Raises:
+        InvalidInput: no such number.
+    """
     if threads is None:
         return default_threads()
     try:

@@ -33,6 +33,7 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
         ("compile", "Compile a model into"),
         ("inspect", "Show what"),
         ("run", "Run a model"),
+        ("bench", "Measure how fast"),
         ("convert", "Convert a plan"),
         ("demo", "Compile a small"),
     ):
