@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fqfuse.plan.file import save_plan
     from fqfuse.plan.types import Plan
     from fqfuse.report.verdict.findings import findings
+    from fqfuse.runtime.like_onnxruntime import SessionOptions
 
 __all__ = [
     "BackendUnavailable",
@@ -44,6 +45,7 @@ __all__ = [
     "InvalidModel",
     "Plan",
     "PlanError",
+    "SessionOptions",
     "UnsupportedOp",
     "bench",
     "compile",
@@ -57,6 +59,7 @@ _LAZY = {
     "Budgets": "fqfuse.frontend.budgets",
     "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.plan.types",
+    "SessionOptions": "fqfuse.runtime.like_onnxruntime",
     "bench": "fqfuse.measure.bench",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",

@@ -47,13 +47,15 @@ class Source:
     lifted: Lifted = field(default_factory=dict)
 
 
-def read_model(source: ModelSource, budgets: Budgets) -> Source:
-    """Reads and parses a model.
+def read_model(source: ModelSource | Source, budgets: Budgets) -> Source:
+    """Reads and parses a model; what is read already stays as it is.
 
     Raises:
         InvalidInput: no such file, a folder, not readable, or an argument of another type.
         InvalidModel: empty, truncated, no ONNX, or larger than the budget.
     """
+    if isinstance(source, Source):
+        return source
     if isinstance(source, onnx.ModelProto):
         return Source(_with_graph(source, "ModelProto"), None, "ModelProto")
     if isinstance(source, bytes):

@@ -6,9 +6,9 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from ..plan.file import plan_bytes, read_plan
 from ..plan.types import Plan
 from .budget import RunBudget
 from .executor import StepTimes
+from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads
@@ -33,41 +34,17 @@ __all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend", "checked_
 
 BACKENDS = ("auto", "numpy", "onednn")
 
-_STATE = {"plan": bytes, "backend": str, "threads": int, "run_bytes": int | None}
+_STATE = {"plan": bytes, "backend": str, "threads": int, "run_bytes": int | None, "meta": dict}
 
 _MOST_THREADS = 1024  # each has memory of its own
-
-_ORT_TYPES = {  # where it is not NumPy's name of what carries the elements
-    DType.F32: "float",
-    DType.F64: "double",
-    DType.BF16: "bfloat16",
-    DType.S4: "int4",
-    DType.U4: "uint4",
-    DType.STRING: "string",
-}
-
-
-@dataclass(frozen=True)
-class NodeArg:
-    """An input or output of the model, as ONNX Runtime describes it.
-
-    Attributes:
-        name: its name in the model.
-        shape: sizes, and names of sizes that are known at run time only; None when even the rank is
-            unknown.
-        type: `tensor(float)`, `tensor(uint8)` ...
-    """
-
-    name: str
-    shape: tuple[int | str, ...] | None
-    type: str
 
 
 class InferenceSession:
     """A plan, ready to run.
 
     A session may be used by many threads at once, pickled, sent to spawned processes and used in
-    forked ones. The arrays it returns belong to the caller.
+    forked ones. The arrays it returns belong to the caller. `with` closes it at the end, which gives
+    its memory back.
 
     Args:
         path_or_plan: a plan or the path of a plan file (`fqfuse.InferenceSession` also takes an
@@ -98,6 +75,7 @@ class InferenceSession:
         self._asked = backend
         self._threads = checked_threads(threads)
         self._run_bytes = run_bytes
+        self._meta: ModelMeta | None = None
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
             self.plan, backend, self._threads, RunBudget.of(run_bytes)
@@ -127,20 +105,67 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the model, in its order."""
-        return [_node_arg(name, self.plan.type(name)) for name in self.plan.inputs]
+        return [node_arg(name, self.plan.type(name)) for name in self.plan.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs of the model, in its order."""
-        return [_node_arg(name, self.plan.type(name)) for name in self.plan.outputs]
+        return [node_arg(name, self.plan.type(name)) for name in self.plan.outputs]
+
+    def get_modelmeta(self) -> ModelMeta:
+        """What the model's file says about it; of a plan the name of the graph only."""
+        return self._meta or ModelMeta(graph_name=self.plan.name)
+
+    def get_providers(self) -> list[str]:
+        """ONNX Runtime's word for the CPU; `session.backend` says which runtime it is here."""
+        return [CPU]
+
+    def close(self) -> None:
+        """Gives the memory of the session back, as soon as no run uses it; whoever uses the session
+        afterwards is told that it is closed. Closing it again does nothing.
+        """
+        if "_closed" not in self.__dict__:
+            name, held = self.plan.name, frozenset(self.__dict__)
+            self.__dict__.clear()
+            self.__dict__["_closed"] = (name, held)
+
+    def __enter__(self) -> Self:
+        _ = self.plan  # of a closed session this says so
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    if not TYPE_CHECKING:  # it would hide misspelt names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Asked only for what is not there: costs an open session nothing."""
+            closed, held = self.__dict__.get("_closed", ("", ()))
+            if name in held:
+                raise InvalidInput(
+                    "the session is closed", where=closed, hint="make a new one, or close it later"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def run(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.ArrayLike]
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, npt.ArrayLike] | None = None,
+        run_options: object = None,  # noqa: ARG002  (of ONNX Runtime)
+        *,
+        input_feed: Mapping[str, npt.ArrayLike] | None = None,
     ) -> list[Array]:
         """Runs the model.
 
         Args:
             output_names: which outputs, in which order; None or empty: all.
             feeds: an array for each input.
+            run_options: as ONNX Runtime has them; none means anything here.
+            input_feed: ONNX Runtime's name for `feeds`.
 
         Returns:
             The outputs, as arrays of the caller's own.
@@ -150,7 +175,7 @@ class InferenceSession:
                 shape; more memory than the run may take.
         """
         wanted = () if output_names is None else self._wanted(output_names)
-        arrays = self._checked(feeds)
+        arrays = self._checked(input_feed if feeds is None else feeds)
         with _memory_enough():
             found = self._executor.run(arrays)
         if not wanted:
@@ -216,6 +241,7 @@ class InferenceSession:
             "backend": self._asked,
             "threads": self._threads,
             "run_bytes": self._run_bytes,
+            "meta": self.get_modelmeta().state(),
         }
 
     def __setstate__(self, state: object) -> None:
@@ -226,11 +252,13 @@ class InferenceSession:
         ):
             raise InvalidInput("this is not the state of a session")
         plan, backend, threads = read_plan(state["plan"]), state["backend"], state["threads"]
+        meta = meta_from_state(state["meta"])
         InferenceSession.__init__(self, plan, backend, threads, run_bytes=state["run_bytes"])
+        self._meta = meta
 
     # -- feeds -------------------------------------------------------------------------------------
 
-    def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def _checked(self, feeds: Mapping[str, npt.ArrayLike] | None) -> dict[str, Array]:
         """The feeds as arrays of the right types and shapes."""
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInput(
@@ -386,12 +414,6 @@ def checked_threads(threads: int | None) -> int:
         )
         raise InvalidInput(what, hint="leave it out for one thread a processor")
     return count
-
-
-def _node_arg(name: str, type_: TensorType) -> NodeArg:
-    return NodeArg(
-        name, type_.shape, f"tensor({_ORT_TYPES.get(type_.dtype, type_.dtype.numpy.name)})"
-    )
 
 
 def _executor(

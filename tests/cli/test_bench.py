@@ -157,7 +157,7 @@ def test_several_sizes_stand_in_rows(call) -> None:
         (("--against", "abacus"), "no runtime 'abacus'"),
         (("--data", "none.npz"), "no such file"),
         (("--trace", "none/trace.json"), "no such folder"),
-        (("--trace", "/tmp"), "it is a folder"),
+        (("--trace", "."), "it is a folder"),
         (("--backend", "abacus"), "no backend 'abacus'"),
     ],
 )
