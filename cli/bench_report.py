@@ -48,7 +48,13 @@ def bench_report(
     parts: list[RenderableType] = [
         heading(title, f"{steps:,} step{plural}, compiled for {found['target']}")
     ]
-    parts += [*_answer(cases), Text(), _engines(cases), Text(), *_remarks(found)]
+    parts += [
+        *_answer(cases, idle=found["idle"]),
+        Text(),
+        _engines(cases),
+        Text(),
+        *_remarks(found),
+    ]
     if len(cases) > 1 and not all_rows:
         note = "The steps stand here for one combination of sizes, or with --all."
         return Group(*parts, Text(), Text(f"  {note}", style="dim"))
@@ -60,13 +66,15 @@ def bench_report(
 # -- engines ---------------------------------------------------------------------------------------
 
 
-def _answer(cases: Sequence[Data]) -> Iterator[Text]:
-    for case in cases:
+def _answer(cases: Sequence[Data], *, idle: bool) -> Iterator[Text]:
+    for number, case in enumerate(cases, 1):
         ours, *peers = case["engines"]
         at = f"At {_sizes(case)}: " if len(cases) > 1 else ""
         text = f"{at}{_ms(ours['ms'])} ms a run"
         told = [_compared(peer) for peer in peers]
         text += f": {'; '.join(told)}." if told else "."
+        if number == len(cases) and not idle:
+            text += " The machine was not idle, see below."
         for line in textwrap.wrap(text, _WIDTH - 2):
             yield Text(f"  {line}", style="bold")
 
@@ -85,36 +93,26 @@ def _compared(peer: Data) -> str:
 
 
 def _engines(cases: Sequence[Data]) -> Table:
-    several = len(cases) > 1
-    table = plain_table(
-        *(["sizes"] if several else []),
-        "engine",
-        "ms",
-        "lowest to highest",
-        "runs/s",
-        "time / fqfuse's",
-    )
-    for column in table.columns[2 + several : -1]:
+    table = plain_table("engine", "ms", "rounds", "runs/s", "time / fqfuse's")
+    for column in table.columns[2:-1]:
         column.justify = "right"
     for case in cases:
-        for place, engine in enumerate(case["engines"]):
-            sizes = [Text(_sizes(case) if not place else "")] if several else []
-            table.add_row("", *sizes, *_engine_cells(case, engine))
+        if len(cases) > 1:
+            table.add_row("", Text(_sizes(case), style="bold"))
+        for engine in case["engines"]:
+            table.add_row("", *_engine_cells(engine))
     return table
 
 
-def _engine_cells(case: Data, engine: Data) -> list[RenderableType]:
-    ours = engine["engine"] == "fqfuse"
+def _engine_cells(engine: Data) -> list[RenderableType]:
     name = Text(f"{engine['engine']} {engine['version']}".strip())
-    if ours:
-        name.append(f" ({case['backend']})", style="dim")
     if engine["ms"] is None:
-        return [name, "-", "-", "-", Text(engine["reason"], style="yellow")]
-    spread = f"{_ms(engine['low_ms'])} to {_ms(engine['high_ms'])}"
+        return [name, "-", "-", "-", Text("did not run", style="yellow")]
     ratio = engine["time_ratio"]
     text = "1" if ratio is None else f"{ratio:.2f}"
     if engine["time_ratio_low"] is not None:
-        text += f" ({engine['time_ratio_low']:.2f} to {engine['time_ratio_high']:.2f})"
+        text += f" ({engine['time_ratio_low']:.2f}-{engine['time_ratio_high']:.2f})"
+    spread = f"{_ms(engine['low_ms'])}-{_ms(engine['high_ms'])}"
     return [name, _ms(engine["ms"]), spread, _rate(engine["runs_per_second"]), text]
 
 
@@ -127,14 +125,15 @@ def _remarks(found: Data) -> Iterator[Text]:
         else ""
     )
     threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-    yield from _labelled(
-        "measured",
-        f"median of {found['rounds']} rounds, {threads}, warm, each engine in a process "
-        f"of its own{ratio}",
+    text = (
+        f"median of {found['rounds']} rounds, {threads}, warm, each engine in a process of its own"
     )
+    yield from _labelled("measured", text + ratio)
     yield from _labelled("inputs", _inputs(case))
-    if case["backend"] == "numpy":
-        yield from _labelled("numpy", case["backend_reason"])
+    for engine in case["engines"]:
+        if engine["ms"] is None:
+            yield from _labelled("not run", f"{engine['engine']}: {engine['reason']}", "yellow")
+    yield from _labelled("runtime", f"{case['backend']}: {case['backend_reason']}")
     load = f"load average {found['load_average'][0]:.1f} at the start"
     machine = f"{found['machine']}; {load}"
     if found["idle"]:

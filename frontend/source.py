@@ -79,7 +79,7 @@ def serialized(source: bytes | onnx.ModelProto) -> bytes:
     if isinstance(source, bytes):
         return source
     try:
-        return source.SerializeToString()
+        return bytes(source.SerializeToString())
     except (ValueError, EncodeError) as error:
         raise InvalidInput(
             "the model is too large for one message",

@@ -88,12 +88,8 @@ class Measurement:
     def __post_init__(self) -> None:
         check_backend(self.backend)
         _check_peers(self.against)
-        if not isinstance(self.rounds, int) or not 1 <= self.rounds <= 1000:
-            raise InvalidInput(f"{self.rounds!r} rounds", hint="give a whole number from 1 to 1000")
-        if not isinstance(self.seconds, int | float) or not 0 < self.seconds <= 60:
-            raise InvalidInput(
-                f"{self.seconds!r} is no time of a turn", hint="give seconds, at most 60"
-            )
+        _check_number(self.rounds, int, 1000, "rounds", "a whole number from 1 to 1000")
+        _check_number(self.seconds, (int, float), 60, "seconds", "seconds of a turn, at most 60")
 
     def settings(self) -> Settings:
         """As the turns want it."""
@@ -282,6 +278,15 @@ def _named_feeds(plan: Plan, feeds: object) -> dict[str, npt.NDArray[Any]]:
             hint=f"give a dictionary with an array for each of: {', '.join(plan.inputs)}",
         )
     return {name: np.asarray(feeds[name]) for name in plan.inputs}
+
+
+def _check_number(
+    value: object, kinds: type | tuple[type, ...], most: float, name: str, wanted: str
+) -> None:
+    """Refuses what is no number above 0, and up to `most`."""
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not is_number or not 0 < float(str(value)) <= most:
+        raise InvalidInput(f"{name} are {value!r}", hint=f"give {wanted}")
 
 
 def _check_peers(names: object) -> None:

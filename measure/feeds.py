@@ -52,8 +52,7 @@ def _made(
 ) -> npt.NDArray[np.generic]:
     kind = dtype.numpy
     if dtype.is_code:
-        limits = np.iinfo(kind)
-        return rng.integers(limits.min, limits.max, shape, kind, endpoint=True)
+        return rng.integers(0, 256, shape, np.uint8).view(kind)
     if dtype.is_integer or kind.kind not in "fV":
         return np.ones(shape, kind)
     return rng.standard_normal(shape, np.float32).astype(kind)
