@@ -281,4 +281,5 @@ def _rate(value: float) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{value:,.1f}" if value >= 100 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+    digits = 1 if value >= 100 else 2 if value >= 1 else 3 if value >= 0.1 else 4
+    return f"{value:,.{digits}f}"
