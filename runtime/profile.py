@@ -14,7 +14,7 @@ from statistics import fmean
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, printable
 from .executor import StepTimes
 from .placement import Placement
 
@@ -40,7 +40,7 @@ class TimedRun:
     steps_ms: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StepTime:
     """How long a step takes, and where it runs.
 
@@ -56,6 +56,17 @@ class StepTime:
     placement: Placement
     ms: float
     share: float
+
+    def __repr__(self) -> str:
+        where = self.placement
+        kernel = f" by {where.implementation}" if where.implementation else ""
+        name = printable(self._layer)
+        return f"<StepTime {self.index} {name}: {self.ms:.4f} ms on {where.runtime}{kernel}>"
+
+    @property
+    def _layer(self) -> str:
+        step = self.placement.step
+        return step.origin[0] if step.origin else step.name
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data: `index`, `name`, `primitive`, `op`, `layers` (names of the model's nodes),
@@ -76,7 +87,7 @@ class StepTime:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """What the steps of a run cost.
 
@@ -96,6 +107,12 @@ class Profile:
     rest_ms: float
     steps: tuple[StepTime, ...]
     timeline: TimedRun
+
+    def __repr__(self) -> str:
+        slowest = max(self.steps, key=lambda step: step.ms, default=None)
+        told = "" if slowest is None else f", the slowest {slowest!r}"
+        rest = f"{self.rest_ms:.4f} ms outside of {len(self.steps)} steps"
+        return f"<Profile: {self.ms:.4f} ms a run, {rest}{told}>"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as JSON takes it: `runs`, `ms`, `plain_ms`, `rest_ms`, `steps` (a list of

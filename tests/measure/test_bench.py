@@ -162,6 +162,20 @@ def test_inputs_are_made_of_their_types() -> None:
     assert feeds["half"].std() > 0
 
 
+def test_nothing_is_made_up_for_strings() -> None:
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in ("text", "same")
+    ]
+    node = helper.make_node("Identity", ["text"], ["same"], "node")
+    graph = helper.make_graph([node], "strings", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    with pytest.raises(InvalidInput, match="holds strings") as refused:
+        fqfuse.bench(model, **QUICK)
+    assert "--data" in refused.value.hint
+    found = fqfuse.bench(model, feeds={"text": np.array(["a", "bc"])}, **QUICK)
+    assert found["cases"][0]["engines"][0]["ms"] > 0
+
+
 def test_a_trace_has_an_event_for_each_step(found: dict) -> None:
     document = json.loads(trace_bytes("digits", found["cases"]))
     events = [event for event in document["traceEvents"] if event["ph"] == "X"]

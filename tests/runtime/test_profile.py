@@ -60,6 +60,13 @@ def test_a_profile_is_plain_data(plan: Plan, backend: str) -> None:
     assert data["steps"][0]["runtime"] == backend
 
 
+def test_a_profile_is_told_on_one_line(plan: Plan) -> None:
+    profile = InferenceSession(plan, "numpy", threads=1).profile(images(1), runs=1)
+    assert repr(profile).startswith(f"<Profile: {profile.ms:.4f} ms a run, ")
+    assert len(repr(profile)) < 300
+    assert repr(profile.steps[0]).startswith("<StepTime 0 ")
+
+
 def test_runs_give_the_same_outputs_behind_a_profile(plan: Plan, backend: str) -> None:
     session = InferenceSession(plan, backend, threads=2)
     before = session.run(None, images(3))
