@@ -28,6 +28,7 @@ _NUMBERS = 2 + (7 + 2) + (5 + 2) + (5 + 2)
 
 _PREFIX = 4  # characters of a path, to be worth leaving out
 
+_UNSTEADY = 0.2  # of a run, between the rounds and the runs whose steps are timed
 _DISTURBED = 0.05  # of a run, that timing its steps may add or a busy machine move
 
 
@@ -188,13 +189,26 @@ def _steps(case: Data, layout: Layout, *, several: bool, all_rows: bool) -> list
     if isa:
         parts += _labelled("kernels", f"of {isa}, where nothing else is said")
     parts += _labelled("by kind", _kinds(timed, whole))
-    if abs(profile["plain_ms"] - whole) > _DISTURBED * whole:
-        text = (
-            f"runs in between, without a look at the clock: {_ms(profile['plain_ms'])} ms; the look "
-            "takes a little, and the machine may not have been steady"
-        )
-        parts += _labelled("apart", text, "yellow")
+    parts += _apart(case)
     return parts
+
+
+def _apart(case: Data) -> Iterator[Text]:
+    """What to make of it where the run whose steps were timed took another time than others."""
+    whole, plain = case["profile"]["ms"], case["profile"]["plain_ms"]
+    rounds = case["engines"][0]["ms"]
+    if abs(rounds - plain) > _UNSTEADY * plain:
+        text = (
+            f"the rounds above took {_ms(rounds)} ms a run, these {_ms(plain)}: the machine was not "
+            "steady, so look at shares rather than times"
+        )
+        yield from _labelled("apart", text, "yellow")
+    elif abs(plain - whole) > _DISTURBED * whole:
+        text = (
+            f"runs in between, without a look at the clock: {_ms(plain)} ms; the look takes a "
+            "little, and the machine may not have been steady"
+        )
+        yield from _labelled("apart", text, "yellow")
 
 
 def _kernels(steps: Sequence[Data], layout: Layout) -> tuple[list[str], str]:

@@ -111,6 +111,22 @@ def test_a_busy_machine_is_told() -> None:
     assert "NOT idle" not in "\n".join(lines(document([step(0, 1.0, "a")])))
 
 
+@pytest.mark.parametrize(
+    ("plain", "says"),
+    [
+        (50.0, ""),
+        (54.0, "runs in between, without a look at the clock: 54.00 ms"),
+        (30.0, "these 30.00"),
+    ],
+)
+def test_times_that_do_not_agree_are_told(plain: float, says: str) -> None:
+    found = document([step(0, 1.0, "a")])
+    found["cases"][0]["profile"]["plain_ms"] = plain
+    text = " ".join(" ".join(lines(found)).split())
+    assert says in text
+    assert ("apart" in text) == bool(says)
+
+
 def test_the_command_measures_and_writes_a_trace(call, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     result = call("bench", MODEL, *QUICK, "--trace", trace)
