@@ -49,10 +49,12 @@ if TYPE_CHECKING:
     from fqfuse.explain import diff, why
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
+    from fqfuse.measure.bench import bench
     from fqfuse.plan.conversion.convert import convert
     from fqfuse.plan.file import save_plan
     from fqfuse.plan.types import Plan
     from fqfuse.report.verdict.findings import findings
+    from fqfuse.runtime.like_onnxruntime import SessionOptions
 
     __version__: str
 
@@ -66,7 +68,9 @@ __all__ = [
     "InvalidModel",
     "Plan",
     "PlanError",
+    "SessionOptions",
     "UnsupportedOp",
+    "bench",
     "compare",
     "compile",
     "convert",
@@ -81,6 +85,8 @@ _LAZY = {
     "Budgets": "fqfuse.frontend.budgets",
     "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.plan.types",
+    "SessionOptions": "fqfuse.runtime.like_onnxruntime",
+    "bench": "fqfuse.measure.bench",
     "compare": "fqfuse.accuracy.compare",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",

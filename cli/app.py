@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from . import bench, convert, demo, diff, inspect, why
 from . import compare as compare_command
 from . import compile as compile_command
-from . import convert, demo, diff, inspect, why
 from . import run as run_command
 from .encoding import use_ascii_forms
 from .errors import exit_code_of
@@ -89,6 +89,7 @@ for module in (
     why,
     diff,
     compare_command,
+    bench,
     run_command,
     convert,
     demo,

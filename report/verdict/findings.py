@@ -22,7 +22,7 @@ from .shares import Shares, shares_of
 from .view import View
 from .work import RECURRENT, at_sizes, operator_of, symbols_of
 
-__all__ = ["Finding", "FindingData", "Verdict", "as_data", "findings", "verdict_of"]
+__all__ = ["Finding", "FindingData", "Verdict", "as_data", "check_sizes", "findings", "verdict_of"]
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
@@ -163,7 +163,7 @@ def verdict_of(
     """
     machine = machine or this_machine()
     symbols = symbols_of(plan)
-    _check_sizes(sizes, symbols)
+    check_sizes(sizes, symbols)
     plan = at_sizes(plan, sizes)
     view = View(plan)
     estimate = estimate_of(plan, machine)
@@ -177,7 +177,12 @@ def verdict_of(
     )
 
 
-def _check_sizes(sizes: object, symbols: Sequence[str]) -> None:
+def check_sizes(sizes: object, symbols: Sequence[str]) -> None:
+    """Refuses sizes that are none, or that the inputs do not leave open.
+
+    Raises:
+        InvalidInput: there is one.
+    """
     if not isinstance(sizes, Mapping):
         raise InvalidInput(
             f"sizes are given as a {type(sizes).__name__}", hint='give sizes={"name": 128}'

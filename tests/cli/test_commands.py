@@ -38,6 +38,7 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
         ("diff", "Compare two"),
         ("compare", "Compare a quantized"),
         ("run", "Run a model"),
+        ("bench", "Measure how fast"),
         ("convert", "Convert a plan"),
         ("demo", "Compile a small"),
     ):

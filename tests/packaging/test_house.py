@@ -24,6 +24,7 @@ FOLDERS = (
     "composer",
     "frontend",
     "ir",
+    "measure",
     "models",
     "onednn",
     "passes",
