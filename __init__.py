@@ -26,6 +26,7 @@ from fqfuse.errors import (
 
 if TYPE_CHECKING:
     from fqfuse.compiler import compile, load_plan
+    from fqfuse.exporting import export
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
     from fqfuse.plan.conversion.convert import convert
@@ -46,6 +47,7 @@ __all__ = [
     "UnsupportedOp",
     "compile",
     "convert",
+    "export",
     "findings",
     "load_plan",
     "save_plan",
@@ -57,6 +59,7 @@ _LAZY = {
     "Plan": "fqfuse.plan.types",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
+    "export": "fqfuse.exporting",
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",

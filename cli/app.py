@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from . import compile as compile_command
-from . import convert, demo, inspect
+from . import convert, demo, export, inspect
 from . import run as run_command
 from .errors import exit_code_of
 
@@ -81,7 +81,14 @@ def _program(
         raise typer.Exit
 
 
-for module in (compile_command, inspect, run_command, convert, demo):  # in the order of the help
+for module in (
+    compile_command,
+    inspect,
+    run_command,
+    convert,
+    export,
+    demo,
+):  # in the order of the help
     name = module.__name__.rpartition(".")[2]
     # Terminals have lines of their own: those of the docstring are joined, paragraphs stay.
     paragraphs = (module.__doc__ or "").strip().split("\n\n")

@@ -34,6 +34,7 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
         ("inspect", "Show what"),
         ("run", "Run a model"),
         ("convert", "Convert a plan"),
+        ("export", "Write a quantized"),
         ("demo", "Compile a small"),
     ):
         assert re.search(rf"{command} +{summary}", result.stdout)
