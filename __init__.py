@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fqfuse.accuracy.compare import compare
     from fqfuse.compiler import compile, load_plan
     from fqfuse.explain import diff, why
+    from fqfuse.exporting import export
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
     from fqfuse.measure.bench import bench
@@ -75,6 +76,7 @@ __all__ = [
     "compile",
     "convert",
     "diff",
+    "export",
     "findings",
     "load_plan",
     "save_plan",
@@ -91,6 +93,7 @@ _LAZY = {
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
     "diff": "fqfuse.explain",
+    "export": "fqfuse.exporting",
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import bench, convert, demo, diff, inspect, why
+from . import bench, convert, demo, diff, export, inspect, why
 from . import compare as compare_command
 from . import compile as compile_command
 from . import run as run_command
@@ -92,6 +92,7 @@ for module in (
     bench,
     run_command,
     convert,
+    export,
     demo,
 ):  # in the order of the help
     name = module.__name__.rpartition(".")[2]

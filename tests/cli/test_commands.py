@@ -40,6 +40,7 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
         ("run", "Run a model"),
         ("bench", "Measure how fast"),
         ("convert", "Convert a plan"),
+        ("export", "Write a quantized"),
         ("demo", "Compile a small"),
     ):
         assert re.search(rf"{command} +{summary}", result.stdout)
