@@ -6,6 +6,25 @@ quantizer fused or did not, and runs them.
     session = fqfuse.InferenceSession("model.plan.onnx")
     outputs = session.run(None, {"input": array})
 
+The names, each with help of its own (`help(fqfuse.compile)`):
+
+    compile             an ONNX model to a Plan
+    save_plan           writes a plan as one ONNX file
+    load_plan           reads a plan file, and checks it
+    convert             a plan for oneDNN 2 to one for oneDNN 3
+    findings            what of a plan costs most or is wrong, and what to change
+    Plan                the steps, with findings(), steps_table(), fates_table(), decisions_table()
+    InferenceSession    runs a plan or a model
+    Budgets             limits on what a model may ask for
+    FqfuseError         what is wrong and the user can mend; the next five are its kinds
+    InvalidModel        the model breaks the rules of ONNX, or a budget
+    UnsupportedOp       an operator that nothing here can run
+    PlanError           a plan file cannot be read or written, or no plan can be made
+    BackendUnavailable  the runtime that was asked for cannot run here
+    InvalidInput        a wrong name, shape, type, path or option
+    InternalError       a bug in fqfuse; not an FqfuseError
+    __version__         of the installed package
+
 What takes long to import is imported when it is first used.
 """
 
@@ -25,13 +44,20 @@ from fqfuse.errors import (
 )
 
 if TYPE_CHECKING:
+    from fqfuse.accuracy.compare import compare
     from fqfuse.compiler import compile, load_plan
+    from fqfuse.explain import diff, why
+    from fqfuse.exporting import export
     from fqfuse.frontend.budgets import Budgets
     from fqfuse.inference import InferenceSession
+    from fqfuse.measure.bench import bench
     from fqfuse.plan.conversion.convert import convert
     from fqfuse.plan.file import save_plan
     from fqfuse.plan.types import Plan
     from fqfuse.report.verdict.findings import findings
+    from fqfuse.runtime.like_onnxruntime import SessionOptions
+
+    __version__: str
 
 __all__ = [
     "BackendUnavailable",
@@ -43,30 +69,65 @@ __all__ = [
     "InvalidModel",
     "Plan",
     "PlanError",
+    "SessionOptions",
     "UnsupportedOp",
+    "bench",
+    "compare",
     "compile",
     "convert",
+    "diff",
+    "export",
     "findings",
     "load_plan",
     "save_plan",
+    "why",
 ]
 
 _LAZY = {
     "Budgets": "fqfuse.frontend.budgets",
     "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.plan.types",
+    "SessionOptions": "fqfuse.runtime.like_onnxruntime",
+    "bench": "fqfuse.measure.bench",
+    "compare": "fqfuse.accuracy.compare",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
+    "diff": "fqfuse.explain",
+    "export": "fqfuse.exporting",
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
+    # What methods of Plan call; not listed, because the methods are.
+    "decisions_table": "fqfuse.report.tables",
+    "fates_table": "fqfuse.report.tables",
+    "notebook_html": "fqfuse.report.notebook",
+    "steps_table": "fqfuse.report.tables",
+    "to_html": "fqfuse.report.html.page",
+    "why": "fqfuse.explain",
 }
 
 
 def __getattr__(name: str) -> object:
     """Imports a public name at its first use (PEP 562)."""
+    if name == "__version__":
+        return _version()
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The public names, whether they were used yet or not."""
+    return sorted([*__all__, "__version__"])
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("fqfuse")
+    except PackageNotFoundError as error:
+        what = "fqfuse is imported from a folder and not installed, so that it has no version"
+        raise AttributeError(what) from error

@@ -9,7 +9,7 @@ from os import PathLike
 from .composer.approximations import check_approximate
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
-from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
+from .frontend import DEFAULT, Budgets, ModelSource, Source, graph_from_onnx
 from .ir.graph import Graph
 from .ir.ops.spec import Attr
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
@@ -23,7 +23,7 @@ __all__ = ["check_budgets", "check_dynamic", "compile", "load_plan"]
 
 
 def compile(
-    model: ModelSource,
+    model: ModelSource | Source,
     *,
     target: str = "onednn-v3",
     dynamic: str | None = None,
@@ -34,7 +34,8 @@ def compile(
     """Compiles a quantized ONNX model into a plan of fused int8 primitives.
 
     Args:
-        model: path of an ONNX file, its bytes, or a loaded `onnx.ModelProto`.
+        model: path of an ONNX file, its bytes, or a loaded `onnx.ModelProto` (or what
+            `frontend.read_model` has read).
         target: `onednn-v3` (one scale for each argument), `onednn-v2` (output scales), or `unified`
             (scales on operands and destinations everywhere; NumPy only).
         dynamic: quantizes what no quantizer of the model does, by the range that it has at run

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from .compiler import check_budgets
 from .compiler import compile as compile_model
-from .frontend import DEFAULT, Budgets, ModelSource
+from .errors import InvalidInput
+from .frontend import DEFAULT, Budgets, ModelSource, Source, read_model
 from .plan.file import is_plan, read_plan
 from .plan.types import Plan
+from .runtime.like_onnxruntime import ModelMeta, check_providers, threads_of
 from .runtime.session import InferenceSession as PlanSession
 from .runtime.session import check_backend
 
-__all__ = ["InferenceSession"]
+__all__ = ["InferenceSession", "Options", "plan_of"]
+
+Provider = str | tuple[str, Mapping[str, Any]]
+
+
+class Options(Protocol):
+    """`fqfuse.SessionOptions`, `onnxruntime.SessionOptions`, or whatever has this attribute."""
+
+    intra_op_num_threads: int
 
 
 class InferenceSession(PlanSession):
-    """Runs a plan, in the shape of ONNX Runtime's session.
+    """Runs a plan or model; made and used as ONNX Runtime's session, too (docs/onnxruntime.md).
 
     Args:
         model: a Plan, a plan file, or an ONNX model (path, bytes or `onnx.ModelProto`), which is
             compiled for the default target first.
         backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed and exact on this CPU,
-            NumPy otherwise.
-        threads: how many threads a run may use; None: as many as the process may run on.
+            NumPy otherwise. In this place ONNX Runtime has `sess_options`, which are taken as well.
+        threads: how many threads a run may use; None: as `sess_options` say, or as many as the
+            process may run on. In this place ONNX Runtime has `providers`, which are taken as well.
+        provider_options: looked at by nothing.
+        sess_options: options for ONNX Runtime: their `intra_op_num_threads` counts.
+        providers: execution providers of ONNX Runtime; a warning says where the CPU takes the place
+            of another.
+        path_or_bytes: ONNX Runtime's name for `model`.
         budgets: limits on what the model may ask for, `run_bytes` on what a run may.
 
     Raises:
@@ -33,21 +50,68 @@ class InferenceSession(PlanSession):
 
     def __init__(
         self,
-        model: Plan | ModelSource,
-        backend: Literal["auto", "numpy", "onednn"] = "auto",
-        threads: int | None = None,
+        model: Plan | ModelSource | None = None,
+        backend: Literal["auto", "numpy", "onednn"] | Options | None = "auto",
+        threads: int | Sequence[Provider] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
+        sess_options: Options | None = None,
+        providers: Sequence[Provider] | None = None,
+        path_or_bytes: ModelSource | None = None,
         budgets: Budgets = DEFAULT,
     ) -> None:
+        given = _only(model, path_or_bytes, "model", "path_or_bytes")
+        if isinstance(threads, list | tuple):
+            providers, threads = _only(threads, providers, "threads", "providers"), None
+        if not isinstance(backend, str):
+            sess_options = _only(backend, sess_options, "backend", "sess_options")
+            backend = "auto"
         check_backend(backend)
-        plan = _plan_of(model, budgets)
-        super().__init__(plan, backend, threads, run_bytes=budgets.run_bytes)
+        check_providers(providers, provider_options)
+        asked = None if sess_options is None else threads_of(sess_options)
+        plan, meta = _read(given, budgets)
+        count: Any = asked if threads is None else threads
+        super().__init__(plan, backend, count, run_bytes=budgets.run_bytes)
+        self._meta = meta
 
 
-def _plan_of(model: Plan | ModelSource, budgets: Budgets) -> Plan:
+def plan_of(model: Plan | ModelSource, budgets: Budgets = DEFAULT) -> Plan:
+    """The plan itself, that in a file or bytes, or of a model, which is compiled.
+
+    Raises:
+        FqfuseError: what `compile` or `load_plan` raise.
+    """
+    return _read(model, budgets)[0]
+
+
+def _read(model: Any, budgets: Budgets) -> tuple[Plan, ModelMeta | None]:
+    """The plan, and what the file of a model says about it."""
     check_budgets(budgets)
     if isinstance(model, Plan):
-        return model
+        return model, None
     if isinstance(model, (str, PathLike, bytes)) and is_plan(model):
-        return read_plan(model)
-    return compile_model(model, budgets=budgets)
+        return read_plan(model), None
+    source = read_model(model, budgets)
+    return compile_model(source, budgets=budgets), _meta_of(source)
+
+
+def _meta_of(source: Source) -> ModelMeta:
+    model = source.model
+    return ModelMeta(
+        producer_name=model.producer_name,
+        graph_name=model.graph.name,
+        domain=model.domain,
+        description=model.doc_string,
+        graph_description=model.graph.doc_string,
+        version=model.model_version,
+        custom_metadata_map={entry.key: entry.value for entry in model.metadata_props},
+    )
+
+
+def _only(one: Any, other: Any, name: str, other_name: str) -> Any:
+    """The one of two arguments for the same thing that was given."""
+    if one is not None and other is not None:
+        raise InvalidInput(
+            f"{name} and {other_name} say the same thing twice", hint="leave one of them out"
+        )
+    return other if one is None else one

@@ -5,7 +5,6 @@ fqfuse.benchmarks`` where it is installed.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -13,13 +12,15 @@ from pathlib import Path
 
 import onnx
 
+from fqfuse.measure.engines import AUTO, ENGINES
+from fqfuse.measure.process import WorkerFailed
+from fqfuse.measure.turns import Row, Settings, busy_note
+
 from .build import Case, build_all, cases
 from .compile_time import CHAINS, PLAIN_NODES, compile_cases, compile_chains, compile_plain_chains
 from .counts import count_macs
-from .engines import ENGINES
 from .environment import describe_environment
-from .measure import REFERENCE, Row, Settings, measure_case, measure_peak
-from .process import WorkerFailed
+from .measure import REFERENCE, measure_case, measure_peak
 from .remedies import remedies, remedies_table
 from .report import write_compile, write_speed
 from .summary import NUMPY, summarize, summarize_file
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--engines",
         type=_engines,
-        default=tuple(ENGINES),
+        default=tuple(name for name in ENGINES if name != AUTO),
         help=f"comma-separated, of {', '.join(ENGINES)}",
     )
     parser.add_argument(
@@ -146,7 +147,7 @@ def _engines(text: str) -> tuple[str, ...]:
 def _speed(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> Path:
     settings = _settings(options)
     environment = describe_environment()
-    label = options.label or ("quick: a look, not a result" if options.quick else _busy())
+    label = options.label or ("quick: a look, not a result" if options.quick else busy_note())
     peak = measure_peak(settings.threads, scratch)
     rows: list[Row] = []
     summaries = []
@@ -175,7 +176,7 @@ def _speed(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -
 def _remedies(options: argparse.Namespace) -> Path:
     rounds = options.rounds or (3 if options.quick else Settings().rounds)
     outcomes = remedies(options.build_dir / "remedies", options.threads, rounds, _log)
-    label = options.label or _busy()
+    label = options.label or busy_note()
     path = _out(options) / "remedies.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{label}\n\n" * bool(label) + remedies_table(outcomes), encoding="utf-8")
@@ -192,7 +193,7 @@ def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path)
             "repeats": options.repeats,
             "timeout": options.timeout,
         },
-        "label": options.label or _busy(),
+        "label": options.label or busy_note(),
     }
     files = compile_cases(wanted, *arguments)
     chains = compile_chains(QUICK_CHAINS if options.quick else CHAINS, *arguments)
@@ -232,12 +233,6 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _out(options: argparse.Namespace) -> Path:
     return Path(options.out or options.build_dir / "report")
-
-
-def _busy() -> str:
-    """Return a warning for the report if other programs were running."""
-    load = os.getloadavg()[0]
-    return f"rough: the machine was busy (load average {load:.1f})" if load > 0.5 else ""
 
 
 def _log(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array
+from fqfuse.measure.arrays import Array
 
 __all__ = ["compare_outputs", "sqnr_db", "top1_agreement"]
 

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .arrays import save_arrays, split_feeds
+from fqfuse.measure.arrays import save_arrays, split_feeds
+
 from .networks import NETWORKS, Network
 from .quantizers import QUANTIZERS
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .arrays import save_arrays
+from fqfuse.measure.arrays import save_arrays
+from fqfuse.measure.process import WorkerFailed, WorkerProcess
+
 from .build import SEED, Case
 from .networks.chain import NODES_PER_CONVOLUTION, build_chain
 from .networks.plain_chains import PLAIN_CHAINS, PLAIN_SHAPE, build_plain_chain
-from .process import WorkerFailed, WorkerProcess
 
 __all__ = [
     "CHAINS",

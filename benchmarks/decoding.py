@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from fqfuse.measure.arrays import Array, Feeds
+
 from .accuracy import sqnr_db
-from .arrays import Array, Feeds
 from .language import EXPORTERS, LANGUAGE_MODELS, VOCABULARY, LanguageModel
 from .quantizers import prepare, quantize_dynamic, quantize_static, quantize_with_nncf
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Feeds
+from fqfuse.measure.arrays import Array, Feeds
 
 __all__ = ["EXPORTERS", "LANGUAGE_MODELS", "LanguageModel"]
 

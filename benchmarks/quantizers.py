@@ -15,7 +15,7 @@ from typing import Any
 
 import onnx
 
-from .arrays import Feeds, split_feeds
+from fqfuse.measure.arrays import Feeds, split_feeds
 
 __all__ = [
     "QUANTIZERS",

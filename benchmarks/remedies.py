@@ -18,8 +18,8 @@ import numpy as np
 import onnx
 
 import fqfuse
+from fqfuse.measure.arrays import Feeds, split_feeds
 
-from .arrays import Feeds, split_feeds
 from .build import CALIBRATION_SAMPLES, SEED
 from .networks import NETWORKS, Network
 from .quantizers import QUANTIZERS, prepare, quantize_static

@@ -13,9 +13,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from fqfuse.measure.engines import PEERS
+from fqfuse.measure.turns import Row
+
 from .compile_time import CompileRow
-from .engines import PEERS
-from .measure import Row
 
 __all__ = ["write_compile", "write_speed"]
 

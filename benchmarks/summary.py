@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .engines import PEERS
-from .measure import REFERENCE, Row
+from fqfuse.measure.engines import PEERS
+from fqfuse.measure.turns import Row
+
+from .measure import REFERENCE
 
 __all__ = ["FileSummary", "summarize", "summarize_file"]
 

@@ -19,11 +19,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from .build import Case
-from .measure import Row, Settings, Turn, load_turn, take_turns
-from .process import WorkerFailed, WorkerProcess
+from fqfuse.measure.process import WorkerFailed, WorkerProcess
+from fqfuse.measure.turns import Row, Settings, Turn, load_turn, median_interval, take_turns
 
-__all__ = ["Comparison", "median_interval", "versus"]
+from .build import Case
+
+__all__ = ["Comparison", "versus"]
 
 _ENGINE = "fqfuse-onednn"
 _ROOT = Path(__file__).resolve().parent.parent
@@ -123,26 +124,6 @@ def _pair(
             raise WorkerFailed(f"{case.name}: {turn.row.reason}")
     here, there = turns
     return here.row.rounds_ms, there.row.rounds_ms
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Two of the values that hold the median of their distribution between them with a probability
-    of at least 95 %.
-
-    The k-th smallest and k-th largest of n miss it with probability 2 * P(Binomial(n, 1/2) < k).
-
-    Raises:
-        ValueError: fewer than six values: even their extremes miss it more often.
-    """
-    count, values = len(values), sorted(values)
-    fits = [
-        k
-        for k in range(1, count // 2 + 1)
-        if 2 * sum(math.comb(count, i) for i in range(k)) <= 0.05 * 2**count
-    ]
-    if not fits:
-        raise ValueError(f"{count} ratios tell no interval: six at least")
-    return values[fits[-1] - 1], values[-fits[-1]]
 
 
 def _commit(root: Path) -> str:

@@ -12,9 +12,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from . import bench, convert, demo, diff, export, inspect, why
+from . import compare as compare_command
 from . import compile as compile_command
-from . import convert, demo, inspect
 from . import run as run_command
+from .encoding import use_ascii_forms
 from .errors import exit_code_of
 
 __all__ = ["app", "run"]
@@ -81,7 +83,18 @@ def _program(
         raise typer.Exit
 
 
-for module in (compile_command, inspect, run_command, convert, demo):  # in the order of the help
+for module in (
+    compile_command,
+    inspect,
+    why,
+    diff,
+    compare_command,
+    bench,
+    run_command,
+    convert,
+    export,
+    demo,
+):  # in the order of the help
     name = module.__name__.rpartition(".")[2]
     # Terminals have lines of their own: those of the docstring are joined, paragraphs stay.
     paragraphs = (module.__doc__ or "").strip().split("\n\n")
@@ -98,6 +111,5 @@ def run() -> None:
         if getattr(sys, name) is None:  # the caller has closed it
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  (as long as the process)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode shows `?` for × and →
+        use_ascii_forms(stream)
     app(prog_name="fqfuse")

@@ -7,15 +7,21 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
 from ..report.json import Json
 from ..report.layout import PIPE, Layout
+from .encoding import exact
 from .options import Color
 from .out import json_safe, write_out
 
-__all__ = ["layout_of_stdout", "print_json", "show"]
+if TYPE_CHECKING:
+    from ..plan.types import Plan
+
+__all__ = ["layout_of_stdout", "print_csv", "print_json", "show"]
 
 _UNLIMITED = 1 << 20  # columns; rich has no word for it
 _FOLDED_ROWS = 200
@@ -57,4 +63,18 @@ def _console(color: Color, buffer: io.StringIO | None) -> Console:
 
 def print_json(document: Json) -> None:
     """Prints a document: indented, keys in their order, no NaN, readable Unicode as it is."""
-    write_out(json_safe(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)) + "\n")
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    write_out(exact(json_safe(text)) + "\n")
+
+
+def print_csv(plan: Plan, table: str, sizes: Mapping[str, int]) -> None:
+    """Prints a table of a plan, one of `report.tables.TABLES`, as CSV."""
+    from ..report.tables import TABLES, csv_text
+
+    rows = {
+        "findings": lambda: plan.findings(sizes=sizes),
+        "steps": lambda: plan.steps_table(sizes=sizes),
+        "fates": plan.fates_table,
+        "decisions": plan.decisions_table,
+    }[table]()
+    write_out(csv_text(TABLES[table], rows))

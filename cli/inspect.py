@@ -9,13 +9,15 @@ line each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, printable
+from ..files import write_atomically
+from .encoding import exact
 from .options import (
     Approximate,
     AsJson,
@@ -24,10 +26,10 @@ from .options import (
     Dynamic,
     ModelOrPlan,
     Target,
-    UsageError,
-    place,
+    sizes_of,
 )
-from .out import write_out
+from .out import refuse_over, write_out
+from .progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from ..plan.types import Plan
 
 __all__ = ["command"]
+
+_WHERE = "command line of fqfuse inspect"
 
 
 def command(
@@ -72,6 +76,13 @@ def command(
             "--decisions", help="Show what did not fuse and why, and every decision of every rule."
         ),
     ] = False,
+    as_csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv",
+            help="Print one table as CSV: that of --findings, --steps, --fates or --decisions.",
+        ),
+    ] = False,
     as_text: Annotated[
         bool,
         typer.Option(
@@ -86,34 +97,24 @@ def command(
             help="Show all tables and fold nothing; with --text, print the data as well and cut no name, so that it reads back.",
         ),
     ] = False,
+    as_page: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write all of it as a page as well: verdict, graph and tables, for any browser, offline.",
+        ),
+    ] = None,
+    as_picture: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Write the graph as a picture as well."),
+    ] = None,
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Reports a plan."""
     from .load import plan_of
 
-    if as_json and as_text:
-        raise InvalidInput(
-            "--json and --text exclude each other",
-            where="command line of fqfuse inspect",
-            hint="leave one of them out",
-        )
-    sizes = dict(map(_size, size or ()))
-    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
-    if as_text:
-        from ..ir.text_write import shortened
-        from ..plan.text import print_plan
-
-        write_out(print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest")))
-        return
-    from .console import print_json, show
-
-    if as_json:
-        from ..report.json import plan_json
-
-        print_json(plan_json(plan, sizes=sizes))
-        return
-    from ..report.notation import title_text
-
+    forms = {"--json": as_json, "--csv": as_csv, "--text": as_text}
     asked = {
         "totals": totals,
         "steps": steps,
@@ -122,23 +123,101 @@ def command(
         "refusals": decisions,
         "decisions": decisions,
     }
+    _check_forms([form for form, given in forms.items() if given])
+    table = _csv_table({**asked, "refusals": False, "findings": findings}) if as_csv else ""
+    sizes = sizes_of(size)
+    _check_files(model, as_page, as_picture)
+    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
+    written = _written(plan, model, as_page, as_picture, sizes)
+    if as_text:
+        from ..ir.text_write import shortened
+        from ..plan.text import print_plan
+
+        text = print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest"))
+        write_out(exact(text))
+        return
+    from .console import print_csv, print_json, show
+
+    if as_csv:
+        print_csv(plan, table, sizes)
+        return
+    if as_json:
+        from ..report.json import plan_json
+
+        print_json(plan_json(plan, sizes=sizes))
+        return
+    from ..report.notation import title_text
+
     wanted = [name for name, given in asked.items() if given]
     if all_rows and not wanted and not findings:
         wanted = list(asked)
     title = title_text(model.name)
     for content in _reports(plan, title, wanted, sizes, findings=findings, all_rows=all_rows):
         show(content, color)
+    if written:
+        write_out("\n" + "".join(f"  {line}\n" for line in written))
 
 
-def _size(text: str) -> tuple[str, int]:
-    name, _, number = text.rpartition("=")
-    if not name or not re.fullmatch("0*[1-9][0-9]{0,8}", number):
-        raise UsageError(
-            f"{text!r} is no size",
-            where=place("--size"),
-            hint="give a name and a whole number, such as --size sequence_length=128",
+def _check_files(model: Path, page: Path | None, picture: Path | None) -> None:
+    for option, path in (("--html", page), ("--svg", picture)):
+        if path is not None:
+            refuse_over(path, model, f"{option} would replace the model", option)
+    if page is not None and page == picture:
+        raise InvalidInput(
+            "--html and --svg name the same file", where=str(page), hint="name two files"
         )
-    return name, int(number)
+
+
+def _written(
+    plan: Plan, model: Path, page: Path | None, picture: Path | None, sizes: Mapping[str, int]
+) -> list[str]:
+    """Writes the files that are asked for; what is told of them."""
+    from ..report.notation import bytes_text, title_text
+
+    told = []
+    for kind, path in (("page", page), ("picture", picture)):
+        if path is None:
+            continue
+        with Progress() as progress:
+            progress.say(f"drawing {path.name}")
+            data = _drawn(plan, kind, title_text(model.name), sizes).encode("utf-8")
+        write_atomically(path, data)
+        told.append(f"{kind:<8} {printable(str(path))} ({bytes_text(len(data))})")
+    return told
+
+
+def _drawn(plan: Plan, kind: str, title: str, sizes: Mapping[str, int]) -> str:
+    if kind == "page":
+        from ..report.html.page import to_html
+
+        return to_html(plan, title=title, sizes=sizes)
+    from ..report.html.picture import to_svg
+
+    return to_svg(plan, title=title, sizes=sizes)
+
+
+def _check_forms(given: list[str]) -> None:
+    if len(given) > 1:
+        raise InvalidInput(
+            f"{' and '.join(given)} exclude each other",
+            where=_WHERE,
+            hint="leave one of them out" if len(given) == 2 else "leave two of them out",
+        )
+
+
+def _csv_table(asked: Mapping[str, bool]) -> str:
+    """The one table that is asked for."""
+    from ..report.tables import TABLES
+
+    wanted = [name for name, given in asked.items() if given]
+    if len(wanted) != 1 or wanted[0] not in TABLES:
+        options = ", ".join(f"--{name}" for name in TABLES)
+        raise InvalidInput(
+            f"--csv prints one table, and {', '.join(f'--{name}' for name in wanted) or 'none'} is asked for",
+            where=_WHERE,
+            hint=f"give one of {options}",
+        )
+    return wanted[0]
 
 
 def _reports(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -25,6 +26,7 @@ __all__ = [
     "UsageError",
     "choice",
     "place",
+    "sizes_of",
 ]
 
 _Choice = TypeVar("_Choice", bound=enum.StrEnum)
@@ -83,6 +85,26 @@ def _threads(text: str) -> int:
             hint="give a whole number of 1 or more",
         )
     return int(text)
+
+
+def sizes_of(texts: Sequence[str] | None) -> dict[str, int]:
+    """The values of `--size NAME=N`.
+
+    Raises:
+        UsageError: one is no size.
+    """
+    return dict(map(_size, texts or ()))
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not name or not re.fullmatch("0*[1-9][0-9]{0,8}", number):
+        raise UsageError(
+            f"{text!r} is no size",
+            where=place("--size"),
+            hint="give a name and a whole number, such as --size sequence_length=128",
+        )
+    return name, int(number)
 
 
 ModelOrPlan = Annotated[

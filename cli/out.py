@@ -50,11 +50,11 @@ def write_out(text: str) -> None:
         ) from error
 
 
-def refuse_over(output: Path, source: Path, what: str) -> None:
+def refuse_over(output: Path, source: Path, what: str, option: str = "--output") -> None:
     """Refuses to write over the file that was read.
 
     Raises:
-        InvalidInput: they are the same; the message is `what`.
+        InvalidInput: they are the same; the message is `what`, and says which option names another.
     """
     if is_there(output) and output.samefile(source):
-        raise InvalidInput(what, where=str(output), hint="name another file with --output")
+        raise InvalidInput(what, where=str(output), hint=f"name another file with {option}")

@@ -22,10 +22,12 @@ class Progress:
 
     Args:
         total: how many times `advance` will be called; None: unknown.
+        still: draws once in two seconds only, beside what is being measured.
     """
 
-    def __init__(self, total: int | None = None) -> None:
+    def __init__(self, total: int | None = None, *, still: bool = False) -> None:
         self._total = total
+        self._rate = 0.5 if still else 10.0
         self._done = 0
         self._text = ""
         self._bar: Bar | None = None
@@ -85,6 +87,11 @@ class Progress:
         with self._lock:
             if self._timer is None:
                 return
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._bar = Bar(
+                *columns,
+                console=Console(stderr=True),
+                transient=True,
+                refresh_per_second=self._rate,
+            )
             self._bar.add_task(self._text, total=self._total, completed=self._done)
             self._bar.start()

@@ -139,6 +139,17 @@ def _report(
                 }
                 for name in outputs
             ],
+            "steps": [
+                {
+                    "index": index,
+                    "primitive": placed.step.primitive,
+                    "origin": list(placed.step.origin),
+                    "runtime": placed.runtime,
+                    "implementation": placed.implementation,
+                    "reason": placed.reason,
+                }
+                for index, placed in enumerate(session.placement())
+            ],
         }
         print_json(document)
         return

@@ -12,7 +12,8 @@ __all__ = ["APPROXIMATIONS", "INT8_RECURRENCE", "check_approximate"]
 INT8_RECURRENCE: Final = "int8-recurrence"
 
 APPROXIMATIONS: Final[Mapping[str, str]] = {
-    INT8_RECURRENCE: "LSTM and GRU in int8: input and hidden state are rounded to codes of u8 at each step, weights to s8",
+    INT8_RECURRENCE: "LSTM and GRU in int8: input and hidden state are rounded to codes of u8 at each step, weights to s8; "
+    "where no quantizer of the input gives a range, what is beyond -1..1 is clipped",
 }
 """Name -> what it changes."""
 

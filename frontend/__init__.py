@@ -13,17 +13,25 @@ from __future__ import annotations
 from ..ir.graph import Graph
 from .budgets import DEFAULT, Budgets
 from .model import graph_from_source
-from .source import ModelSource, read_model
+from .source import ModelSource, Source, read_model, serialized
 
-__all__ = ["DEFAULT", "Budgets", "ModelSource", "graph_from_onnx"]
+__all__ = [
+    "DEFAULT",
+    "Budgets",
+    "ModelSource",
+    "Source",
+    "graph_from_onnx",
+    "read_model",
+    "serialized",
+]
 
 
-def graph_from_onnx(source: ModelSource, *, budgets: Budgets = DEFAULT) -> Graph:
+def graph_from_onnx(source: ModelSource | Source, *, budgets: Budgets = DEFAULT) -> Graph:
     """Imports an ONNX model.
 
     Args:
         source: path of a model file, its bytes, or an onnx.ModelProto (which is not changed).
-            External data is found only for a path.
+            External data is found only for a path. Or what `read_model` has read.
         budgets: limits on what the model may demand.
 
     Returns:

@@ -22,7 +22,7 @@ from ..ir.rule import Refusal
 from ..ir.types import DType, TensorType
 from .budgets import Budgets
 from .folding import Folder
-from .nodes import DEFAULT_DOMAIN, OnnxNode
+from .nodes import DEFAULT_DOMAIN, OnnxNode, origin_of_proto
 from .structure import Wiring
 from .tensors import TensorReader
 
@@ -158,7 +158,7 @@ class Importer:
 
     def node_name(self, proto: NodeProto) -> str:
         """A name for a node of the model that no other node has: its own, or its first output's."""
-        return self._names.node(proto.name or next(filter(None, proto.output), "") or proto.op_type)
+        return self._names.node(origin_of_proto(proto))
 
     def derived(
         self,

@@ -22,6 +22,7 @@ __all__ = [
     "Signature",
     "node_label",
     "normal_domain",
+    "origin_of_proto",
     "read_node",
     "signature",
 ]
@@ -212,6 +213,11 @@ def node_label(op: str, domain: str, name: str) -> str:
     return f"{domain + '.' if domain else ''}{op} node {name[:200]!r}"
 
 
+def origin_of_proto(proto: NodeProto) -> str:
+    """What decisions and origins call a node: its name, that of its first output, or its operator."""
+    return proto.name or next(filter(None, proto.output), "") or proto.op_type
+
+
 def read_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> OnnxNode:
     """The node as plain data, checked against its signature where ONNX has one.
 
@@ -227,7 +233,7 @@ def read_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> OnnxNod
     domain = normal_domain(proto.domain)
     version = opsets.get(domain, 1)
     found = signature(proto.op_type, version, domain)
-    origin = proto.name or next(filter(None, proto.output), "") or proto.op_type
+    origin = origin_of_proto(proto)
     inputs, outputs = _trimmed(proto.input), _trimmed(proto.output)
     attrs: dict[str, Any] = {}
     node = OnnxNode(name, origin, proto.op_type, domain, inputs, outputs, attrs, version, proto)

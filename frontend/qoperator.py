@@ -48,7 +48,12 @@ def _matrix_product(at: Derived) -> None:
     if any(shape is None or len(shape) > 1 for shape in scales_of_rank):
         found = ", ".join(str(shape) for shape in scales_of_rank)
         why = "scales for each matrix of a batch have no per-axis form"
-        _leave(at, Refusal(why, "scalars or vectors", found))
+        _leave(
+            at,
+            Refusal(
+                why, "scalars or vectors", found, "quantize per tensor, or along rows or columns"
+            ),
+        )
         return
     if _stays_foreign(at):
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from ..errors import InvalidInput, InvalidModel
 from ..files import checked_path, unreadable
@@ -18,7 +18,7 @@ from .budgets import Budgets
 from .formats import HEAD, known_format
 from .lifting import Lifted, lifted
 
-__all__ = ["ModelSource", "Source", "read_model"]
+__all__ = ["ModelSource", "Source", "read_model", "serialized"]
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 """What a model may be given as."""
@@ -47,13 +47,15 @@ class Source:
     lifted: Lifted = field(default_factory=dict)
 
 
-def read_model(source: ModelSource, budgets: Budgets) -> Source:
-    """Reads and parses a model.
+def read_model(source: ModelSource | Source, budgets: Budgets) -> Source:
+    """Reads and parses a model; what is read already stays as it is.
 
     Raises:
         InvalidInput: no such file, a folder, not readable, or an argument of another type.
         InvalidModel: empty, truncated, no ONNX, or larger than the budget.
     """
+    if isinstance(source, Source):
+        return source
     if isinstance(source, onnx.ModelProto):
         return Source(_with_graph(source, "ModelProto"), None, "ModelProto")
     if isinstance(source, bytes):
@@ -66,6 +68,23 @@ def read_model(source: ModelSource, budgets: Budgets) -> Source:
     path = checked_path(source)
     data, apart = _read(path, budgets)
     return Source(_parse(data, budgets, str(path)), path.parent, str(path), apart)
+
+
+def serialized(source: bytes | onnx.ModelProto) -> bytes:
+    """A model that came without a file, as one.
+
+    Raises:
+        InvalidInput: it is larger than a message may be.
+    """
+    if isinstance(source, bytes):
+        return source
+    try:
+        return bytes(source.SerializeToString())
+    except (ValueError, EncodeError) as error:
+        raise InvalidInput(
+            "the model is too large for one message",
+            hint="save it with onnx.save(..., save_as_external_data=True), and give the path",
+        ) from error
 
 
 def _read(path: Path, budgets: Budgets) -> tuple[bytes, Lifted]:

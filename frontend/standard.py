@@ -49,7 +49,16 @@ def keep(ctx: Importer, node: OnnxNode, reason: NotCovered) -> None:
     """Leaves the node as it is, and says that the op table does not cover it."""
     why = "the op table does not cover this use; the node runs unfused"
     expected = f"{node.op} as inference uses it"
-    ctx.refuse(node, _RULE, Refusal(why, expected, str(reason)))
+    ctx.refuse(
+        node,
+        _RULE,
+        Refusal(
+            why,
+            expected,
+            str(reason),
+            "export the node as inference uses it; it runs as ONNX's own operator meanwhile",
+        ),
+    )
     import_foreign(ctx, node)
 
 

@@ -63,7 +63,7 @@ class Decision:
         reason: one sentence; for a refusal the predicate that failed.
         expected: what the rule needs ("one consumer"), empty when it fired.
         found: what is there instead ("3 consumers").
-        hint: what the user can change so that it would fire; may be empty.
+        hint: for a refusal, what the user can change so that it would fire, or why nothing helps.
         alternatives: the homes that were weighed, the chosen one first; empty where nothing was.
     """
 

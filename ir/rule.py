@@ -16,14 +16,18 @@ Apply_co = TypeVar("Apply_co", bound=Callable[..., object], covariant=True)
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rule does not apply: the predicate that failed, what it needs and what it met, and what
-    the user can change.
+    """Why a rule does not apply: the predicate that failed, what it needs and what it met.
+
+    Attributes:
+        reason, expected, found: as in `Decision`; the last two may be empty.
+        hint: what the user can change, in the words of a quantizer or exporter; where nothing helps,
+            or nothing is lost, a sentence that says so. Never empty.
     """
 
     reason: str
-    expected: str = ""
-    found: str = ""
-    hint: str = ""
+    expected: str
+    found: str
+    hint: str
 
 
 @dataclass(frozen=True)

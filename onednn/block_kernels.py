@@ -1,7 +1,7 @@
-"""4-bit codes in blocks: decoded as columns of a matrix, or multiplied by rows as they are. A few
-instructions of AVX-512 that neither NumPy nor oneDNN 3.2 offers.
+"""Codes of 4 or 8 bits in blocks: decoded as columns of a matrix, or multiplied by rows as they
+are. A few instructions of AVX-512 that neither NumPy nor oneDNN 3.2 offers.
 
-A table of the 16 codes in f32 fits into one register. A permutation by 16 codes looks them up in
+A table of the 16 codes of 4 bits in f32 fits into one register. A permutation by 16 codes looks them up in
 one instruction, so that decoding costs about as much as writing the result: 0.15 ns a weight where
 NumPy takes 2. In the product of a single row the table is decoded, once for each block, and the
 looked-up weights are never written: 0.05 ns a weight. So it is in the product of several rows,
@@ -9,9 +9,11 @@ whose speed is 0.8 of that of oneDNN's f32 product on the same core, and which w
 threads once. So does the product of many rows, whose speed is that of oneDNN's: a thread decodes 64
 columns of some codes, which stay in its first cache while all rows are multiplied by them.
 
+Codes of 8 bits (`byte_kernels.py`) are converted instead.
+
 All take one argument, the address of a `Work`, and count its `next` up by themselves: several
 threads that are given the same work share it. They are kept as listings
-(`machine_code.py`), made by `gcc -O2` from tests/onednn/block_kernels.c.
+(`machine_code.py`), which tests/onednn/make_listing.py makes of block_kernels.c beside it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from . import byte_kernels
 from .enums import CpuIsa
 from .library import Library
 from .machine_code import Listing, mapped, runs_avx512
@@ -48,14 +51,15 @@ class Work(ctypes.Structure):
     """What the functions read: addresses and sizes.
 
     Attributes:
-        codes: of the first row; `stride` bytes a row, a multiple of 4.
+        codes: of the first row; `stride` bytes a row, a multiple of 4. Less than 2 GiB: columns are
+            found by offsets of 32 bits.
         scales, zeros: f32 and u8 of each block, [rows, blocks]; `PADDING` bytes more of zeros.
         table: `TABLE`.
         x: the row that is multiplied, f32 [blocks * block]: of each 32 elements the even ones in
             front of the odd ones; for `MULTIPLY_COLUMNS` as they are.
         out: f32: [blocks * block, ld] for columns, [rows] for a product.
-        stride, blocks, block: bytes and blocks of a row, codes of a block (a multiple of 8, for a
-            product of 32).
+        stride, blocks, block: bytes and blocks of a row, codes of a block (whole words of 32 bits;
+            for a product a multiple of 32).
         rows: rows of codes, which are columns of the result.
         ld: f32 from one row of the result to the next; columns up to the next multiple of 64 are
             written.
@@ -1514,17 +1518,29 @@ class BlockKernels(SharedCalls):
     multiply_columns: int
 
 
-def block_kernels(library: Library) -> BlockKernels | None:
-    """The functions; None where they cannot run: other systems, CPUs without AVX-512."""
+def block_kernels(library: Library, bits: int) -> BlockKernels | None:
+    """The functions for codes of so many bits; None where there are none, or they cannot run: other
+    systems, CPUs without AVX-512.
+    """
     isa: CpuIsa = library.effective_isa()
-    found = _mapped() if runs_avx512(isa) else None
+    found = _mapped(bits) if bits in _LISTINGS and runs_avx512(isa) else None
     return None if found is None else BlockKernels(team_of(library), *found)
 
 
 @functools.cache
-def _mapped() -> tuple[int, int, int, int] | None:
-    listings = (DECODE_COLUMNS, MULTIPLY_ROW, MULTIPLY_ROWS, MULTIPLY_COLUMNS)
-    decode, one, rows, columns = map(mapped, listings)
+def _mapped(bits: int) -> tuple[int, int, int, int] | None:
+    decode, one, rows, columns = map(mapped, _LISTINGS[bits])
     if decode is None or one is None or rows is None or columns is None:
         return None
     return decode, one, rows, columns
+
+
+_LISTINGS: Final = {
+    4: (DECODE_COLUMNS, MULTIPLY_ROW, MULTIPLY_ROWS, MULTIPLY_COLUMNS),
+    8: (
+        byte_kernels.DECODE_COLUMNS,
+        byte_kernels.MULTIPLY_ROW,
+        byte_kernels.MULTIPLY_ROWS,
+        byte_kernels.MULTIPLY_COLUMNS,
+    ),
+}

@@ -42,7 +42,12 @@ class DecodeWideCodes(NodePass):
         found = other or _mismatch(node.quant, decodes)
         if found:
             expected = "Dequantize with the quantizer's parameters, per tensor, scale > 0"
-            return Refusal("16-bit codes stay codes behind what moves them", expected, found)
+            return Refusal(
+                "16-bit codes stay codes behind what moves them",
+                expected,
+                found,
+                "quantize to 8 bits, or read the 16-bit codes by DequantizeLinear alone",
+            )
         own = [
             name for name in node.quantizer if any(name in decode.quantizer for decode in decodes)
         ]

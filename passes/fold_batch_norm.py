@@ -60,7 +60,12 @@ class FoldBatchNorm(NodePass):
                 return f"folded into the weights of {anchor.name}"
         if graph.type(node.input).shape is None:
             reason = "factors for each channel need the number of dimensions"
-            return Refusal(reason, "a tensor of known rank", "one of unknown rank")
+            return Refusal(
+                reason,
+                "a tensor of known rank",
+                "one of unknown rank",
+                "declare the shape of the model's inputs",
+            )
         swap(graph, node, _scale_shift(graph, node, factor, offset))
         return "no weights in front of it that take its factors: written as multiply and add"
 

@@ -60,6 +60,7 @@ class GatherCodes(NodePass):
                 "as many elements are picked as the table has: it is decoded once",
                 f"fewer than {codes.size}",
                 f"shape {list(made or ())}",
+                "nothing to change: decoding the table once is no more work",
             )
         quant, axis = decode.quant, node.attr("axis", int) % codes.ndim
         along = quant.axis == axis
@@ -157,6 +158,7 @@ def _pick_blocks(graph: Graph, node: Node, decode: Node) -> Verdict:
             "as many elements are picked as the table has: it is decoded once",
             f"fewer than {math.prod(shape)}",
             f"shape {list(made or ())}",
+            "nothing to change: decoding the table once is no more work",
         )
     picked = [
         graph.part(node, "Gather", [table, indices], what, {"axis": axis})

@@ -71,12 +71,27 @@ def _sizes(graph: Graph, node: Node) -> tuple[int, ...] | Refusal:
     """Channels and spatial sizes, or why there is no such view."""
     x = graph.type(node.inputs[0])
     if x.dtype is not DType.F32:
-        return Refusal("layer_normalization computes in f32", "f32", x.dtype.value)
+        return Refusal(
+            "layer_normalization computes in f32",
+            "f32",
+            x.dtype.value,
+            "leave the normalization unquantized, in float32",
+        )
     known = [] if x.shape is None else [size for size in x.shape[1:] if isinstance(size, int)]
     if x.shape is None or len(known) < len(x.shape) - 1 or not all(known):
         reason = "the view of a group as a row needs sizes"
-        return Refusal(reason, "all sizes but the batch, none of them 0", str(x))
+        return Refusal(
+            reason,
+            "all sizes but the batch, none of them 0",
+            str(x),
+            "declare the sizes of the model's inputs",
+        )
     if any(graph.constant(value) is None for value in node.inputs[1:]):
         reason = "factor and shift become constants of a step"
-        return Refusal(reason, "constants", "computed at run time")
+        return Refusal(
+            reason,
+            "constants",
+            "computed at run time",
+            "make factor and shift of the normalization constants",
+        )
     return tuple(known)

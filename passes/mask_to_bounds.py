@@ -53,19 +53,39 @@ class MaskToBounds(NodePass):
         fixed = [index for index, choice in enumerate(choices) if choice is not None]
         kind = graph.type(node.output).dtype
         if kind is not DType.F32:
-            return Refusal("what is chosen is no f32", "f32", str(kind.value))
+            return Refusal(
+                "what is chosen is no f32",
+                "f32",
+                str(kind.value),
+                "nothing to change: a choice between other types runs as ONNX's own operator",
+            )
         if mask is None:
             reason = "which elements are hidden is known at run time only"
-            return Refusal(reason, "a constant mask", "one that is computed")
+            return Refusal(
+                reason,
+                "a constant mask",
+                "one that is computed",
+                "nothing to change: a mask that is computed is chosen by at run time",
+            )
         if len(fixed) != 1:
             found = f"{len(fixed)} constants"
-            return Refusal("a choice between two values", "values and a constant", found)
+            return Refusal(
+                "a choice between two values",
+                "values and a constant",
+                found,
+                "nothing to change: a choice between two tensors runs as ONNX's own operator",
+            )
         chosen = np.asarray(choices[fixed[0]], np.float32)
         x = node.inputs[2 - fixed[0]]
         bound = _Magnitudes(graph).of(x)
         if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
             reason = "the values might be anything, and what bounds let through might be a NaN"
-            return Refusal(reason, "codes, and what is computed from them", x)
+            return Refusal(
+                reason,
+                "codes, and what is computed from them",
+                x,
+                "quantize the values that are masked",
+            )
         limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
         where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
         value, bounds = x, list[str]()

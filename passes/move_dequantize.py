@@ -118,7 +118,12 @@ class _Mover(Visitor):
         elif node.op not in _MERGED:
             found = _moved(graph, node, decodes[0])
         elif node.name in self._tables:
-            found = Refusal("it becomes part of a table, which holds the model's own arithmetic")
+            found = Refusal(
+                "it becomes part of a table, which holds the model's own arithmetic",
+                "an operation on its own",
+                "one of a table",
+                "nothing to change: a table does all of it at once",
+            )
         else:
             found = _merged(graph, node, decodes[0])
         if not isinstance(found, _Crossed):
@@ -294,14 +299,23 @@ def _moved(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None:
         return None
     if not quant.per_tensor:
         reason = "the quantization runs along an axis"
-        return Refusal(reason, "per-tensor quantization", f"axis {quant.axis}")
+        return Refusal(
+            reason, "per-tensor quantization", f"axis {quant.axis}", "quantize per tensor"
+        )
     if not layout and quant.scale[0] < 0:
         reason = "a negative scale turns the order of the codes"
-        return Refusal(reason, "scale > 0", f"scale {quant.scale[0]:g}")
+        return Refusal(
+            reason, "scale > 0", f"scale {quant.scale[0]:g}", "give the quantizer a positive scale"
+        )
     inputs = _pad_code(graph, node, decode, quant) if node.op == "Pad" else node.inputs[1:]
     if inputs is None:
         expected = "padding with a value on the quantizer's grid"
-        return Refusal("the padding value has no code", expected, "another")
+        return Refusal(
+            "the padding value has no code",
+            expected,
+            "another",
+            "pad with a value that has a code, such as 0",
+        )
     moved = graph.again(node, [codes, *inputs], value=f"{node.output}/codes")
     return _Crossed(moved.output, quant, "works on codes")
 
@@ -315,6 +329,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: no code stands for 0, or codes fall where values rise",
             "one integer zero point, scale > 0",
             f"zero point {zero:g}, scale {min(quant.scale):g}",
+            "calibrate so that 0 has a code, with a positive scale; a store behind the relu clips anyway",
         )
     readers = graph.consumers(node.output)
     if zero and any(reader.has(Trait.NAN_BELOW_ZERO) for reader in readers):
@@ -323,6 +338,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: what stands behind it knows no negative numbers, not even rounding errors",
             "zero point 0, or an operation that takes negative numbers",
             f"zero point {zero:g}",
+            "quantize to u8 with zero point 0 behind the relu",
         )
     if zero <= graph.type(codes).dtype.range[0]:
         return _Crossed(codes, quant, "never negative: relu goes")
@@ -340,6 +356,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: no code below that of 0 could be kept from coming",
             "codes made by a Quantize that only this relu reads, or s8 codes with zero point 0 for a convolution",
             f"zero point {zero:g}",
+            "put the quantizer behind the relu",
         )
     moved = graph.again(node, [codes], value=f"{node.output}/codes")
     return _Crossed(moved.output, quant, "works on codes")
@@ -359,6 +376,7 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             "the constant stays behind the scale: what follows tells it from the numbers next to it",
             "nothing that jumps, or a quantizer in between",
             "a rounding or a comparison",
+            "put the quantizer behind this operation",
         )
     if shape is not None and keeps_shape(graph, node, decode.output):
         quant = _with_constant(node.op, decode.quant, np.asarray(constant, np.float64), len(shape))
@@ -368,6 +386,7 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             "the constant does not fit the quantization",
             "finite, not 0, one value or along the same axis",
             f"shape {list(constant.shape)}" if known else "a tensor of unknown rank",
+            "put the quantizer behind this operation",
         )
     return _Crossed(decode.input, quant, "joined the scale and zero point")
 
@@ -397,6 +416,7 @@ def _integers(graph: Graph, node: Node, decode: Node) -> str | Refusal:
                 "the codes are of another type than the integers that are wanted",
                 f"codes of {to.value}, or a quantizer that nothing else reads",
                 f"codes of {graph.type(codes).dtype.value}, zero point {zero:g}",
+                "quantize to the type that the cast wants",
             )
     return Refusal(
         f"what is cast to {to.value} is not surely one of its integers",

@@ -64,13 +64,22 @@ def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:
     if not quant.per_tensor or quant.scale[0] <= 0:
         found = f"axis {quant.axis}" if quant.axis is not None else f"scale {quant.scale[0]:g}"
         reason = "the quantization cannot pass the operation in front"
-        return Refusal(reason, "per-tensor, scale > 0", found)
+        return Refusal(
+            reason, "per-tensor, scale > 0", found, "quantize per tensor, with a positive scale"
+        )
     if graph.sole_consumer(op.output) != node:
         found = f"{graph.read_count(op.output) + graph.is_output(op.output)} consumers"
-        return Refusal(f"others read the f32 result of {op.name} too", "one consumer", found)
+        return Refusal(
+            f"others read the f32 result of {op.name} too",
+            "one consumer",
+            found,
+            "let the other readers read the quantized values, too",
+        )
     if joins and node.attr("dtype", DType).is_wide_code:
         reason = "values are joined before they become 16-bit codes"
-        return Refusal(reason, "8-bit codes", graph.type(node.output).dtype.value)
+        return Refusal(
+            reason, "8-bit codes", graph.type(node.output).dtype.value, "quantize to 8 bits"
+        )
     shared = _shared_codes(graph, op, quant) if joins else None
     if shared is None:
         return None
@@ -78,6 +87,7 @@ def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:
         f"{shared} has codes already, and others read them: the joined codes are requantized once instead",
         "inputs that nothing else reads, or codes with the same parameters",
         "codes with other parameters",
+        "give all quantizers of these values one scale and zero point",
     )
 
 

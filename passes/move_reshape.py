@@ -132,7 +132,9 @@ def _joined(graph: Graph, node: Node, run: Run) -> Verdict:
     if run.nodes and shared:
         found = f"{graph.read_count(source) + graph.is_output(source)} consumers"
         reason = "others read the values in front of the reshape, too"
-        return Refusal(reason, "one consumer", found)
+        return Refusal(
+            reason, "one consumer", found, "let the others read what is behind the reshape, too"
+        )
     if not nodes or shared:
         return run.blocked
     refusal = _not_taken(graph, node, maker, nodes) or _leaves_a_step(
@@ -214,7 +216,9 @@ def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -
     )
     if not axes <= {channels}:
         reason = "the quantization runs along another axis than the channels"
-        return Refusal(reason, "per tensor, or along the channels", f"axes {axes}")
+        return Refusal(
+            reason, "per tensor, or along the channels", f"axes {axes}", "quantize per tensor"
+        )
     if nodes[-1].op != "Quantize":
         return None
     if maker.has(Trait.PRODUCT):
@@ -227,7 +231,12 @@ def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -
     if stores:
         return None
     found = f"{maker.op} of {graph.type(maker.input)}"
-    return Refusal("the step in front cannot store the codes", "codes that it reads", found)
+    return Refusal(
+        "the step in front cannot store the codes",
+        "codes that it reads",
+        found,
+        "quantize what the step in front reads",
+    )
 
 
 def _leaves_a_step(
@@ -241,10 +250,20 @@ def _leaves_a_step(
         return None
     if len(views) > 1:
         reason = "several operands would have to be reshaped"
-        return Refusal(reason, "one, for the step that is saved", ", ".join(sorted(views)))
+        return Refusal(
+            reason,
+            "one, for the step that is saved",
+            ", ".join(sorted(views)),
+            "nothing to change: there would be as many steps as before",
+        )
     if not whole:
         reason = "an operand would have to be reshaped, and a part of the chain stays a step"
-        return Refusal(reason, "the whole chain", f"{len(nodes)} operations")
+        return Refusal(
+            reason,
+            "the whole chain",
+            f"{len(nodes)} operations",
+            "nothing to change: there would be as many steps as before",
+        )
     behind = run.nodes[len(nodes) : len(nodes) + 1]
     readers = graph.consumers(behind[0].output) if behind and behind[0].op == "Dequantize" else []
     if not behind or (
@@ -255,7 +274,12 @@ def _leaves_a_step(
         return None
     reason = "an operand would have to be reshaped, and decoding the result stays a step"
     found = ", ".join(map(subject, readers)) or "the caller"
-    return Refusal(reason, "a convolution or product that reads codes", found)
+    return Refusal(
+        reason,
+        "a convolution or product that reads codes",
+        found,
+        "nothing to change: there would be as many steps as before",
+    )
 
 
 def _codes(graph: Graph, value: str, *, anyhow: bool = False) -> DType | None:

@@ -64,7 +64,12 @@ class PadIntoConvolution(NodePass):
                 found = f"{graph.type(new.output)} for {graph.type(old.output)}"
                 erase_unread(graph, [new for _, new in made])
                 reason = "the sizes are known at run time only"
-                return Refusal(reason, "spatial sizes that are numbers", found)
+                return Refusal(
+                    reason,
+                    "spatial sizes that are numbers",
+                    found,
+                    "fix the height and width of the input",
+                )
         convolutions = [(old, new) for old, new in made if old.op == "Conv"]
         for old, new in convolutions:
             swap(graph, old, new.output)
@@ -92,24 +97,44 @@ def _refusals(graph: Graph, node: Node) -> Iterator[Refusal]:
     for value in (node.output, *(reader.output for reader in quantizers)):
         if graph.is_output(value):
             expected, found = "convolutions that read them", f"output {value}"
-            yield Refusal("the padded values are returned", expected, found)
+            yield Refusal(
+                "the padded values are returned",
+                expected,
+                found,
+                "return the values in front of the padding",
+            )
     padded = {node.output, *(reader.output for reader in readers)}
     for reader in readers:
         if not (reader in quantizers or reader.op == "Conv") or padded & set(reader.inputs[1:]):
             reason = "something else reads the padded values"
-            yield Refusal(reason, "convolutions", subject(reader))
+            yield Refusal(
+                reason,
+                "convolutions",
+                subject(reader),
+                "nothing to change: what else reads the padded values needs them written",
+            )
         elif reader.op == "Conv":
             yield from _window_refusals(graph, reader, widths)
         elif not _keeps_zero(graph, reader):
             reason = "a quantizer makes something else of the zeros"
-            yield Refusal(reason, "a zero point among its codes", subject(reader))
+            yield Refusal(
+                reason,
+                "a zero point among its codes",
+                subject(reader),
+                "calibrate to a range that holds 0",
+            )
 
 
 def _window_refusals(graph: Graph, node: Node, widths: tuple[int, ...]) -> Iterator[Refusal]:
     kernel, rank = graph.type(node.inputs[1]).shape, len(widths) // 2
     if node.attrs["auto_pad"] != "NOTSET" or kernel is None or len(kernel) != rank + 2:
         reason = "its padding follows from sizes that are known at run time"
-        yield Refusal(reason, "explicit pads", str(node.attrs["auto_pad"]))
+        yield Refusal(
+            reason,
+            "explicit pads",
+            str(node.attrs["auto_pad"]),
+            "export the convolution with explicit pads",
+        )
         return
     dilations = node.attr("dilations", tuple) or (1,) * rank
     own = _own_pads(graph, node)
@@ -118,7 +143,12 @@ def _window_refusals(graph: Graph, node: Node, widths: tuple[int, ...]) -> Itera
         reach = (size - 1) * dilations[axis] if isinstance(size, int) else 0
         if any(own[side] + widths[side] > reach for side in (axis, axis + rank)):
             expected, found = f"at most {reach} at axis {axis + 2}", str(list(widths))
-            yield Refusal("padding would reach beyond the window", expected, found)
+            yield Refusal(
+                "padding would reach beyond the window",
+                expected,
+                found,
+                "nothing to change: so much padding is a step of its own",
+            )
 
 
 def _own_pads(graph: Graph, node: Node) -> tuple[int, ...]:
@@ -131,15 +161,30 @@ def _no_zeros(graph: Graph, node: Node) -> Refusal | None:
     fill, computed = graph.constant(node.operand(2)), graph.computed(node.inputs[2:])
     if shape is None or pads is None or computed:
         expected, found = "constant pads, value and axes", ", ".join(computed) or node.inputs[1]
-        return Refusal("how it pads is computed at run time", expected, found)
+        return Refusal(
+            "how it pads is computed at run time",
+            expected,
+            found,
+            "make pads, value and axes constants",
+        )
     if node.attrs["mode"] != "constant" or (fill is not None and fill.any()):
         found = str(node.attrs["mode"]) if fill is None else str(fill.reshape(-1).tolist())
-        return Refusal("it does not pad with zeros", "mode constant, value 0", found)
+        return Refusal(
+            "it does not pad with zeros",
+            "mode constant, value 0",
+            found,
+            "nothing to change: a convolution pads with zeros only",
+        )
     widths = _by_axis(graph, node)
     if len(shape) < 3 or min(map(min, widths)) < 0 or any(map(any, widths[:2])):
         reason = "it pads or crops more than spatial axes"
         expected = "no negative pads, none for batch and channels"
-        return Refusal(reason, expected, str(pads.reshape(-1).tolist()))
+        return Refusal(
+            reason,
+            expected,
+            str(pads.reshape(-1).tolist()),
+            "nothing to change: a convolution pads spatial axes only",
+        )
     return None
 
 

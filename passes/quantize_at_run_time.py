@@ -77,7 +77,12 @@ def _rewrite(graph: Graph, node: Node, decoded: dict[str, str]) -> Verdict:
     if graph.constant(source) is not None or any(type_.dtype is not DType.F32 for type_ in types):
         return None
     if any(type_.shape is None or type_.rank < 2 for type_ in types):
-        return Refusal("a factor is no matrix, or of an unknown rank", "matrices", str(types[1]))
+        return Refusal(
+            "a factor is no matrix, or of an unknown rank",
+            "matrices",
+            str(types[1]),
+            "declare the shape of the model's inputs",
+        )
     weights = _weights(graph, node)
     if isinstance(weights, Refusal):
         return weights
@@ -99,7 +104,12 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
         return Refusal("the second factor is computed", "constant weights", value, hint)
     array = np.asarray(data, np.float64)
     if not np.isfinite(array).all():
-        return Refusal("the weights hold what is no finite number", "finite weights", value)
+        return Refusal(
+            "the weights hold what is no finite number",
+            "finite weights",
+            value,
+            "train or export again: infinite weights compute nothing",
+        )
     outputs = _outputs(node, array.ndim)
     if _sums_exceed(array.shape, outputs):
         return _too_many(array.shape)
@@ -126,6 +136,7 @@ def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
             "the model quantizes the weights as no product in int8 has them",
             f"codes of 8 bits or fewer, scales along axis {outputs}",
             f"{codes.dtype.value}, axis {quant.axis}",
+            "quantize weights to 8 bits per output channel, or leave them in float32",
         )
     data = graph.constant(decode.input)
     grouped = node.op == "Conv" and node.attr("group", int) != 1
@@ -138,6 +149,7 @@ def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
             "a convolution in groups takes no zero point on its weights",
             "weights that are s8 codes less it",
             f"{codes.dtype.value}, zero points {min(quant.zero_point):g}..{max(quant.zero_point):g}",
+            "quantize weights symmetrically",
         )
     shape = codes.static_shape
     return _too_many(shape) if _sums_exceed(shape, outputs) else decode.output
@@ -156,7 +168,12 @@ def _sums_exceed(shape: tuple[int, ...], outputs: int) -> bool:
 
 
 def _too_many(shape: tuple[int, ...]) -> Refusal:
-    return Refusal("32 bits might not hold the sums", f"at most {ACCUMULATOR}", f"{list(shape)}")
+    return Refusal(
+        "32 bits might not hold the sums",
+        f"at most {ACCUMULATOR}",
+        f"{list(shape)}",
+        "nothing to change: so long a sum stays in f32",
+    )
 
 
 def _symmetric(weights: Array, outputs: int) -> tuple[Array, Array]:

@@ -51,12 +51,22 @@ class RecognizeShuffle(NodePass):
         perm = _swapped(node, len(split))
         if perm is None:
             reason = "more than two neighbouring axes move"
-            return Refusal(reason, "two axes swapped", str(_perm(node)))
+            return Refusal(
+                reason,
+                "two axes swapped",
+                str(_perm(node)),
+                "nothing to change: another transposition is a step of its own",
+            )
         found = _axis(shape, split, perm)
         if found is None:
             return None
         if graph.sole_consumer(first.output) is None:
-            return Refusal("others read the groups, too", "one consumer", first.output)
+            return Refusal(
+                "others read the groups, too",
+                "one consumer",
+                first.output,
+                "let the others read what is in front of the groups",
+            )
         axis, size = found
         groups = split[perm]
         if 1 in (groups, size) and graph.type(value) == graph.type(last.output):

@@ -60,12 +60,19 @@ def _refusal(graph: Graph, node: Node) -> Refusal | None:
         found = "unknown" if shape is None else f"rank {len(shape)}"
         expected = f"rank {_RANKS.start} to {_RANKS.stop - 1}"
         reason = "what is reduced is no batch of channels with spatial axes"
-        return Refusal(reason, expected, found)
+        return Refusal(
+            reason, expected, found, "nothing to change: such a reduction is a step of its own"
+        )
     spatial, axes = list(range(2, len(shape))), graph.constant(node.operand(1))
     reason = "a reduction over other axes than the spatial ones"
     if axes is None:
         found = "computed at run time" if node.operand(1) else "none"
-        return Refusal(reason, f"constant axes {spatial}", found)
+        return Refusal(reason, f"constant axes {spatial}", found, "make the axes a constant")
     if sorted(int(axis) % len(shape) for axis in axes.reshape(-1)) != spatial:
-        return Refusal(reason, f"axes {spatial}", str(axes.reshape(-1).tolist()))
+        return Refusal(
+            reason,
+            f"axes {spatial}",
+            str(axes.reshape(-1).tolist()),
+            "nothing to change: a reduction over these axes is a step of its own",
+        )
     return None

@@ -57,6 +57,7 @@ class ReorderScale(NodePass):
                 "the factor cannot be folded into weights",
                 "finite, not 0, one value or one for each channel",
                 f"shape {list(constant.shape)}",
+                "nothing to change: the factor becomes a post-op",
             )
         weights = scaled_weights(graph, anchor, factor)
         if weights is None:
@@ -100,7 +101,12 @@ def _path(graph: Graph, node: Node, value: str, constant: F64) -> _Path | Refusa
         if _passes_scales(graph, front):
             if np.any(constant <= 0):
                 op, found = front.op.lower(), f"smallest factor {constant.min():g}"
-                return Refusal(f"{op}(x)*c = {op}(x*c) needs c > 0", "c > 0", found)
+                return Refusal(
+                    f"{op}(x)*c = {op}(x*c) needs c > 0",
+                    "c > 0",
+                    found,
+                    "nothing to change: a factor that is not positive stays behind the operation",
+                )
             place: int | None = 0
         else:
             place = _beside_codes(graph, front, constant)

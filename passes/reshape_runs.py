@@ -132,7 +132,12 @@ def _blocked(
         return _quantizer(node, view)
     if not dims.same_shape(known_shape(graph, node.output), view.after):
         reason, found = "the values are broadcast behind the reshape", str(graph.type(node.output))
-        return Refusal(reason, _text(view.after), found)
+        return Refusal(
+            reason,
+            _text(view.after),
+            found,
+            "nothing to change: the reshape stays in front of what broadcasts",
+        )
     others = [found for found in node.inputs if found and found != value]
     for other in others:
         back, data = view.back(known_shape(graph, other)), graph.constant(other)
@@ -141,13 +146,23 @@ def _blocked(
                 f"an operand of {node.op} varies along a part of what the reshape merges or splits"
             )
             shown = f"{_text(view.before)} -> {_text(view.after)}"
-            return Refusal(part, shown, str(graph.type(other)))
+            return Refusal(
+                part,
+                shown,
+                str(graph.type(other)),
+                "give the operand the shape in front of the reshape",
+            )
     computed = graph.computed(others)
     if not computed:
         return None
     if len(node.inputs) != 2 or node.spec.binary is None:
         reason, found = f"{node.op} reads several computed values", str(len(computed) + 1)
-        return Refusal(reason, "one, or an operation of two", found)
+        return Refusal(
+            reason,
+            "one, or an operation of two",
+            found,
+            "nothing to change: the reshape stays in front of the operation",
+        )
     return _operand(graph, node, computed[0], view, front=front)
 
 
@@ -155,7 +170,12 @@ def _quantizer(node: Node, view: View) -> Refusal | None:
     if view.quant_back(node.quant) is not None:
         return None
     reason = "the quantization runs along an axis that the reshape merges or splits"
-    return Refusal(reason, "per tensor, or along another axis", f"axis {node.quant.axis}")
+    return Refusal(
+        reason,
+        "per tensor, or along another axis",
+        f"axis {node.quant.axis}",
+        "quantize per tensor",
+    )
 
 
 def _operand(
@@ -169,15 +189,30 @@ def _operand(
     source = _source(graph, other, back)
     if source is None:
         reason = "no Reshape with a constant shape makes the other operand fit"
-        return Refusal(reason, _text(back), str(graph.type(other)))
+        return Refusal(
+            reason,
+            _text(back),
+            str(graph.type(other)),
+            "reshape the other operand to a constant shape, too",
+        )
     if dims.same_shape(known_shape(graph, source), back):
         return None
     if front is not None and chain_anchor(graph, front) is None:
         reason = f"nothing in front of the reshape takes {node.op}"
-        return Refusal(reason, "a convolution or matrix product", "none")
+        return Refusal(
+            reason,
+            "a convolution or matrix product",
+            "none",
+            "nothing to change: the operation begins a step behind the reshape",
+        )
     if chain_anchor(graph, other) is not None:
         reason = f"the primitive that makes the other operand takes {node.op}"
-        return Refusal(reason, "an operand that no convolution or product ends in", other)
+        return Refusal(
+            reason,
+            "an operand that no convolution or product ends in",
+            other,
+            "nothing to change: the other operand's step takes it",
+        )
     return None
 
 

@@ -95,7 +95,9 @@ class _Region:
                     self.values[value] = None
                     pending += self._around(value)
         except _ObstacleError as obstacle:
-            return Refusal("the codes keep their type", *obstacle.args)
+            expected, found = obstacle.args
+            hint = "quantize these activations to u8"
+            return Refusal("the codes keep their type", expected, found, hint)
         return None
 
     def _around(self, value: str) -> list[str]:

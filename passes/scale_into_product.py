@@ -52,6 +52,7 @@ class ScaleIntoProduct(NodePass):
                 "a factor computed at run time is not one number",
                 "one number",
                 str(graph.type(other)),
+                "scale by one number, or calibrate instead of quantizing at run time",
             )
         singles, constants = factors
         right = _scaled_weights(graph, product, constants)
@@ -60,6 +61,7 @@ class ScaleIntoProduct(NodePass):
                 "a constant factor does not run along the output channels",
                 "one for each output channel, or one for all",
                 ", ".join(str(list(data.shape)) for data in constants),
+                "scale along the output channels, or behind the product by one number",
             )
         scale = decode.inputs[1]
         if singles:

@@ -39,7 +39,9 @@ class SlicePieces(NodePass):
         if bounds is None:
             found = str(graph.type(node.input))
             reason = "where the pieces begin is known at run time only"
-            return Refusal(reason, "constant sizes", found)
+            return Refusal(
+                reason, "constant sizes", found, "make the sizes of the pieces constants"
+            )
         axis = _indices(graph, node, "axis", node.attr("axis", int))
         pieces: list[tuple[str, str]] = []
         for number, (value, ends) in enumerate(zip(node.outputs, bounds, strict=True)):

@@ -83,13 +83,23 @@ class SplitJoinedSource(NodePass):
             return None
         if len(groups) > self.most:
             expected, found = f"at most {self.most} scales", f"{len(groups)} of them"
-            return Refusal("too many scales in one source", expected, found)
+            return Refusal(
+                "too many scales in one source",
+                expected,
+                found,
+                "calibrate the inputs of the concatenation together",
+            )
         # A fraction of a zero point is not the same shift for all results where some of them read
         # padding, or not all weights.
         reads_zeros = node.op == "ConvTranspose" or is_padded(node)
         if not all(quant.integral for quant, _ in groups) and reads_zeros:
             what = "a zero point of the source is no integer"
-            return Refusal(what, "integer zero points, or no padding", "a fraction")
+            return Refusal(
+                what,
+                "integer zero points, or no padding",
+                "a fraction",
+                "tune the ranges so that 0 lies on the grid",
+            )
         total = ""
         for number, group in enumerate(groups.values(), 1):
             source = _joined(graph, node, [part for part, _ in group], axis)

@@ -108,10 +108,18 @@ def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> 
         )
     if added * 255 * 255 > ACCUMULATOR:
         return Refusal(
-            "32 bits do not hold the sum of products", f"at most {ACCUMULATOR}", f"{added} products"
+            "32 bits do not hold the sum of products",
+            f"at most {ACCUMULATOR}",
+            f"{added} products",
+            "quantize weights symmetrically",
         )
     if not is_static(graph.type(node.inputs[1]).shape) or graph.type(node.output).shape is None:
-        return Refusal("how many dimensions the source has is not known", "a known rank", "?")
+        return Refusal(
+            "how many dimensions the source has is not known",
+            "a known rank",
+            "?",
+            "declare the shape of the model's inputs",
+        )
     return None
 
 
@@ -131,7 +139,12 @@ class _Split:
         factors = -self._decode.quant.scales.astype(np.float64) * self._rest
         if not fits_f32(factors[factors != 0]):
             found = f"{np.abs(factors).max():g}"
-            return Refusal("f32 does not hold the factors of the sums", "a normal f32", found)
+            return Refusal(
+                "f32 does not hold the factors of the sums",
+                "a normal f32",
+                found,
+                "calibrate again: the scales are far too large or too small",
+            )
         weights = self._weights()
         term = self._term(self._sums(), factors.astype(np.float32))
         product = graph.again(node, [node.input, weights, *node.inputs[2:]]).output

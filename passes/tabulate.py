@@ -83,7 +83,12 @@ def _tabulated(graph: Graph, node: Node, codes: str, place: Mapping[str, int]) -
     escaping = _escaping(graph, region, codes)
     if escaping is not None:
         reason = f"{escaping} is read elsewhere too"
-        return Refusal(reason, "values that nothing else reads", "another reader")
+        return Refusal(
+            reason,
+            "values that nothing else reads",
+            "another reader",
+            "nothing to change: what others read is computed anyway",
+        )
     kind = graph.type(node.output)
     table = graph.add_constant(f"{node.output}/table", _evaluate(graph, region, codes))
     name = graph.fresh(f"{node.output}/looked_up")

@@ -60,7 +60,12 @@ class _Unifier(Visitor):
         for value in signed:
             if made_by(graph, value) is None:
                 reason = f"the codes {value} cannot be written as u8"
-                refusal = Refusal(reason, "codes that only Dequantize reads", "others")
+                refusal = Refusal(
+                    reason,
+                    "codes that only Dequantize reads",
+                    "others",
+                    "give the inputs of the concatenation one type of codes",
+                )
                 decide(graph, self._name, node, refusal)
                 return None
         anew: dict[str, str] = {}

@@ -79,8 +79,9 @@ def source_reach(step: Step, dtype: DType) -> float:
         return float(dtype.range[1] - dtype.range[0])
     zeros = step.attr.zero_points.get("src")
     values = (0,) if zeros is None else zeros.values
-    # the library takes the nearest integer
-    return max((reach_of(dtype, float(np.rint(zero))) for zero in values), default=0.0)
+    # the library takes the nearest integer; one of Python may be longer than NumPy's
+    nearest = (np.rint(zero) if isinstance(zero, float) else zero for zero in values)
+    return max((reach_of(dtype, zero) for zero in nearest), default=0.0)
 
 
 def sums_of(

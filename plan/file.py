@@ -204,7 +204,7 @@ def _plan(model: ModelProto) -> Plan:
     constants = _constants(graph)
     values: dict[str, TensorType] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
-        demand_text("the name of a value", info.name)
+        _demand_name("a value", info.name)
         if info.name not in constants:
             type_ = _type(info)
             if values.setdefault(info.name, type_) != type_:
@@ -250,11 +250,18 @@ def _type(info: ValueInfoProto) -> TensorType:
 def _constants(graph: GraphProto) -> dict[str, Array]:
     constants: dict[str, Array] = {}
     for tensor in graph.initializer:
-        demand_text("the name of a constant", tensor.name)
+        _demand_name("a constant", tensor.name)
         if tensor.name in constants:
             raise broken("two constants have one name", tensor.name)
         constants[tensor.name] = _array(tensor)
     return constants
+
+
+def _demand_name(what: str, name: str) -> None:
+    """The empty name stands for an argument that is left out."""
+    demand_text(f"the name of {what}", name)
+    if not name:
+        raise broken(f"{what} has no name")
 
 
 def _array(tensor: TensorProto) -> Array:

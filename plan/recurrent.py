@@ -36,18 +36,35 @@ def beyond_primitive(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal |
             "oneDNN's LSTM takes the parameters of the hidden state at compile time: its int8 products run step by step",
             "parameters of the hidden state",
             "some for each step, from its range",
+            "quantize the layer's state statically; the layer runs on NumPy meanwhile",
         )
     if attrs["clip"] is not None:
-        return Refusal("oneDNN's recurrent primitives do not clip", "no clip", repr(attrs["clip"]))
+        return Refusal(
+            "oneDNN's recurrent primitives do not clip",
+            "no clip",
+            repr(attrs["clip"]),
+            "export the layer without clip; it runs on NumPy meanwhile",
+        )
     if op == "AUGRU" and any(directions_of(attrs)):
-        return Refusal("oneDNN's AUGRU goes forward only", "forward", str(attrs["direction"]))
+        return Refusal(
+            "oneDNN's AUGRU goes forward only",
+            "forward",
+            str(attrs["direction"]),
+            "nothing to change: the layer runs on NumPy",
+        )
     if attrs.get("input_forget"):
-        return Refusal("oneDNN's LSTM has a forget gate of its own", "input_forget=0", "1")
+        return Refusal(
+            "oneDNN's LSTM has a forget gate of its own",
+            "input_forget=0",
+            "1",
+            "export the layer with input_forget=0; it runs on NumPy meanwhile",
+        )
     if "sequence_lens" in roles:
         return Refusal(
             "oneDNN's recurrent primitives go through all steps of every sequence",
             "no sequence_lens",
             "sequence_lens",
+            "leave sequence_lens out where all sequences are whole; the layer runs on NumPy meanwhile",
         )
     found = activations_of(op, attrs)
     default = activations_of(op, {**attrs, "activations": ()})[0]
@@ -58,6 +75,7 @@ def beyond_primitive(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal |
         f"oneDNN's {op} has other activations",
         " or ".join(RNN_ACTIVATIONS) if op == "RNN" else _names(default),
         "; ".join(map(_names, found)),
+        "export the layer with its default activations; it runs on NumPy meanwhile",
     )
 
 
@@ -74,9 +92,15 @@ def beyond_int8(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal | None
             "oneDNN has LSTM and GRU in int8, the latter with the reset in front of its product",
             "LSTM, or GRU with linear_before_reset=0",
             what,
+            "nothing to change: a layer of another kind stays in f32",
         )
     if "p" in roles:
-        return Refusal("oneDNN's LSTM in int8 has no peepholes", "no peepholes", "p")
+        return Refusal(
+            "oneDNN's LSTM in int8 has no peepholes",
+            "no peepholes",
+            "p",
+            "nothing to change: a layer with peepholes stays in f32",
+        )
     return None
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
+from ..errors import InvalidInput, printable
 from ..ir.decision import Decision, Fate, Quantizer
 from ..ir.ops.spec import Array, Attr, same_bits
 from ..ir.types import DType, TensorType
 from .attributes import PrimitiveAttr
 
-__all__ = ["Plan", "Step", "runs_in_int8"]
+__all__ = ["Plan", "Step", "check_is_plan", "runs_in_int8"]
 
 _INT8 = (DType.S8, DType.U8)
 
-_NO_ATTRS: Mapping[str, Attr] = MappingProxyType({})
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
+_SHORT = 80  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Step:
     op: str
     args: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
-    params: Mapping[str, Attr] = field(default_factory=lambda: _NO_ATTRS)
+    params: Mapping[str, Attr] = field(default_factory=dict)
     attr: PrimitiveAttr = field(default_factory=PrimitiveAttr)
     origin: tuple[str, ...] = ()
 
@@ -67,6 +71,10 @@ class Step:
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A compiled model. Frozen: a session binds buffers, the plan never changes.
+
+    `findings`, `steps_table`, `fates_table` and `decisions_table` tell of it as lists of
+    dictionaries, which `pandas.DataFrame` takes; a notebook shows the verdict. A plan can be copied
+    and pickled. What was unpickled was not verified: `save_plan` and `load_plan` do that.
 
     Attributes:
         name: of the model.
@@ -106,6 +114,88 @@ class Plan:
             raise KeyError(value)
         return found
 
+    def findings(self, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[str, Any]]:
+        """What costs most or makes numbers wrong, and what to change, the most important first.
+
+        Args:
+            sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others count
+                as 1.
+
+        Raises:
+            InvalidInput: there is no such size.
+        """
+        return list(_explained("findings")(self, sizes=sizes))
+
+    def steps_table(self, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[str, Any]]:
+        """One row a step: `index`, `primitive`, `what`, `types`, `fused`, `origin`, `int8`, `macs`,
+        `bytes`, `ms` (estimated) and `findings` (codes).
+
+        Args:
+            sizes: as for `findings`.
+
+        Raises:
+            InvalidInput: there is no such size.
+        """
+        return list(_explained("steps_table")(self, sizes=sizes))
+
+    def fates_table(self) -> list[dict[str, Any]]:
+        """One row a fate: `quantizer`, `form`, `half`, `fate`, `step`, `consumer`, `reason`."""
+        return list(_explained("fates_table")(self))
+
+    def decisions_table(self) -> list[dict[str, Any]]:
+        """One row a decision: `rule`, `subject`, `outcome`, `reason`, `expected`, `found`, `hint`,
+        `weighed`.
+        """
+        return list(_explained("decisions_table")(self))
+
+    def to_html(
+        self,
+        *,
+        title: str = "",
+        sizes: Mapping[str, int] = _NO_SIZES,
+        times: Mapping[int, float] | None = None,
+        errors: Mapping[int, float] | None = None,
+    ) -> str:
+        """The page of `fqfuse inspect --html`: verdict, graph, tables, and the story of each step.
+
+        Args:
+            title: what the page is called; the plan's name where there is none.
+            sizes: as for `findings`.
+            times: measured milliseconds, by the index of the step.
+            errors: measured signal to quantization noise in dB, likewise.
+
+        Raises:
+            InvalidInput: there is no such size, or no such step.
+        """
+        page = _explained("to_html")(self, title=title, sizes=sizes, times=times, errors=errors)
+        return str(page)
+
+    def __repr__(self) -> str:
+        """One line; `print_plan` has all of it."""
+        size = sum(data.nbytes for data in self.constants.values() if data.dtype.kind != "O")
+        int8 = sum(runs_in_int8(self, step) for step in self.steps)
+        return (
+            f"Plan '{_short(self.name)}' for {_short(self.target)}: "
+            f"{len(self.steps):,} steps, {int8:,} in int8; {len(self.quantizers):,} quantizers; "
+            f"{len(self.constants):,} constants of {size:,} bytes"
+        )
+
+    def _repr_html_(self) -> str:
+        return str(_explained("notebook_html")(self))
+
+    def __getstate__(self) -> dict[str, object]:
+        """What is pickled and copied: mapping proxies are neither."""
+        held = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in held.items()
+        }
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        for name, value in state.items():
+            held = MappingProxyType(value) if isinstance(value, dict) else value
+            object.__setattr__(self, name, held)
+
     def __eq__(self, other: object) -> bool:
         """Equal in every field; constants bit for bit."""
         if not isinstance(other, Plan):
@@ -118,6 +208,32 @@ class Plan:
         )
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
+
+def _short(name: str) -> str:
+    text = printable(name)
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+
+
+def _explained(name: str) -> Callable[..., Any]:
+    """A function of the package that tells of plans. Methods go through the package's own lazy
+    names, because rooms below know none above them.
+    """
+    function: Callable[..., Any] = getattr(import_module("fqfuse"), name)
+    return function
+
+
+def check_is_plan(plan: object) -> None:
+    """Refuses what is no plan.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    if not isinstance(plan, Plan):
+        raise InvalidInput(
+            f"a {type(plan).__name__} is no plan",
+            hint="give what fqfuse.compile or fqfuse.load_plan returned",
+        )
 
 
 def runs_in_int8(plan: Plan, step: Step) -> bool:

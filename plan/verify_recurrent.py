@@ -96,6 +96,8 @@ def _problem(plan: Plan, step: Step) -> str | None:
         for scale in attr.scales.values()
     ):
         return "has scales that are 0, or not one of mask 0"
+    if any(len(zero.values) != 1 for zero in attr.zero_points.values()):
+        return "has zero points that are not one"
     found = qparams_of(attr)
     if found is None:
         return "reads u8, and lacks the parameters of its codes"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,13 +20,15 @@ from ..ir.decision import Decision, Fate, QuantizeFate
 from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
 from ..plan.attributes import DepthwiseConv, PostOp
-from ..plan.types import Plan, Step
+from ..plan.types import Plan, Step, runs_in_int8
 from .fates import fates_by_quantizer
 from .summary import summary_of
+from .verdict.estimate import step_ms
 from .verdict.findings import Verdict, as_data, verdict_of
-from .verdict.machine import Machine
+from .verdict.machine import Machine, this_machine
+from .verdict.work import at_sizes, work_of
 
-__all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plan_json", "summary_json"]
+__all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plain", "plan_json", "summary_json"]
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away, not
@@ -58,13 +60,19 @@ def plan_json(
         machine: what times are estimated for; None: this one.
         sizes: of what the model leaves open, for the verdict; others count as 1.
     """
+    machine = machine or this_machine()
     verdict = verdict_of(plan, machine, sizes)
+    sized = at_sizes(plan, sizes)
     return {
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
         "verdict": _verdict(verdict),
-        "findings": [as_data(finding) for finding in verdict.findings],
-        "steps": [_step(plan, index, step) for index, step in enumerate(plan.steps)],
+        "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
+        "steps": [
+            _step(plan, index, step) | _cost(sized, index, machine)
+            for index, step in enumerate(plan.steps)
+        ],
+        "constants": [_constant(plan, name) for name in sorted(plan.constants)],
         "fates": [
             {
                 "quantizer": name,
@@ -122,6 +130,9 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
     return {
         "index": index,
         "primitive": step.primitive,
+        "op": step.op,
+        "params": {name: _json(value) for name, value in sorted(step.params.items())},
+        "roles": [role for role, _ in step.args],
         "inputs": list(step.inputs),
         "outputs": list(step.outputs),
         "types": {
@@ -129,12 +140,28 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
             + operands,
             "outputs": [_type(plan.type(value)) if value else "" for value in step.outputs],
         },
+        "int8": runs_in_int8(plan, step),
         "scales": {name: _record(scale) for name, scale in step.attr.scales.items()},
         "zero_points": {name: _record(zero) for name, zero in step.attr.zero_points.items()},
         "output_scales": _json(step.attr.output_scales),
+        "rnn_data_qparams": _json(step.attr.rnn_data_qparams),
+        "rnn_weights_qparams": _json(step.attr.rnn_weights_qparams),
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
         "origin": list(step.origin),
     }
+
+
+def _cost(sized: Plan, index: int, machine: Machine) -> dict[str, Json]:
+    work = work_of(sized, sized.steps[index])
+    ms = float(f"{step_ms(sized, index, machine):.4g}")
+    return {"macs": work.macs, "bytes": work.bytes, "ms": ms}
+
+
+def _constant(plan: Plan, name: str) -> dict[str, Json]:
+    data = plan.constants[name]
+    single = data.size == 1 and data.dtype.kind in "fiub"
+    value = _number(float(data.reshape(-1)[0])) if single else None
+    return {"name": name, "type": _type(plan.type(name)), "value": value}
 
 
 def _type(type_: TensorType) -> str:
@@ -178,13 +205,22 @@ def _record(value: Any) -> dict[str, Json]:
     return {item.name: _json(getattr(value, item.name)) for item in fields(value)}
 
 
+def plain(document: Mapping[str, object]) -> dict[str, Json]:
+    """A document of Python's own data, with numbers as they are written in JSON here."""
+    return {name: _json(value) for name, value in document.items()}
+
+
 def _json(value: object) -> Json:
-    if isinstance(value, tuple):
+    if isinstance(value, Mapping):
+        return plain(value)
+    if isinstance(value, tuple | list):
         return [_json(item) for item in value]
     if isinstance(value, float):
         return _number(value)
     if is_dataclass(value) and not isinstance(value, TensorType | Quantization):
         return _record(value)
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
     if isinstance(value, Enum):
         return str(value.value)
     return value if value is None or isinstance(value, bool | int | str) else str(value)

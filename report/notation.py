@@ -269,7 +269,10 @@ def _dims(shape: Iterable[int | str]) -> str:
 
 
 def _scale(scale: Scale) -> str:
-    return number_text(scale.values[0]) if len(scale.values) == 1 else f"{len(scale.values)} values"
+    if len(scale.values) == 1:
+        return number_text(scale.values[0])
+    least, most = map(number_text, (min(scale.values), max(scale.values)))
+    return f"{len(scale.values)} values {least}..{most}"
 
 
 def _sum_details(op: Sum) -> list[str]:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..ir.ops.spec import Array
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "StepTimes"]
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """How long the steps of one run took.
+
+    Attributes:
+        started: when the first step began, as `time.perf_counter_ns` has it.
+        nanoseconds: one number for each step of the plan, which run one after the other; what only
+            is another view of a value takes none.
+    """
+
+    started: int
+    nanoseconds: tuple[int, ...]
 
 
 class Executor(Protocol):
@@ -35,4 +50,8 @@ class Executor(Protocol):
         """Every value that a step of the plan writes, in execution order; the arrays belong to the
         caller.
         """
+        ...
+
+    def run_timed(self, feeds: Mapping[str, Array]) -> StepTimes:
+        """Runs as `run` does, looks at the clock behind each step, and forgets the outputs."""
         ...

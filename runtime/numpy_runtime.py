@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from time import perf_counter_ns
 
 import numpy as np
 
@@ -22,6 +25,7 @@ from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
 from .arena import Lifetimes, place, trace
 from .budget import RunBudget
+from .executor import StepTimes
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
 from .kernels.deconvolution import bind_deconvolution
 from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
@@ -144,17 +148,34 @@ class NumpyExecutor:
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of the plan for checked feeds, as new C-contiguous arrays."""
-        return self._run(feeds, None)
+        return self._run(feeds, self._walk)
 
     def run_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a step writes, in execution order, as new C-contiguous arrays."""
         kept: dict[str, Array] = {}
-        self._run(feeds, kept)
+
+        def keep(index: int, values: Mapping[str, Array]) -> None:
+            outputs = self._plan.steps[index].outputs if index >= 0 else ()
+            kept.update({name: _own(values[name]) for name in outputs if name})
+
+        self._run(feeds, partial(self._walk_watched, keep))
         return kept
+
+    def run_timed(self, feeds: Mapping[str, Array]) -> StepTimes:
+        """Runs as `run` does, looks at the clock behind each step, and forgets the outputs."""
+        stamps: list[int] = []
+
+        def stamp(_index: int, _values: Mapping[str, Array]) -> None:
+            stamps.append(perf_counter_ns())
+
+        self._run(feeds, partial(self._walk_watched, stamp))
+        return StepTimes(stamps[0], tuple(after - before for before, after in pairwise(stamps)))
 
     # -- one run -----------------------------------------------------------------------------------
 
-    def _run(self, feeds: Mapping[str, Array], kept: dict[str, Array] | None) -> list[Array]:
+    def _run(
+        self, feeds: Mapping[str, Array], walk: Callable[[_Bound, dict[str, Array], _Lease], None]
+    ) -> list[Array]:
         bound = self._bound_for({name: feeds[name].shape for name in self._plan.inputs})
         try:
             lease = bound.idle.pop()  # atomic, as append is: no lock
@@ -164,16 +185,32 @@ class NumpyExecutor:
         with single_threaded_blas(), np.errstate(all="ignore"):
             for name, array in feeds.items():
                 self._keep(name, array, values, lease)
-            for index, step in enumerate(self._plan.steps):
-                self._run_step(bound, index, values, lease)
-                if kept is not None:
-                    kept |= {name: _own(values[name]) for name in step.outputs if name}
-                for name in bound.lives.dead[index]:
-                    del values[name]
+            walk(bound, values, lease)
             outputs = [_own(self._value(name, values)) for name in self._plan.outputs]
         if len(bound.idle) < _IDLE_LEASES:
             bound.idle.append(lease)
         return outputs
+
+    def _walk(self, bound: _Bound, values: dict[str, Array], lease: _Lease) -> None:
+        for index in range(len(self._plan.steps)):
+            self._run_step(bound, index, values, lease)
+            for name in bound.lives.dead[index]:
+                del values[name]
+
+    def _walk_watched(
+        self,
+        behind: Callable[[int, Mapping[str, Array]], None],
+        bound: _Bound,
+        values: dict[str, Array],
+        lease: _Lease,
+    ) -> None:
+        """As `_walk`; `behind` sees the values before the first step (-1), and behind each."""
+        behind(-1, values)
+        for index in range(len(self._plan.steps)):
+            self._run_step(bound, index, values, lease)
+            behind(index, values)
+            for name in bound.lives.dead[index]:
+                del values[name]
 
     def _run_step(self, bound: _Bound, index: int, values: dict[str, Array], lease: _Lease) -> None:
         step, kernel, program = self._plan.steps[index], bound.kernels[index], lease.programs[index]

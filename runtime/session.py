@@ -6,9 +6,9 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,53 +19,32 @@ from ..ir.types import DType, TensorType, dimensions
 from ..plan.file import plan_bytes, read_plan
 from ..plan.types import Plan
 from .budget import RunBudget
+from .executor import StepTimes
+from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads
+from .profile import Profile, checked_runs, measure
 from .shapes import symbol_sizes
 
 if TYPE_CHECKING:
     from .lowering.executor import OneDnnExecutor
 
-__all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend"]
+__all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend", "checked_threads"]
 
 BACKENDS = ("auto", "numpy", "onednn")
 
-_STATE = {"plan": bytes, "backend": str, "threads": int, "run_bytes": int | None}
+_STATE = {"plan": bytes, "backend": str, "threads": int, "run_bytes": int | None, "meta": dict}
 
 _MOST_THREADS = 1024  # each has memory of its own
-
-_ORT_TYPES = {  # where it is not NumPy's name of what carries the elements
-    DType.F32: "float",
-    DType.F64: "double",
-    DType.BF16: "bfloat16",
-    DType.S4: "int4",
-    DType.U4: "uint4",
-    DType.STRING: "string",
-}
-
-
-@dataclass(frozen=True)
-class NodeArg:
-    """An input or output of the model, as ONNX Runtime describes it.
-
-    Attributes:
-        name: its name in the model.
-        shape: sizes, and names of sizes that are known at run time only; None when even the rank is
-            unknown.
-        type: `tensor(float)`, `tensor(uint8)` ...
-    """
-
-    name: str
-    shape: tuple[int | str, ...] | None
-    type: str
 
 
 class InferenceSession:
     """A plan, ready to run.
 
     A session may be used by many threads at once, pickled, sent to spawned processes and used in
-    forked ones. The arrays it returns belong to the caller.
+    forked ones. The arrays it returns belong to the caller. `with` closes it at the end, which gives
+    its memory back.
 
     Args:
         path_or_plan: a plan or the path of a plan file (`fqfuse.InferenceSession` also takes an
@@ -94,8 +73,9 @@ class InferenceSession:
     ) -> None:
         check_backend(backend)
         self._asked = backend
-        self._threads = _checked_threads(threads)
+        self._threads = checked_threads(threads)
         self._run_bytes = run_bytes
+        self._meta: ModelMeta | None = None
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
             self.plan, backend, self._threads, RunBudget.of(run_bytes)
@@ -125,20 +105,67 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the model, in its order."""
-        return [_node_arg(name, self.plan.type(name)) for name in self.plan.inputs]
+        return [node_arg(name, self.plan.type(name)) for name in self.plan.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs of the model, in its order."""
-        return [_node_arg(name, self.plan.type(name)) for name in self.plan.outputs]
+        return [node_arg(name, self.plan.type(name)) for name in self.plan.outputs]
+
+    def get_modelmeta(self) -> ModelMeta:
+        """What the model's file says about it; of a plan the name of the graph only."""
+        return self._meta or ModelMeta(graph_name=self.plan.name)
+
+    def get_providers(self) -> list[str]:
+        """ONNX Runtime's word for the CPU; `session.backend` says which runtime it is here."""
+        return [CPU]
+
+    def close(self) -> None:
+        """Gives the memory of the session back, as soon as no run uses it; whoever uses the session
+        afterwards is told that it is closed. Closing it again does nothing.
+        """
+        if "_closed" not in self.__dict__:
+            name, held = self.plan.name, frozenset(self.__dict__)
+            self.__dict__.clear()
+            self.__dict__["_closed"] = (name, held)
+
+    def __enter__(self) -> Self:
+        _ = self.plan  # of a closed session this says so
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    if not TYPE_CHECKING:  # it would hide misspelt names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Asked only for what is not there: costs an open session nothing."""
+            closed, held = self.__dict__.get("_closed", ("", ()))
+            if name in held:
+                raise InvalidInput(
+                    "the session is closed", where=closed, hint="make a new one, or close it later"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def run(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.ArrayLike]
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, npt.ArrayLike] | None = None,
+        run_options: object = None,  # noqa: ARG002  (of ONNX Runtime)
+        *,
+        input_feed: Mapping[str, npt.ArrayLike] | None = None,
     ) -> list[Array]:
         """Runs the model.
 
         Args:
             output_names: which outputs, in which order; None or empty: all.
             feeds: an array for each input.
+            run_options: as ONNX Runtime has them; none means anything here.
+            input_feed: ONNX Runtime's name for `feeds`.
 
         Returns:
             The outputs, as arrays of the caller's own.
@@ -148,7 +175,7 @@ class InferenceSession:
                 shape; more memory than the run may take.
         """
         wanted = () if output_names is None else self._wanted(output_names)
-        arrays = self._checked(feeds)
+        arrays = self._checked(input_feed if feeds is None else feeds)
         with _memory_enough():
             found = self._executor.run(arrays)
         if not wanted:
@@ -165,6 +192,33 @@ class InferenceSession:
         arrays = self._checked(feeds)
         with _memory_enough():
             return self._executor.run_all(arrays)
+
+    def profile(self, feeds: Mapping[str, npt.ArrayLike], runs: int = 20) -> Profile:
+        """How long each step takes for these feeds, measured in runs of their own, in turns with
+        plain ones; `run` is no slower for it.
+
+        Args:
+            feeds: as of `run`.
+            runs: how many runs to time.
+
+        Returns:
+            Milliseconds of each step and of the whole run; `.as_dict()["steps"]` is a table for
+            pandas.
+
+        Raises:
+            InvalidInput: as `run`; or no number of runs.
+        """
+        return measure(
+            lambda: self.run(None, feeds),
+            lambda: self._run_timed(feeds),
+            self.placement,
+            checked_runs(runs),
+        )
+
+    def _run_timed(self, feeds: Mapping[str, npt.ArrayLike]) -> StepTimes:
+        arrays = self._checked(feeds)
+        with _memory_enough():
+            return self._executor.run_timed(arrays)
 
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, and why: on oneDNN by which implementation, as a mere view, or on
@@ -187,6 +241,7 @@ class InferenceSession:
             "backend": self._asked,
             "threads": self._threads,
             "run_bytes": self._run_bytes,
+            "meta": self.get_modelmeta().state(),
         }
 
     def __setstate__(self, state: object) -> None:
@@ -197,11 +252,13 @@ class InferenceSession:
         ):
             raise InvalidInput("this is not the state of a session")
         plan, backend, threads = read_plan(state["plan"]), state["backend"], state["threads"]
+        meta = meta_from_state(state["meta"])
         InferenceSession.__init__(self, plan, backend, threads, run_bytes=state["run_bytes"])
+        self._meta = meta
 
     # -- feeds -------------------------------------------------------------------------------------
 
-    def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def _checked(self, feeds: Mapping[str, npt.ArrayLike] | None) -> dict[str, Array]:
         """The feeds as arrays of the right types and shapes."""
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInput(
@@ -339,7 +396,12 @@ def check_backend(backend: object) -> None:
         raise InvalidInput(f"no backend {backend!r}", hint=f"choose one of: {', '.join(BACKENDS)}")
 
 
-def _checked_threads(threads: int | None) -> int:
+def checked_threads(threads: int | None) -> int:
+    """How many threads a caller asks for; one for each processor for None.
+
+    Raises:
+        InvalidInput: no such number.
+    """
     if threads is None:
         return default_threads()
     try:
@@ -352,12 +414,6 @@ def _checked_threads(threads: int | None) -> int:
         )
         raise InvalidInput(what, hint="leave it out for one thread a processor")
     return count
-
-
-def _node_arg(name: str, type_: TensorType) -> NodeArg:
-    return NodeArg(
-        name, type_.shape, f"tensor({_ORT_TYPES.get(type_.dtype, type_.dtype.numpy.name)})"
-    )
 
 
 def _executor(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from ..arrays import Array
+from fqfuse.measure.arrays import Array
+
 from .bert import build_bert, sample_tokens
 from .densenet121 import build_densenet121
 from .gpt2 import build_gpt2_block, sample_embeddings

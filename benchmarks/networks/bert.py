@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from ..arrays import Array
+from fqfuse.measure.arrays import Array
+
 from .layers import classifier, layer_norm, linear, normal
 from .writer import NetworkWriter, Tensor
 

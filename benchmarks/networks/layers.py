@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array
+from fqfuse.measure.arrays import Array
+
 from .writer import NetworkWriter, Tensor
 
 __all__ = [

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from ..arrays import Array
+from fqfuse.measure.arrays import Array
+
 from .layers import classifier
 from .writer import NetworkWriter, Tensor
 

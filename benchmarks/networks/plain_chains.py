@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from ..arrays import Array
+from fqfuse.measure.arrays import Array
+
 from .writer import OPSET
 
 __all__ = ["PLAIN_CHAINS", "PLAIN_SHAPE", "build_plain_chain"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array
+from fqfuse.measure.arrays import Array
 
 __all__ = ["sample_images"]
 

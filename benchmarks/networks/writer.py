@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ..arrays import Array
+from fqfuse.measure.arrays import Array
 
 __all__ = ["OPSET", "NetworkWriter", "Tensor"]
 

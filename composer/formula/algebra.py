@@ -231,7 +231,12 @@ def _positive_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
     else:
         return None
     if not bool((b.values > 0).all()):
-        return Refusal(f"{equation} needs s > 0", "s > 0", f"smallest s {b.values.min():g}")
+        return Refusal(
+            f"{equation} needs s > 0",
+            "s > 0",
+            f"smallest s {b.values.min():g}",
+            "nothing to change: behind a factor that is not positive the operation is a post-op of its own",
+        )
     return b, Clip(vec(a.low * b.values), vec(a.high * b.values)) if isinstance(a, Clip) else a
 
 
@@ -255,7 +260,12 @@ def _operand_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
         return b, a.scaled(b.values)
     if b.values.size != 1:
         many = f"{b.values.size} scales"
-        return Refusal(f"{equation} needs one s", "one scale for the tensor", many)
+        return Refusal(
+            f"{equation} needs one s",
+            "one scale for the tensor",
+            many,
+            "quantize per tensor what is scaled there; a post-op of its own does the same",
+        )
     return b, replace(a, scale=a.scale * float(b.values[0]))
 
 
@@ -270,7 +280,12 @@ def _even_shift(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
         return None
     odd = b.values[b.values % 2 != 0]
     if odd.size:
-        return Refusal("round(x) + n = round(x + n) needs even n", "even integers", f"{odd[0]:g}")
+        return Refusal(
+            "round(x) + n = round(x + n) needs even n",
+            "even integers",
+            f"{odd[0]:g}",
+            "nothing to change: an odd shift moves ties, and stays behind the rounding",
+        )
     return b, a
 
 
@@ -283,7 +298,12 @@ def _shift_before_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
     if not (isinstance(a, ScaleBy) and isinstance(b, Shift)):
         return None
     if not bool(a.values.all()):
-        return Refusal("x*A + B = (x + B/A)*A needs A != 0", "A != 0", "A = 0")
+        return Refusal(
+            "x*A + B = (x + B/A)*A needs A != 0",
+            "A != 0",
+            "A = 0",
+            "nothing to change: a factor of 0 leaves the shift alone, which stays where it is",
+        )
     return (Shift(vec(b.values / a.values)), a) if _holds(b.values / a.values) else None
 
 

@@ -140,7 +140,10 @@ def _rounded_first(end: Store) -> Store | Refusal:
     odd = end.zero_point[end.zero_point % 2 != 0]
     if odd.size:
         return Refusal(
-            "round(x/s) + z = round(x/s + z) needs an even z", "even integers", f"{odd[0]:g}"
+            "round(x/s) + z = round(x/s + z) needs an even z",
+            "even integers",
+            f"{odd[0]:g}",
+            "nothing to change: an odd zero point moves ties, and is added behind the rounding",
         )
     return end
 

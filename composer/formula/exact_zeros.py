@@ -46,7 +46,10 @@ def _exact_zero(
     moved, kept = b.parts
     if kept.any() and told is not Told.ANY:
         return Refusal(
-            "x*A - z*A + V = (x - z)*A + V pays where V is told", "a V of 0", f"{kept[0]:g}"
+            "x*A - z*A + V = (x - z)*A + V pays where V is told",
+            "a V of 0",
+            f"{kept[0]:g}",
+            "nothing to change: no zero comes out there that would have to be exact",
         )
     zero = np.asarray(moved / a.values)
     nearest = np.rint(zero * 2.0**16) * 2.0**-16
@@ -58,6 +61,7 @@ def _exact_zero(
         "x*A - z*A = (x - z)*A needs a z of 24 bits",
         "a multiple of 2^-16 below 256",
         f"{-zero[0]:g}",
+        "nothing to change: the shift is applied behind the factor, as the model has it",
     )
 
 

@@ -61,7 +61,12 @@ def with_factor(factor: BasicOp | None, store: Store) -> Store | None:
 def _needs_positive(equation: str, store: Store) -> Refusal | None:
     if bool((store.scale > 0).all()):
         return None
-    return Refusal(f"{equation} needs s > 0", "s > 0", f"smallest s {store.scale.min():g}")
+    return Refusal(
+        f"{equation} needs s > 0",
+        "s > 0",
+        f"smallest s {store.scale.min():g}",
+        "nothing to change: behind a scale that is not positive the operation is a post-op of its own",
+    )
 
 
 def _narrow_store(store: Store) -> tuple[Clip, Store] | Refusal:
@@ -110,6 +115,7 @@ def _store_clip(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
         "store(clip(x,l,h)) = store(x) needs bounds whose codes are the store's ends, or beyond",
         f"codes {store.low} and {store.high}",
         f"{first.max():g} and {last_code.min():g}",
+        "calibrate the quantizer behind it to the range that the clip leaves",
     )
 
 
@@ -126,7 +132,10 @@ def _store_round(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
         return True
     found = f"scale {store.scale[0]:g}, zero point {store.zero_point[0]:g}"
     return Refusal(
-        "store(round(x)) = store(x) needs s = 1 and an even z", "scale 1, even zero point", found
+        "store(round(x)) = store(x) needs s = 1 and an even z",
+        "scale 1, even zero point",
+        found,
+        "nothing to change: the values are rounded once more, as the model says",
     )
 
 

@@ -48,7 +48,12 @@ def _reciprocal(equation: str, add: Add) -> ScaleBy | Refusal:
     """The factor 1/k that brings a chain to the grid of the codes, where f32 holds it."""
     if is_normal(vec(add.scale)):
         return ScaleBy(vec(1.0 / add.scale))
-    return Refusal(f"{equation} needs 1/k in f32", "a normal f32", f"k {add.scale:g}")
+    return Refusal(
+        f"{equation} needs 1/k in f32",
+        "a normal f32",
+        f"k {add.scale:g}",
+        "calibrate the skip to a larger scale",
+    )
 
 
 def _add_of_codes(chain: Sequence[ChainOp]) -> Written | Refusal | None:
@@ -87,7 +92,12 @@ def _add_in_units(chain: Sequence[ChainOp]) -> Written | Refusal | None:
     shift, factor, length = found
     if shift.size != 1 or factor.size != 1:
         reason = "an eltwise_linear has one factor and one shift"
-        return Refusal(reason, "one for the tensor", "one for each channel")
+        return Refusal(
+            reason,
+            "one for the tensor",
+            "one for each channel",
+            "quantize both operands of the addition per tensor",
+        )
     linear = ((1.0, float(shift[0])), (float(factor[0]) / add.scale, -add.zero_point))
     front = (EltwiseOp("linear", *numbers) for numbers in linear if numbers != (1.0, 0.0))
     back = ScaleBy(vec(add.scale))
@@ -142,6 +152,7 @@ def _decoding(chain: Sequence[ChainOp]) -> tuple[Vec, Vec, int] | Refusal:
         "codes of 0 add up to 0 where both operands are decoded codes",
         "a shift and a scale behind codes",
         "something else",
+        "quantize both operands of the addition",
     )
 
 

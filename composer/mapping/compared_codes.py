@@ -145,6 +145,7 @@ def _decoded_with_codes(front: Front, chain: Sequence[ChainOp]) -> Written | Ref
             "codes are told from codes on the operand's grid where the chain is decoded codes",
             "codes that a step reads, decoded by one scale, in the ratio of the operand's",
             "another chain",
+            "quantize both operands per tensor, with one scale",
         )
     before = (EltwiseOp("linear", alpha, beta) for alpha, beta in linear)
     return Written(3, (*before, *_with_plain_codes(op)))

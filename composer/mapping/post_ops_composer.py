@@ -150,7 +150,10 @@ class PostOpsComposer:
         longest = _OPS_A_POST_OP * self.target.max_post_ops
         if len(ops) > longest:
             return Refusal(
-                "the chain is too long", f"at most {longest} basic operations", str(len(ops))
+                "the chain is too long",
+                f"at most {longest} basic operations",
+                str(len(ops)),
+                "nothing to change: the rest of the chain begins a step of its own",
             )
         found = self._attributes(ops, store, dst, divide=self.capability.dst_scale)
         if store is not None:
@@ -232,6 +235,7 @@ class PostOpsComposer:
                 "the chain is too long",
                 f"at most {self.target.max_post_ops} post-ops",
                 str(len(post_ops)),
+                "nothing to change: the rest of the chain begins a step of its own",
             )
         taken = self.capability.post_ops
         for op in post_ops:
@@ -241,6 +245,7 @@ class PostOpsComposer:
                     f"{self.front.primitive} takes no {op.kind} post-op on {self.target.name}",
                     f"post-ops: {listed}",
                     op.kind,
+                    "compile for another target, or keep it as a step of its own",
                 )
         return None
 
@@ -253,6 +258,7 @@ class PostOpsComposer:
             f"{self.front.primitive} from {self.front.src.value} cannot store {dst.value} on {self.target.name}",
             f"destination: {listed}",
             dst.value,
+            "quantize what the operation in front reads, and its weights, to 8 bits",
         )
 
     def _expanded(

@@ -29,7 +29,10 @@ def branch_refusal(graph: Graph, node: Node, value: str) -> Refusal | None:
         return None
     needed = f"less than the {best.cost:.4g} passes for which {best.name} absorbs it"
     return Refusal(
-        "the other branch absorbs this add", needed, mine.why_not or f"{mine.cost:.4g} passes"
+        "the other branch absorbs this add",
+        needed,
+        mine.why_not or f"{mine.cost:.4g} passes",
+        "nothing to change: one of the two branches absorbs the addition",
     )
 
 

@@ -177,23 +177,40 @@ def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
     if not isinstance(op, ScaleBy):
         return None
     if front.scale is None:
-        return Refusal("the front has no place for a factor", "a scale", "none")
+        return Refusal(
+            "the front has no place for a factor",
+            "a scale",
+            "none",
+            "nothing to change: the factor becomes a post-op",
+        )
     if op.values.size > 1 and not front.per_channel:
         return Refusal(
-            "the front has one scale for the tensor", "one factor", f"{op.values.size} factors"
+            "the front has one scale for the tensor",
+            "one factor",
+            f"{op.values.size} factors",
+            "quantize per tensor; a post-op applies one factor for each channel",
         )
     if front.positive and bool((op.values <= 0).any()):
         return Refusal(
             "a maximum or minimum is the other one of negated operands",
             "positive factors",
             f"{op.values.min():g}",
+            "nothing to change: a negative factor stays behind the maximum or minimum",
         )
     if front.bias is None and front.primitive not in _WITHOUT_BIAS:
-        return Refusal("the bias is computed at run time", "a constant bias", "a computed one")
+        return Refusal(
+            "the bias is computed at run time",
+            "a constant bias",
+            "a computed one",
+            "make the bias a constant of the model",
+        )
     scale = front.scale * op.values
     if not is_normal(scale):
         return Refusal(
-            "f32 does not hold the product of the factors", "a normal f32", f"{abs(scale).max():g}"
+            "f32 does not hold the product of the factors",
+            "a normal f32",
+            f"{abs(scale).max():g}",
+            "calibrate again: the scales are far too large or too small",
         )
     return replace(
         front, scale=vec(scale), bias=None if front.bias is None else vec(front.bias * op.values)
@@ -210,7 +227,10 @@ def _shift(front: Front, op: BasicOp) -> Front | Refusal | None:
         return None
     if front.bias is None:
         return Refusal(
-            "the front has no place for a shift", "a constant bias", "none, or a computed one"
+            "the front has no place for a shift",
+            "a constant bias",
+            "none, or a computed one",
+            "nothing to change: the shift becomes a post-op, or make a computed bias a constant",
         )
     return replace(front, bias=vec(front.bias + op.values))
 

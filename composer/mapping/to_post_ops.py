@@ -179,14 +179,23 @@ def _eltwise_scale(target: Target, last: PostOp | None, op: ScaleBy) -> Eltwise 
             "f(x)*A is one eltwise where that has a scale",
             "an eltwise with a scale in front",
             found,
+            "nothing to change: the factor becomes a post-op of its own",
         )
     if op.values.size != 1:
         reason = "f(x)*A is one eltwise where A stands alone"
-        return Refusal(reason, "one factor", "one for each channel")
+        return Refusal(
+            reason,
+            "one factor",
+            "one for each channel",
+            "quantize per tensor; a post-op applies one factor for each channel",
+        )
     scale = last.scale * float(op.values[0])
     if not is_normal(vec(scale)):
         return Refusal(
-            "f(x)*A is one eltwise where f32 holds its scale", "a normal f32", f"{scale:g}"
+            "f(x)*A is one eltwise where f32 holds its scale",
+            "a normal f32",
+            f"{scale:g}",
+            "calibrate again: the scales are far too large or too small",
         )
     return replace(last, scale=_f32(scale))
 
@@ -221,6 +230,7 @@ def _second_eltwise(op: Eltwise, used: Eltwise) -> tuple[Part, ...] | Refusal:
         f"oneDNN 2 computes the second {op.algorithm} of a chain with the parameters of the first",
         f"alpha {used.alpha:g}, beta {used.beta:g}",
         f"alpha {op.alpha:g}, beta {op.beta:g}",
+        "compile for onednn-v3, whose library keeps the parameters apart",
     )
 
 

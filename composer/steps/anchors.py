@@ -146,19 +146,24 @@ class _Anchor:
         ]
         if computed and self.v2 and max(ranks) > 1:
             return Refusal(
-                "a computed scale has several dimensions", "one number, or a vector", str(ranks)
+                "a computed scale has several dimensions",
+                "one number, or a vector",
+                str(ranks),
+                "give the DequantizeLinear a scale that is one number or a vector",
             )
         if computed and self.v2 and self.bias is None:
             return Refusal(
                 "the bias and the scales are computed at run time",
                 "a constant bias",
                 self.bias_value,
+                "make the bias a constant of the model",
             )
         if source.per_channel is not None and weights.is_scaled_at_run_time:
             return Refusal(
                 "the scales of the weights are computed at run time, and the source has one for each channel",
                 "constant ones of either",
                 weights.parameters[0][1],
+                "make the scales of the weights constants, or quantize the source per tensor",
             )
         shifted = bool(weights.zero_point) or weights.is_shifted_at_run_time
         if shifted and self.primitive != "matmul":

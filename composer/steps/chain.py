@@ -130,7 +130,12 @@ def grow(
         return Chain(value, composed, tuple(links[:taken]), refusal)
     kind = graph.type(anchor.output).dtype
     what = "truth values" if kind is DType.BOOL else "such codes"
-    ended = Refusal(f"no primitive stores {what}", "f32", kind.value)
+    ended = Refusal(
+        f"no primitive stores {what}",
+        "f32",
+        kind.value,
+        "compute in float32 here: cast behind this operation",
+    )
     return composer.result.refusal or (ended if refusal is None else refusal[1])
 
 
@@ -174,6 +179,7 @@ def operations_of(end: End) -> Found | Refusal | None:
             "the result is larger than the chain: the chain's value is broadcast",
             f"{graph.type(value)}",
             f"{graph.type(node.output)}",
+            "expand the smaller operand before, or let the larger one come from the product",
         )
     elif node.op in _WITH_CONSTANTS:
         found = _WITH_CONSTANTS[node.op](end)
@@ -191,7 +197,12 @@ def operations_of(end: End) -> Found | Refusal | None:
             and not np.isfinite(np.array([op.alpha, op.beta], np.float32)).all()
         ):
             expected = "numbers that f32 holds"
-            return Refusal("a parameter of an eltwise is finite", expected, f"{op.alpha:g}")
+            return Refusal(
+                "a parameter of an eltwise is finite",
+                expected,
+                f"{op.alpha:g}",
+                "give the operation parameters that are finite",
+            )
     return as_the_target_compares(graph, found[0], end.composer), found[1]
 
 
@@ -216,12 +227,14 @@ def _axis_vectors(
             "the quantization runs along another axis than the channels",
             f"axis {front.channel_axis}",
             f"axis {quant.axis}",
+            "quantize along the channels, or per tensor",
         )
     if quant.axis is not None and len(quant.scale) != front.channels:
         return Refusal(
             "the model does not tell the size of the axis that the scales run along",
             f"{len(quant.scale)}",
             "a symbolic size",
+            "declare the number of channels of the input",
         )
     return vec(quant.scales), vec(quant.zero_points)
 
@@ -339,12 +352,15 @@ def _clip(end: End) -> Found | Refusal:
                     "a bound of the clip is computed at run time",
                     "constant bounds",
                     "a computed one",
+                    "make the bounds of the clip constants",
                 )
             bounds[index - 1] = float(np.asarray(data).reshape(()))
     low, high = bounds
     if not (low < np.inf and high > -np.inf):
         reason = "a clip whose bound is no number, or infinite on the other side, is no clip"
-        return Refusal(reason, "numbers", f"{low:g} and {high:g}")
+        return Refusal(
+            reason, "numbers", f"{low:g} and {high:g}", "give the clip bounds that are numbers"
+        )
     return [Clip(vec(min(low, high)), vec(high))], None
 
 
@@ -353,13 +369,19 @@ def _prelu(end: End) -> Found | Refusal:
     graph, node, front = end.graph, end.node, end.front
     slopes = graph.constant(node.inputs[1])
     if slopes is None:
-        return Refusal("the slopes are computed at run time", "constant slopes", "computed ones")
+        return Refusal(
+            "the slopes are computed at run time",
+            "constant slopes",
+            "computed ones",
+            "make the slopes a constant of the model",
+        )
     values = channel_vector(np.asarray(slopes), front)
     if values is None:
         return Refusal(
             "the slopes vary along another axis than the channels",
             f"[{front.channels}] along the channels",
             str(list(slopes.shape)),
+            "give the PRelu one slope, or one for each channel",
         )
     if values.size == 1:
         return [EltwiseOp("relu", float(values[0]))], None

@@ -100,7 +100,10 @@ def _why_apart(pair: Pair) -> Refusal:
     """
     slower = pair.target.depthwise_is_slow
     dearer = Refusal(
-        slower, "a post-op that is faster than a primitive of its own", "one that is not"
+        slower,
+        "a post-op that is faster than a primitive of its own",
+        "one that is not",
+        "nothing to change: two primitives are as fast on this target",
     )
     return _refusal(pair) or (None if slower else _two_scales(pair)) or dearer
 
@@ -192,7 +195,12 @@ def _needed_elsewhere(pair: Pair) -> Refusal | None:
     if pair.readers == 1 and not pair.returned:
         return None
     found = f"{pair.readers} readers" + (", and the model returns it" if pair.returned else "")
-    return Refusal("the result of the 1x1 convolution is needed elsewhere", "one reader", found)
+    return Refusal(
+        "the result of the 1x1 convolution is needed elsewhere",
+        "one reader",
+        found,
+        "nothing to change: what others read has to be written anyway",
+    )
 
 
 def _sizes(pair: Pair) -> Refusal | None:
@@ -210,6 +218,7 @@ def _sizes(pair: Pair) -> Refusal | None:
         "the post-op has one size, stride and padding for both axes, and no dilation",
         "the same for both axes",
         what,
+        "nothing to change: such a window is a convolution of its own",
     )
 
 
@@ -220,6 +229,7 @@ def _attributes(pair: Pair) -> Refusal | None:
             "a sum reads a buffer of the destination, which two convolutions share here",
             "no sum",
             "a sum",
+            "nothing to change: the addition is fused, the two convolutions stay two steps",
         )
     zero = first.zero_points.get("dst") or second.zero_points.get("src")
     if zero is not None:
@@ -235,6 +245,7 @@ def _attributes(pair: Pair) -> Refusal | None:
             f"convolution takes no depthwise post-op on {target.name}",
             "a depthwise post-op",
             "none",
+            "compile for a target that has it; two steps do the same",
         )
     return None
 
@@ -246,11 +257,21 @@ def _two_scales(pair: Pair) -> Refusal | None:
     computed = at_run_time(pair.second.op, pair.second.args)
     if computed:
         what = "a scale of the second is computed at run time"
-        return Refusal(what, "constant scales", next(iter(computed.values())))
+        return Refusal(
+            what,
+            "constant scales",
+            next(iter(computed.values())),
+            "calibrate instead of quantizing at run time",
+        )
     if pair.first.attr.scales.get("dst", _ONE) == pair.second.attr.scales.get("src", _ONE):
         return None
     what = "the destination scale of the first holds a factor of its chain, too, and is not the source scale of the second"
-    return Refusal(what, "one scale between the two", "two")
+    return Refusal(
+        what,
+        "one scale between the two",
+        "two",
+        "quantize what lies between without a factor behind the first convolution",
+    )
 
 
 def _post_op(pair: Pair) -> DepthwiseConv:

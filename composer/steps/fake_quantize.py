@@ -62,6 +62,7 @@ def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp]
             "the ranges vary along another axis than the channels",
             f"axis {front.channel_axis}",
             f"axis {ranges.axis}",
+            "calibrate it to one range for the tensor, or one for each channel",
         )
 
     def operand(values: Vec) -> str:

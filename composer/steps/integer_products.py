@@ -52,9 +52,19 @@ def _operands(builder: StepBuilder, node: Node, primitive: str) -> tuple[Source,
     types = [graph.type(value) for value in (*node.inputs[:2], node.output)]
     if any(type_.shape is None or type_.rank < 2 for type_ in types):
         found = " and ".join(map(str, types[:2]))
-        return Refusal("a factor has fewer than two dimensions", "matrices", found)
+        return Refusal(
+            "a factor has fewer than two dimensions",
+            "matrices",
+            found,
+            "give the product two matrices, with a dimension of 1 if need be",
+        )
     if not builder.target.capability(primitive).sums:
-        return Refusal(f"{primitive} stores no sums", "a target that does", builder.target.name)
+        return Refusal(
+            f"{primitive} stores no sums",
+            "a target that does",
+            builder.target.name,
+            "compile for a target that stores s32, or cast the product to float32 at once",
+        )
     source = _source(builder, node, primitive)
     if isinstance(source, Refusal):
         return source
@@ -105,6 +115,7 @@ def _weights(builder: StepBuilder, node: Node, primitive: str) -> Weights | Refu
             "the second operand, or its zero point, is computed, and is not s8",
             "s8 codes",
             kind.value,
+            "quantize the second operand to s8, or make it a constant",
         )
     if primitive != "matmul" and (zero is None or signed(graph, value, zero)[1]):
         return Refusal(
@@ -136,5 +147,10 @@ def _zero_point(builder: StepBuilder, value: str, primitive: str) -> int | Refus
             "quantize per tensor, or cast the product to float32 at once",
         )
     if not builder.target.capability(primitive).run_time:
-        return Refusal("a zero point is computed at run time", "a constant", value)
+        return Refusal(
+            "a zero point is computed at run time",
+            "a constant",
+            value,
+            "make the zero point a constant, or compile for a target that takes it at run time",
+        )
     return None

@@ -43,6 +43,8 @@ __all__ = [
 
 _WHOLE = 32  # codes that kernels look up at once
 _LARGEST_ZERO = 255
+_BITS = {DType.S4: 4, DType.U4: 4, DType.S8: 8, DType.U8: 8}
+_MANY_CODES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ def source_of(
             f"the primitive takes no {dtype.value} source",
             ", ".join(sorted(kind.value for kind in capability.src)),
             dtype.value,
+            "quantize the input to one of these types",
         )
     zero, nearest = quant.zero_point[0], round(quant.zero_point[0])
     part = zero - nearest
@@ -156,7 +159,10 @@ def source_of(
         )
     if zero and not capability.src_zero_point:
         return Refusal(
-            "the primitive takes no zero point on its source", "zero point 0", f"{zero:g}"
+            "the primitive takes no zero point on its source",
+            "zero point 0",
+            f"{zero:g}",
+            "quantize the input symmetrically, or behind a relu to u8",
         )
     return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
 
@@ -175,6 +181,7 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             f"the primitive takes no {dtype.value} source",
             ", ".join(sorted(kind.value for kind in capability.src)),
             dtype.value,
+            "quantize the input to one of these types",
         )
     if decode.attrs.get("axis") is not None:
         return Refusal(
@@ -213,6 +220,7 @@ def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) 
             "the zero points of the source differ between channels",
             "one integer zero point",
             f"{len(zeros)} different ones",
+            "quantize the input per tensor, or symmetrically",
         )
     by_group = quant.scales.astype(np.float64).reshape(groups, -1)
     if not (by_group == by_group[:, :1]).all():
@@ -281,7 +289,10 @@ def weights_of(
     if data is None:
         if kind is not DType.S8:
             return Refusal(
-                "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
+                "the second operand is computed at run time, and is not s8",
+                "s8 codes",
+                kind.value,
+                "quantize the second operand to s8, or make it a constant",
             )
         return Weights(codes, scale, zero, decode)
     codes, zero = signed(graph, codes, zero)
@@ -317,11 +328,15 @@ def _weights_at_run_time(
             "the computed parameters of the weights run along an axis",
             f"scales along axis {axis} without zero points, or one of each",
             f"axis {along!r}",
+            "quantize weights per output channel, symmetrically",
         )
     zero = 0 if shift is None else int(shift.item())
     if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):
         return Refusal(
-            "the second operand is computed at run time, and is not s8", "s8 codes", kind.value
+            "the second operand is computed at run time, and is not s8",
+            "s8 codes",
+            kind.value,
+            "quantize the second operand to s8, or make it a constant",
         )
     parameters = []
     if scale is None:
@@ -345,7 +360,7 @@ def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class Narrow:
-    """Weights of 4 bits for a product that runs in f32, packed as DequantizeBlocks has them.
+    """Weights of 4 or 8 bits for a product that runs in f32, packed as DequantizeBlocks has them.
 
     Attributes:
         decode: the Dequantize.
@@ -359,8 +374,8 @@ class Narrow:
 
 
 def narrow_weights(graph: Graph, node: Node) -> Narrow | None:
-    """The second factor of a product as packed codes, where it is a constant matrix of 4-bit codes
-    with scales of its columns; None for others.
+    """The second factor of a product as packed codes, where it is a constant matrix of codes of 4
+    bits, or many of 8, with scales of its columns; None for others.
     """
     decode = graph.producer(node.inputs[1], "Dequantize")
     codes = None if decode is None else graph.constant(decode.input)
@@ -369,7 +384,9 @@ def narrow_weights(graph: Graph, node: Node) -> Narrow | None:
     kind, quant = graph.type(decode.input).dtype, decode.quant
     low = kind.range[0]
     zeros = quant.zero_points - low
-    if kind not in (DType.S4, DType.U4) or quant.axis not in (None, 1) or not quant.integral:
+    bits = _BITS.get(kind, 0)
+    few = bits == 8 and codes.size < _MANY_CODES
+    if not bits or few or quant.axis not in (None, 1) or not quant.integral:
         return None
     if zeros.min() < 0 or zeros.max() > _LARGEST_ZERO:
         return None
@@ -381,8 +398,8 @@ def narrow_weights(graph: Graph, node: Node) -> Narrow | None:
         np.ascontiguousarray(np.broadcast_to(values, (columns,)).reshape(columns, 1))
         for values in (quant.scales, zeros.astype(np.uint8))
     )
-    data = packed(rows, 4), scales, points
-    return Narrow(decode, data, {"bits": 4, "block": block, "size": size})
+    data = packed(rows, bits), scales, points
+    return Narrow(decode, data, {"bits": bits, "block": block, "size": size})
 
 
 def _scale_of_outputs(

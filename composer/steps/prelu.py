@@ -59,6 +59,7 @@ def _as_maximum(prelu: PreluOfSource) -> tuple[ChainOp, ...] | Refusal:
             "prelu(x) = max(x, a*x) needs a <= 1",
             "slopes up to 1, or all from 1 on, none of 0",
             f"slopes {low:g} to {high:g}",
+            "nothing to change: slopes on both sides of 1 are a prelu of its own",
         )
     algorithm = "max" if high <= 1 else "min"
     if prelu.codes is None:
@@ -82,13 +83,21 @@ def prelu_as_maximum(
     slopes = None if data is None else channel_vector(np.asarray(data), front)
     if slopes is None or not np.isfinite(slopes).all():
         what = "the slopes are computed, or vary along another axis than the channels"
-        return Refusal(what, "constant slopes along the channels", "others")
+        return Refusal(
+            what,
+            "constant slopes along the channels",
+            "others",
+            "give the PRelu constant slopes, one or one for each channel",
+        )
     codes = None
     if source.decode is not None:
         quant = source.decode.attr("quant", Quantization)
         if not quant.per_tensor or source.dtype not in (DType.U8, DType.S8):
             return Refusal(
-                "the codes are decoded with several scales", "one scale", f"axis {quant.axis}"
+                "the codes are decoded with several scales",
+                "one scale",
+                f"axis {quant.axis}",
+                "quantize the input of the PRelu per tensor",
             )
         codes = (source.dtype, quant.scale[0], quant.zero_point[0])
 

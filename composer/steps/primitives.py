@@ -73,12 +73,14 @@ def _padding_refusal(node: Node, zero: float) -> Refusal | None:
             "padding counts as code 0, which is not the real 0",
             "zero point 0, or count_include_pad=0",
             f"zero point {zero:g}",
+            "quantize the input of the pool without a zero point, or set count_include_pad=0",
         )
     if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return Refusal(
             "what is read outside is a real number, not a code",
             "another coordinate transformation",
             "tf_crop_and_resize",
+            "choose another coordinate_transformation_mode",
         )
     return None
 

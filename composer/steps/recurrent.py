@@ -40,7 +40,7 @@ _NOT_QUANTIZED = Refusal(
     "the model quantizes no hidden state, which the int8 primitive does at each step",
     f'approximate=("{INT8_RECURRENCE}",)',
     "no such option",
-    f"with it: {APPROXIMATIONS[INT8_RECURRENCE]}",
+    f"allow it with --approximate {INT8_RECURRENCE}: {APPROXIMATIONS[INT8_RECURRENCE]}",
 )
 
 
@@ -114,12 +114,27 @@ def _beyond_int8(
     weights = [builder.graph.constant(value) for role, value in args if role in ("w", "r")]
     known = [array for array in weights if array is not None]
     if len(known) != len(weights):
-        return Refusal("its weights are computed at run time", "constant weights", "others")
+        return Refusal(
+            "its weights are computed at run time",
+            "constant weights",
+            "others",
+            "make the weights constants of the model",
+        )
     if not all(np.isfinite(array).all() for array in known):
-        return Refusal("its weights are not all finite", "finite weights", "infinity or NaN")
+        return Refusal(
+            "its weights are not all finite",
+            "finite weights",
+            "infinity or NaN",
+            "train or export again: infinite weights compute nothing",
+        )
     bound = sum(array.shape[2] for array in known) * 255 * 128
     if bound > ACCUMULATOR:
-        return Refusal("its sums of products may leave 32 bits", f"up to {ACCUMULATOR}", f"{bound}")
+        return Refusal(
+            "its sums of products may leave 32 bits",
+            f"up to {ACCUMULATOR}",
+            f"{bound}",
+            "nothing to change: so large a layer stays in f32",
+        )
     return None
 
 

@@ -98,7 +98,12 @@ def two_operands(end: End) -> Found | Refusal | None:
         infinite_bound = node.op in ("Max", "Min") and not np.isnan(vector).any()
         if not (np.isfinite(vector).all() or infinite_bound):
             reason = f"no basic operation for {node.op} by this constant"
-            return Refusal(reason, "finite numbers", "infinity or NaN")
+            return Refusal(
+                reason,
+                "finite numbers",
+                "infinity or NaN",
+                "make the constant finite, such as -10000 in place of -inf",
+            )
         filed = front.along_channels(vector)
         operand = partial(graph.add_constant, f"{node.output}/operand", filed)
         return [*with_constant(algorithm, vector, operand, first=first)], None
@@ -113,6 +118,7 @@ def two_operands(end: End) -> Found | Refusal | None:
             "the other operand does not broadcast to the chain",
             str(graph.type(end.value)),
             str(graph.type(other)),
+            "expand the other operand to the shape of this one",
         )
     decode = decoded(graph, other)
     codes = None if decode is None else _with_codes(end, decode, algorithm, first=first)
@@ -126,6 +132,7 @@ def two_operands(end: End) -> Found | Refusal | None:
             "the other operand is neither f32 nor 8-bit codes",
             "f32, or per-tensor u8 or s8",
             graph.type(other).dtype.value,
+            "quantize the other operand per tensor to 8 bits, or leave it in float32",
         )
     found = with_tensor(algorithm, _tensor(end, Add(other, DType.F32), other), first=first)
     assert not isinstance(found, Refusal)  # f32 values have no zero point

@@ -30,7 +30,7 @@ from ..types import Plan, Step
 from ..verify import check_plan
 from ..verify_attributes import post_ops_fit, scales_fit
 from .output_scale import FACTOR, OF_ARGUMENT, UNSCALED, argument_of
-from .real_domain import TAKEN_APART, LeavesF32, real_post_ops, real_scales, rounded
+from .real_domain import COMPILE_AGAIN, TAKEN_APART, LeavesF32, real_post_ops, real_scales, rounded
 
 __all__ = ["Conversion", "convert", "convert_steps"]
 
@@ -38,7 +38,6 @@ Conversion = Literal["mechanical", "semantic"]
 
 _RULE = "v2 attributes to v3"
 _SOURCE, _TARGET = "onednn-v2", "onednn-v3"
-_HINT = f"compile the model for {_TARGET}"
 _POST_OPS = (QuantizeFate.POST_OP, DequantizeFate.POST_OP)
 
 
@@ -80,7 +79,7 @@ def convert(plan: Plan, target: str = _TARGET, how: Conversion = "mechanical") -
         step = plan.steps[index]
         more = f", and {len(kept) - 1} more such steps" if len(kept) > 1 else ""
         what = f"{step.primitive} {step.name} cannot be converted: {refusal.reason}{more}"
-        raise PlanError(what, where=", ".join(step.origin) or step.name, hint=_HINT)
+        raise PlanError(what, where=", ".join(step.origin) or step.name, hint=COMPILE_AGAIN)
     check_plan(converted, blame=f"the conversion to {_TARGET}")
     return converted
 
@@ -163,7 +162,13 @@ class _Conversion:
             reason = f"{step.primitive} {step.name} is converted mechanically: {refusal.reason}"
             self.decisions.append(
                 Decision(
-                    _RULE, subject, Outcome.REFUSED, reason, refusal.expected, refusal.found, _HINT
+                    _RULE,
+                    subject,
+                    Outcome.REFUSED,
+                    reason,
+                    refusal.expected,
+                    refusal.found,
+                    refusal.hint,
                 )
             )
 
@@ -178,7 +183,12 @@ class _Conversion:
         if problem is None:
             return found
         told = problem.message.removeprefix(f"{found.primitive} {name_text(found.name)} ")
-        return Refusal(f"for {_TARGET} it {told}", f"what {_TARGET} takes")
+        return Refusal(
+            f"for {_TARGET} it {told}",
+            f"what {_TARGET} takes",
+            "something else",
+            COMPILE_AGAIN,
+        )
 
     # -- mechanical --------------------------------------------------------------------------------
 
@@ -227,7 +237,10 @@ class _Conversion:
                 return self._real(index, step, scale)
         except LeavesF32 as number:
             return Refusal(
-                "a number leaves f32's range in the real domain", "a normal f32 number", f"{number}"
+                "a number leaves f32's range in the real domain",
+                "a normal f32 number",
+                f"{number}",
+                COMPILE_AGAIN,
             )
 
     def _real(self, index: int, step: Step, scale: Scale) -> Step | Refusal:
@@ -240,6 +253,7 @@ class _Conversion:
                 "a fate speaks of its post-op, which would be gone",
                 "a post-op that stays",
                 "a factor",
+                COMPILE_AGAIN,
             )
         by_argument = TAKEN_APART.apply(scales, domain)
         if isinstance(by_argument, Refusal):
@@ -251,6 +265,7 @@ class _Conversion:
                     "its bias is computed at run time, in the accumulator's domain",
                     "a constant bias",
                     bias,
+                    COMPILE_AGAIN,
                 )
             data = self._plan.constants[bias].astype(np.float64) * scales.output * domain
             args["bias"] = self._file(f"{bias}/real", rounded(data))

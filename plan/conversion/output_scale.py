@@ -48,12 +48,18 @@ def _of_argument(
     """
     if bias is not None or fraction:
         found = bias or f"a zero point {fraction:g} from an integer"
-        return Refusal("o*x = s*x, s = o needs an accumulator alone", "no bias", found)
+        return Refusal(
+            "o*x = s*x, s = o needs an accumulator alone",
+            "no bias",
+            found,
+            "nothing to change: the scale stays a post-op",
+        )
     if mask is None:
         return Refusal(
             "o*x = s*x, s = o needs a dimension that s has",
             "one scale, or one for each output channel",
             f"mask {scale.mask}",
+            "nothing to change: the scale stays a post-op",
         )
     return Scale(scale.values, mask)
 

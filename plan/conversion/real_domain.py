@@ -24,6 +24,7 @@ from ..types import Plan, Step
 from .output_scale import argument_of
 
 __all__ = [
+    "COMPILE_AGAIN",
     "REAL",
     "TAKEN_APART",
     "LeavesF32",
@@ -33,6 +34,9 @@ __all__ = [
     "real_scales",
     "rounded",
 ]
+
+COMPILE_AGAIN = "compile the model for onednn-v3"
+"""What helps where a plan for oneDNN 2 has no reading in real numbers: mechanically it keeps all of them."""
 
 _EQUAL = 2.0**-21
 """Relative distance within which two products of f32 scales mean the same: each was rounded up to
@@ -112,6 +116,7 @@ def _taken_apart(scales: Scales, domain: float) -> dict[str, Scale] | Refusal:
             "its output scale is not the source's scale over the destination's",
             wanted,
             _range(scales.output),
+            COMPILE_AGAIN,
         )
         return found if (np.abs(rest - 1) <= _EQUAL).all() else told
     rounded(product)  # runtimes form s*w
@@ -125,7 +130,10 @@ def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
     """Takes the step's output scale apart by what the types of its source and destination say."""
     if any(isinstance(op, DepthwiseConv) for op in step.attr.post_ops):
         return Refusal(
-            "its depthwise post-op decodes codes that no type describes", "no such post-op", "one"
+            "its depthwise post-op decodes codes that no type describes",
+            "no such post-op",
+            "one",
+            COMPILE_AGAIN,
         )
     source = step.args[0][1]
     src, dst = (_scale_of(plan.type(value)) for value in (source, step.output))
@@ -135,6 +143,7 @@ def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
             "a type does not say by which one scale its codes decode",
             "a scale per tensor, above 0",
             f"{plan.type(vague)}",
+            COMPILE_AGAIN,
         )
     role, mask = argument_of(plan, step, output)
     if mask is None:
@@ -142,6 +151,7 @@ def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
             "its output scale does not run along the output channels",
             "one for each of them",
             f"mask {output.mask}",
+            COMPILE_AGAIN,
         )
     return Scales(output.array.astype(np.float64), mask if role == "weights" else None, src, dst)
 
@@ -232,7 +242,12 @@ def _with_constant(op: PostOp, domain: float, times: Times) -> Real | Refusal | 
         return None
     real = times(op.operand)
     if real is None:
-        return Refusal("f(x, c)*d = f(x*d, c*d) needs a constant", "a constant", op.operand)
+        return Refusal(
+            "f(x, c)*d = f(x*d, c*d) needs a constant",
+            "a constant",
+            op.operand,
+            COMPILE_AGAIN,
+        )
     return domain, (Binary(op.algorithm, real),)
 
 
@@ -251,7 +266,10 @@ def _rectified(op: PostOp, domain: float, times: Times) -> Real | Refusal | None
     factor = domain * op.scale
     if not 0 < factor < np.inf:
         return Refusal(
-            "k*f(x)*d = f(x*(k*d)) needs a finite factor above 0", "above 0", f"{factor:g}"
+            "k*f(x)*d = f(x*(k*d)) needs a finite factor above 0",
+            "above 0",
+            f"{factor:g}",
+            COMPILE_AGAIN,
         )
     if ELTWISE[op.algorithm].clips:
         return factor, (
@@ -275,6 +293,7 @@ def _linear(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
             "k*(a*x + b)*d = x*(k*a*d) + b*(k*d) needs a factor above 0",
             "above 0",
             f"{factor * op.alpha:g}",
+            COMPILE_AGAIN,
         )
     shift = float(rounded(factor * op.beta))
     return factor * op.alpha, (Eltwise("linear", 1.0, shift),) if shift else ()

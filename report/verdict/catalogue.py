@@ -30,6 +30,7 @@ class Effect(enum.Enum):
 
     STAY = "they stay"
     CONVERSIONS_GO = "those that only convert go"
+    REORDERS_GO = "reorders go"
     ALL_GO = "they go"
     PRIMITIVES = "they become primitives"
 
@@ -469,6 +470,27 @@ _KINDS = (
         "softmax, layer norm, resizing and their like read f32 here: what makes their input writes four "
         "bytes an element",
         no_remedy="no quantizer helps: these operations compute in f32, quantized around or not",
+    ),
+    Kind(
+        "decoded-operand",
+        "elementwise operation on codes that are decoded first",
+        "elementwise operations on codes that are decoded first",
+        "Two quantized tensors are multiplied or added, and one of them has a zero point, as behind a hard "
+        "swish: squeeze and excitation in MobileNetV3 and EfficientNet.",
+        "the primitive for two tensors takes scales and no zero point, so the codes are written as f32 "
+        "in front of it",
+        effect=Effect.REORDERS_GO,
+        remedies={
+            Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: activations without a zero point",
+            Tool.ORT: (
+                'activation_type=QuantType.QInt8, extra_options={{"ActivationSymmetric": True}}: '
+                "activations without a zero point; check accuracy"
+            ),
+            Tool.PYTORCH: (
+                "qscheme=torch.per_tensor_symmetric for activations in the qconfig; check accuracy"
+            ),
+            Tool.ANY: "quantize what {names} read symmetrically, with zero point 0",
+        },
     ),
     Kind(
         "quantizer-apart",

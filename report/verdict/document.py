@@ -31,6 +31,7 @@ _GAINS = {
 _EFFECTS = {
     Effect.STAY: "",
     Effect.CONVERSIONS_GO: "; the steps that only convert are counted as gone",
+    Effect.REORDERS_GO: "; the reorders are counted as gone",
     Effect.ALL_GO: "; the steps are counted as gone",
     Effect.PRIMITIVES: "; the steps are counted as primitives",
 }

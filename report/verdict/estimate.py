@@ -12,7 +12,7 @@ from ...plan.types import Plan, Step
 from .machine import Machine
 from .work import MOVES, RECURRENT, VIEWS, Work, operator_of, work_of
 
-__all__ = ["Estimate", "Remedied", "estimate_of", "on_numpy", "step_ms", "step_work"]
+__all__ = ["Estimate", "Remedied", "estimate_of", "least_ms", "on_numpy", "step_ms", "step_work"]
 
 _CALL = 0.004
 """Milliseconds to call a primitive: arguments, and a barrier of the threads."""
@@ -80,11 +80,21 @@ def step_ms(plan: Plan, index: int, machine: Machine, change: Remedied = _AS_IT_
         macs = work.macs / (machine.macs_per_ms(int8=False, cores=1) * _NUMPY_SHARE)
         moved = work.bytes * _TEMPORARIES / machine.bytes_per_ms(cores=1)
         return max(macs, moved) + _NUMPY_CALL
+    return _least(work, step, machine) + _CALL
+
+
+def least_ms(plan: Plan, index: int, machine: Machine) -> float:
+    """Milliseconds of a step's work at the peak rates, whatever runs it; a call costs nothing."""
+    step = plan.steps[index]
+    return 0.0 if step.primitive in VIEWS else _least(step_work(plan, index), step, machine)
+
+
+def _least(work: Work, step: Step, machine: Machine) -> float:
     serial = (
         1 if operator_of(step) in RECURRENT else None
     )  # one step of the sequence after the other
     macs = work.macs / machine.macs_per_ms(int8=work.int8, cores=serial)
-    return max(macs, work.bytes / machine.bytes_per_ms()) + _CALL
+    return max(macs, work.bytes / machine.bytes_per_ms())
 
 
 def estimate_of(plan: Plan, machine: Machine, change: Remedied = _AS_IT_IS) -> Estimate:

@@ -7,24 +7,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TypedDict
 
 from ...errors import InvalidInput
-from ...plan.types import Plan
+from ...plan.types import Plan, check_is_plan
+from ..notation import middle_cut
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Estimate, Remedied, estimate_of, step_ms
 from .machine import Machine, this_machine
 from .numbers import about_numbers
-from .recognize import claims, is_quantized
+from .recognize import claims, is_quantized, takes_a_range
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
 from .view import View
 from .work import RECURRENT, at_sizes, operator_of, symbols_of
 
-__all__ = ["Finding", "Verdict", "as_data", "findings", "verdict_of"]
+__all__ = ["Finding", "FindingData", "Verdict", "as_data", "check_sizes", "findings", "verdict_of"]
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
-_QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
+# in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
+_QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
 
 
 @dataclass(frozen=True)
@@ -55,18 +57,18 @@ class Finding:
         count = len(self.layers)
         return f"{count:,} {self.kind.one if count == 1 else self.kind.many}"
 
-    def change(self, names: int | None = None) -> str:
+    def change(self, names: int | None = None, room: int | None = None) -> str:
         """What to change, or why nothing helps.
 
         Args:
             names: at most so many layers are named; None: all.
+            room: characters that a name may have before its middle is left out; None: any.
         """
         _, text = self.kind.remedy(self.tool)
-        shown = [repr(layer) for layer in self.layers[:names]]
+        shown = [repr(middle_cut(layer, room)) for layer in self.layers[:names]]
         left = ", ..." if names is not None and len(self.layers) > names else ""
-        return (
-            text.replace("{names}", ", ".join(shown) + left).replace("{{", "{").replace("}}", "}")
-        )
+        parts = (part.replace("{{", "{").replace("}}", "}") for part in text.split("{names}"))
+        return (", ".join(shown) + left).join(parts)
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ class Verdict:
         shares: of the arithmetic in int8, and of the bytes between steps in f32.
         estimate: of a whole run.
         symbols: sizes that were taken for 1.
-        findings: wrong numbers in front, then time by the estimated gain, the largest first, then
-            accuracy, and what costs nothing.
+        findings: wrong numbers in front, then time (what a change saves, the most first, then what
+            costs and cannot be changed), accuracy, and what costs nothing.
     """
 
     machine: Machine
@@ -91,7 +93,7 @@ class Verdict:
     findings: tuple[Finding, ...]
 
 
-def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[str, Any]]:
+def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[FindingData]:
     """What costs most in a plan or makes its numbers wrong, as `fqfuse inspect` tells it.
 
     Args:
@@ -107,15 +109,28 @@ def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[dict[s
     Raises:
         InvalidInput: it is no plan, or has no such size.
     """
-    if not isinstance(plan, Plan):
-        raise InvalidInput(
-            f"a {type(plan).__name__} is no plan",
-            hint="give what fqfuse.compile or fqfuse.load_plan returned",
-        )
+    check_is_plan(plan)
     return [as_data(finding) for finding in verdict_of(plan, sizes=sizes).findings]
 
 
-def as_data(finding: Finding) -> dict[str, Any]:
+class FindingData(TypedDict):
+    """A finding as plain data."""
+
+    code: str
+    what: str
+    why: str
+    reasons: list[str]
+    gain: str
+    remedy: bool
+    change: str
+    tool: str
+    layers: list[str]
+    steps: list[int]
+    bytes: int
+    ms: float
+
+
+def as_data(finding: Finding) -> FindingData:
     """A finding as plain data."""
     return {
         "code": finding.kind.code,
@@ -148,7 +163,7 @@ def verdict_of(
     """
     machine = machine or this_machine()
     symbols = symbols_of(plan)
-    _check_sizes(sizes, symbols)
+    check_sizes(sizes, symbols)
     plan = at_sizes(plan, sizes)
     view = View(plan)
     estimate = estimate_of(plan, machine)
@@ -162,7 +177,12 @@ def verdict_of(
     )
 
 
-def _check_sizes(sizes: object, symbols: Sequence[str]) -> None:
+def check_sizes(sizes: object, symbols: Sequence[str]) -> None:
+    """Refuses sizes that are none, or that the inputs do not leave open.
+
+    Raises:
+        InvalidInput: there is one.
+    """
     if not isinstance(sizes, Mapping):
         raise InvalidInput(
             f"sizes are given as a {type(sizes).__name__}", hint='give sizes={"name": 128}'
@@ -204,6 +224,7 @@ def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...
             found,
             key=lambda item: (
                 gains.index(item.kind.gain),
+                bool(item.kind.no_remedy),
                 -round(item.ms, 6),
                 order[item.kind.code],
             ),
@@ -240,7 +261,12 @@ def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
         and not view.is_view(index)
         and view.steps[index].primitive not in {"softmax", "layer_normalization", "pooling"}
     ]
-    gone = {Effect.CONVERSIONS_GO: converting, Effect.ALL_GO: list(steps)}.get(kind.effect, [])
+    reorders = [index for index in steps if view.steps[index].primitive == "reorder"]
+    gone = {
+        Effect.CONVERSIONS_GO: converting,
+        Effect.REORDERS_GO: reorders,
+        Effect.ALL_GO: list(steps),
+    }.get(kind.effect, [])
     products = [index for index in steps if _multiplies(view, index)]
     primitives = steps if kind.effect is Effect.PRIMITIVES else ()
     return Remedied(
@@ -260,12 +286,12 @@ def _multiplies(view: View, index: int) -> bool:
     return view.is_product(index) or _is_recurrent(view, index)
 
 
-def _takes_a_range(view: View, index: int) -> bool:
-    return operator_of(view.steps[index]) == "DynamicRange"
-
-
 def _does_something(view: View, index: int) -> bool:
     return not view.is_view(index)
+
+
+def _is_binary(view: View, index: int) -> bool:
+    return view.steps[index].primitive == "binary"
 
 
 def _stores_codes(view: View, index: int) -> bool:
@@ -281,8 +307,9 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "f32-product": _is_f32_product,
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,
-        "dynamic-quantizer": _takes_a_range,
+        "dynamic-quantizer": takes_a_range,
         "fallback": View.is_foreign,
+        "decoded-operand": _is_binary,
         "quantizer-apart": _stores_codes,
     }
 )

@@ -104,9 +104,15 @@ def unused_sign(view: View) -> Iterator[int]:
         if quant is None or middle is None or quant.zero_point != (middle,):
             continue
         ops = [op for op in step.attr.post_ops if not _keeps_sign(op)]
-        last = ops[-1] if ops else None
-        if isinstance(last, Eltwise) and last.algorithm == "relu" and last.alpha == 0:
+        if ops and _is_never_negative(ops[-1]):
             yield index
+
+
+def _is_never_negative(op: object) -> bool:
+    return isinstance(op, Eltwise) and (
+        (op.algorithm == "relu" and op.alpha == 0)
+        or (op.algorithm.startswith("clip") and op.alpha >= 0)
+    )
 
 
 def _keeps_sign(op: object) -> bool:

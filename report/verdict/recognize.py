@@ -17,7 +17,7 @@ from ...plan.types import Step
 from .view import View
 from .work import RECURRENT, elements_of, operator_of
 
-__all__ = ["claims", "is_quantized", "is_suspect"]
+__all__ = ["claims", "is_quantized", "is_suspect", "takes_a_range"]
 
 Rule = Callable[[View], Iterable[int]]
 
@@ -236,7 +236,25 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
         and view.steps[reading.step].primitive in _ELEMENTWISE
     }
     feeding = {index for index in _feeding(view, ranges) if _could_store(view, index)}
-    return found | makers | quantizing | feeding
+    whole = {index for index in range(len(view.steps)) if takes_a_range(view, index)} - ranges
+    makers |= {
+        index
+        for step in whole
+        for _, value in view.steps[step].args[1:]
+        for index in view.in_front(value)
+        if view.is_foreign(index)
+    }
+    return found | makers | quantizing | feeding | _with_products(view, whole)
+
+
+def takes_a_range(view: View, index: int) -> bool:
+    """True of a step that looks for a range, or of a FakeQuantize that is given one in each run."""
+    step = view.steps[index]
+    operator = operator_of(step)
+    return operator == "DynamicRange" or (
+        operator == "FakeQuantize"
+        and not all(view.is_constant(value) for _, value in step.args[1:])
+    )
 
 
 def _could_store(view: View, index: int) -> bool:
@@ -418,6 +436,37 @@ def float_operation(view: View) -> Iterable[int]:
     return found | _feeding(view, storing)
 
 
+def decoded_operand(view: View) -> Iterable[int]:
+    """An elementwise operation that stores codes, and a reorder that decodes an operand with a zero
+    point for it and nothing else.
+    """
+
+    def stores(index: int) -> bool:
+        step = view.steps[index]
+        return step.primitive == "binary" and any(map(view.is_code, step.outputs))
+
+    decoding = _all(
+        view,
+        lambda index: (
+            view.steps[index].primitive == "reorder"
+            and _has_zero_point(view, view.steps[index].args[0][1])
+            and bool(view.readings(index))
+            and all(stores(reading.step) for reading in view.readings(index))
+        ),
+    )
+    return decoding | {reading.step for index in decoding for reading in view.readings(index)}
+
+
+def _has_zero_point(view: View, value: str) -> bool:
+    type_ = view.type(value)
+    return (
+        type_ is not None
+        and type_.dtype.is_code
+        and type_.quant is not None
+        and not type_.quant.symmetric
+    )
+
+
 def quantizer_apart(view: View) -> Iterable[int]:
     """A quantizer that is a step of its own, behind a step that writes f32 for it."""
     apart = _all(
@@ -523,6 +572,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "model-output": model_output,
         "f32-residual": f32_residual,
         "float-operation": float_operation,
+        "decoded-operand": decoded_operand,
         "quantizer-apart": quantizer_apart,
         "quantizer-between": quantizer_between,
         "requantized": requantized,

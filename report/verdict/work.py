@@ -145,10 +145,11 @@ def at_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
 
 def symbols_of(plan: Plan) -> tuple[str, ...]:
     """The names of the sizes of the inputs that are known at run time only, in their order."""
+    shapes = (plan.type(value).shape for value in plan.inputs)
     names = (
         size
-        for value in plan.inputs
-        for size in plan.type(value).shape or ("?",)
+        for shape in shapes
+        for size in (("?",) if shape is None else shape)
         if isinstance(size, str)
     )
     return tuple(dict.fromkeys(names))

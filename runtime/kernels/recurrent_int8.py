@@ -79,7 +79,7 @@ class Int8Recurrent(Kernel):
         assert x is not None
         steps, batch, inputs = x.shape
         np.matmul(x.reshape(steps * batch, inputs).astype(rows.dtype), self._w[d].T, out=rows)
-        sums = rows.reshape(steps, batch, -1) if batch else rows.reshape(steps, 0, rows.shape[1])
+        sums = rows.reshape(steps, batch, rows.shape[1])
         bias = self._biases(d, b)
         y, *states = targets
         assert y is not None

@@ -126,14 +126,17 @@ class Binder(Values):
         """The bound program."""
         for name in self.plan.inputs:
             self._input(name)
+        owners: list[int] = []
         for index, step in enumerate(self.plan.steps):
             self.index = index
             self._impl = []
             self._step(step, None if step.op == "Onnx" else lowerings.get(step.primitive))
+            owners += [index] * (len(self._actions) - len(owners))
         between = self._reorders  # what callers read is row-major: no reorder between primitives
         outputs = {
             name: self._straight(name) for name in self.plan.outputs if name in self._tensors
         }
+        owners += [len(self.plan.steps)] * (len(self._actions) - len(owners))
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
         scratchpad = max(
             (
@@ -146,6 +149,7 @@ class Binder(Values):
         tensors = self._first
         return Program(
             actions=tuple(self._actions),
+            steps=tuple(owners),
             tensors=tensors,
             outputs=outputs,
             shapes=self._shapes,

@@ -30,6 +30,7 @@ LANES = 64
 _MANY = 20
 """Rows from which on decoding columns costs less than looking codes up again for each four rows.
 """
+_ADDRESSED = 1 << 31  # bytes that the kernels' offsets reach
 _SEVERAL = 3  # rows from which on four at a time take less time than one after the other
 
 
@@ -38,7 +39,7 @@ class Decoder:
 
     Args:
         blocks: the weights.
-        kernels: machine code for 4-bit codes; None: NumPy decodes.
+        kernels: machine code for codes of that width; None: NumPy decodes.
         threads: how many the kernels may use.
     """
 
@@ -46,8 +47,8 @@ class Decoder:
         self.blocks, self._threads = blocks, threads
         zeros = blocks.zero_points
         fits = (
-            blocks.bits == 4
-            and blocks.block % 8 == 0
+            blocks.block * blocks.bits % 32 == 0
+            and blocks.codes.nbytes < _ADDRESSED
             and (zeros is None or zeros.dtype == np.uint8)
         )
         self._kernels = kernels if fits else None
@@ -78,7 +79,7 @@ class Decoder:
     def _zeros(self) -> NDArray[np.uint8]:
         zeros = self.blocks.zero_points
         if zeros is None:
-            return _middles(self.blocks.rows * self.blocks.blocks)
+            return _middles(self.blocks.rows * self.blocks.blocks, self.blocks.bits)
         return np.ascontiguousarray(zeros, np.uint8).reshape(-1)
 
     def _zeros_of(self, start: int, count: int) -> NDArray[np.uint8]:
@@ -175,9 +176,9 @@ class Decoder:
 
 
 @functools.cache
-def _middles(count: int) -> NDArray[np.uint8]:
+def _middles(count: int, bits: int) -> NDArray[np.uint8]:
     """Zero points of weights that have none of their own."""
-    found = np.full(count, middle(4), np.uint8)
+    found = np.full(count, middle(bits), np.uint8)
     found.setflags(write=False)
     return found
 

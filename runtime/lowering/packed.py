@@ -15,6 +15,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from ...onednn.attributes import Attributes, Binary, PRelu
 from ...onednn.block_kernels import block_kernels
 from ...onednn.enums import AlgKind, Arg, DataType
@@ -46,7 +48,7 @@ def packed_matmul(binder: Binder, step: Step, views: Iterable[Way]) -> None:
         views: how to see it, best first.
     """
     blocks = Blocks(step, binder.constants.data)
-    decoder = Decoder(blocks, block_kernels(binder.library), binder.threads)
+    decoder = Decoder(blocks, block_kernels(binder.library, blocks.bits), binder.threads)
     if binder.dtype(need(step, "src")) != DataType.f32:
         raise NotLowered("packed weights are multiplied by f32 only")
     if decoder.multiplies(math.prod(binder.dims(step.output)[:-1])):
@@ -165,7 +167,7 @@ def _narrowed(desc: MemoryDesc, full: int, width: int) -> MemoryDesc:
 
 def _apart(binder: Binder, step: Step, decoder: Decoder, *, by_rows: bool) -> None:
     """The bare product, by the kernel for rows or by columns, and what follows it by a binary
-    primitive that adds the bias, or by an eltwise one.
+    primitive.
     """
     dims, dtype, attr = binder.dims(step.output), binder.dtype(step.output), step.attr
     if attr.scales or attr.zero_points:
@@ -215,34 +217,19 @@ def _behind_as(binder: Binder, step: Step, product: Buffer, groups: Groups) -> O
     given, whole = (row_major(binder.library, seen, kind) for kind in (DataType.f32, dtype))
     frame = joined_frame(dims, groups, whole, frozenset())
     translated = translate(binder, step.attr, frame, dtype, 0, step)
-    shift = None
+    # the kernels of eltwise take no post-ops, those of binary do: x + bias, or x * 1
+    alg, second = AlgKind.binary_mul, row_major(binder.library, (1,) * len(seen), DataType.f32)
+    args: dict[int, Wanted | Tensor | Memory] = {Arg.SRC_0: Tensor(product, given)}
+    args[Arg.SRC_1] = Memory(binder.engine, second, np.ones(1, np.float32))
     if bias is not None:
         shift = bias_of(binder, step, joined(wide(binder.dims(bias), len(dims)), groups))
-    args: dict[int, Wanted | Tensor] = {Arg.SRC: Tensor(product, given)}
-    if shift is not None:
-        args = {Arg.SRC_0: Tensor(product, given), Arg.SRC_1: shift}
+        assert shift is not None
+        alg, second, args[Arg.SRC_1] = AlgKind.binary_add, shift.desc, shift
 
-    def attempt(shift: Wanted | None) -> Offer:
-        if shift is None:
-            desc = binder.describe(
-                step,
-                "eltwise",
-                given,
-                whole,
-                alg=AlgKind.eltwise_linear,
-                alpha=1.0,
-                attributes=translated.attributes,
-            )
-        else:
-            desc = binder.describe(
-                step,
-                "binary",
-                given,
-                shift.desc,
-                whole,
-                alg=AlgKind.binary_add,
-                attributes=translated.attributes,
-            )
+    def attempt(second: MemoryDesc) -> Offer:
+        desc = binder.describe(
+            step, "binary", given, second, whole, alg=alg, attributes=translated.attributes
+        )
         return translated.offer(desc, {})
 
-    return first_accepted(binder, (shift,), attempt).reading(args)
+    return first_accepted(binder, (second,), attempt).reading(args)

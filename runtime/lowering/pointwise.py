@@ -12,6 +12,7 @@ import numpy as np
 from ...ir.ops import OPS
 from ...ir.ops.rows import integer
 from ...ir.ops.windows import Window
+from ...ir.types import DType
 from ...onednn.attributes import Attributes
 from ...onednn.enums import AlgKind, Arg, DataType, arg_multiple_src, arg_scales
 from ...onednn.layouts import channels_last, relaid, row_major, viewed
@@ -89,7 +90,7 @@ def pool(binder: Binder, step: Step, alg: AlgKind, win: Window) -> None:
     sizes = binder.dims(need(step, "src"))[2:]
     follow(
         binder,
-        step,
+        _within_codes(binder, step),
         "pooling",
         alg=alg,
         kernel=win.kernel,
@@ -101,6 +102,20 @@ def pool(binder: Binder, step: Step, alg: AlgKind, win: Window) -> None:
             for reach, size, begin in zip(win.reach, sizes, win.begin, strict=True)
         ),
     )
+
+
+def _within_codes(binder: Binder, step: Step) -> Step:
+    """The step with its post-ops held within the codes that it stores: averages of codes are
+    converted to s32 as they are, and beyond its range that gives the lowest s32.
+    """
+    narrowest, last = binder.plan.type(step.output).dtype, step.attr.post_ops[-1:]
+    if not last or narrowest not in (DType.U8, DType.S8):
+        return step
+    low, high = map(float, narrowest.range)
+    clip = plan_attributes.Eltwise("clip", low, high)
+    if last == (clip,):
+        return step
+    return replace(step, attr=replace(step.attr, post_ops=(*step.attr.post_ops, clip)))
 
 
 def _pooling_algorithm(step: Step) -> AlgKind:

@@ -114,6 +114,8 @@ class Program:
 
     Attributes:
         actions: in order of execution.
+        steps: for each action the index of the step that it belongs to; that of what brings outputs
+            into order behind the last step: how many steps there are.
         tensors: plan value -> the tensor that it was written as (absent where it lives on the host
             alone).
         outputs: output of the plan -> the tensor to copy it from.
@@ -128,6 +130,7 @@ class Program:
     """
 
     actions: tuple[Action, ...]
+    steps: tuple[int, ...]
     tensors: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
     shapes: Mapping[str, tuple[int, ...]]

@@ -12,20 +12,21 @@ import pytest
 from fqfuse import BackendUnavailable
 from fqfuse.benchmarks.__main__ import main
 from fqfuse.benchmarks.accuracy import compare_outputs, sqnr_db, top1_agreement
-from fqfuse.benchmarks.arrays import load_arrays, save_arrays
 from fqfuse.benchmarks.build import Case, cases
 from fqfuse.benchmarks.compile_time import CompileRow, compile_chains, compile_plain_chains
-from fqfuse.benchmarks.measure import REFERENCE, Row, Settings
+from fqfuse.benchmarks.measure import REFERENCE
 from fqfuse.benchmarks.networks import NETWORKS, Network
 from fqfuse.benchmarks.networks.chain import build_chain
 from fqfuse.benchmarks.networks.plain_chains import PLAIN_CHAINS
-from fqfuse.benchmarks.peak import SHAPES, measure_peak
-from fqfuse.benchmarks.process import WorkerFailed, WorkerProcess
 from fqfuse.benchmarks.quantizers import QUANTIZERS
 from fqfuse.benchmarks.remedies import Outcome, Trial, remedies, remedies_table
 from fqfuse.benchmarks.report import write_compile, write_speed
 from fqfuse.benchmarks.summary import summarize, summarize_file
-from fqfuse.benchmarks.versus import median_interval, versus
+from fqfuse.benchmarks.versus import versus
+from fqfuse.measure.arrays import load_arrays, save_arrays
+from fqfuse.measure.peak import SHAPES, measure_peak
+from fqfuse.measure.process import WorkerFailed, WorkerProcess
+from fqfuse.measure.turns import Row, Settings, median_interval
 from fqfuse.onednn.loading import load
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,12 +7,12 @@ import onnx
 import onnxruntime
 import pytest
 
-from fqfuse.benchmarks.arrays import split_feeds
 from fqfuse.benchmarks.counts import count_macs, count_parameters, op_histogram
 from fqfuse.benchmarks.networks import NETWORKS
 from fqfuse.benchmarks.networks.chain import NODES_PER_CONVOLUTION, build_chain
 from fqfuse.benchmarks.networks.layers import rounded
 from fqfuse.benchmarks.networks.samples import sample_images
+from fqfuse.measure.arrays import split_feeds
 
 pytestmark = pytest.mark.slow  # builds networks of full size
 

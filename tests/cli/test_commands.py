@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import subprocess
@@ -14,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.json_documents import problems
 
 import fqfuse
 from fqfuse.cli.outputs import write_outputs
@@ -21,8 +24,7 @@ from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.models.digits import digits_model_path
 from fqfuse.onednn.loading import load
 from fqfuse.plan.text import parse_plan
-
-SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
+from fqfuse.report.tables import TABLES
 
 
 def test_help_names_the_commands_and_their_summaries(call) -> None:
@@ -32,8 +34,13 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
     for command, summary in (
         ("compile", "Compile a model into"),
         ("inspect", "Show what"),
+        ("why", "Tell the story"),
+        ("diff", "Compare two"),
+        ("compare", "Compare a quantized"),
         ("run", "Run a model"),
+        ("bench", "Measure how fast"),
         ("convert", "Convert a plan"),
+        ("export", "Write a quantized"),
         ("demo", "Compile a small"),
     ):
         assert re.search(rf"{command} +{summary}", result.stdout)
@@ -254,17 +261,8 @@ def test_run_as_a_document(call, tmp_path: Path, plan: Path, image_file: Path) -
         "2",
     )
     document = json.loads(result.stdout)
-    assert list(document) == [
-        "schema",
-        "model",
-        "target",
-        "backend",
-        "backend_reason",
-        "threads",
-        "seconds",
-        "inputs",
-        "outputs",
-    ]
+    assert problems(document) == []
+    assert {step["runtime"] for step in document["steps"]} == {"numpy"}
     assert (document["schema"], document["backend"], document["threads"]) == (
         "fqfuse.run/1",
         "numpy",
@@ -330,13 +328,7 @@ def test_demo_classifies_the_digits(call, form: str) -> None:
     result = call("demo", "--form", form, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
     document = json.loads(result.stdout)
-    keys = re.findall(
-        r"^\| `(\w+)`(?:, `(\w+)`)*(?:, `(\w+)`)? \|",
-        SCHEMA.split("## fqfuse.demo/1")[1].split("## ")[0],
-        flags=re.MULTILINE,
-    )
-    assert next(iter(document)) == "schema"
-    assert {key for row in keys for key in row if key} <= set(document)
+    assert problems(document) == []
     assert document["schema"] == "fqfuse.demo/1"
     runs = document["runs"]
     assert list(runs) == (["f32", "plan"] if form == "f32" else ["f32", "unfused", "plan"])
@@ -396,3 +388,43 @@ def test_asking_for_onednn_without_it_says_how_to_install_it(
     assert (ran.returncode, ran.stdout) == (2, "")
     assert 'pip install "fqfuse[onednn]"' in ran.stderr
     assert not Path("out.npz").exists()
+
+
+@pytest.mark.parametrize("table", ["findings", "steps", "fates", "decisions"])
+def test_a_table_as_csv_is_that_of_the_plan(call, plan: Path, table: str) -> None:
+    result = call("inspect", plan, f"--{table}", "--csv")
+    assert result.exit_code == 0
+    header, *rows = csv.reader(io.StringIO(result.stdout, newline=""), strict=True)
+    loaded = fqfuse.load_plan(plan)
+    expected = getattr(loaded, table if table == "findings" else f"{table}_table")()
+    assert header == list(TABLES[table])
+    assert len(rows) == len(expected)
+    for row, told in zip(rows, expected, strict=True):
+        assert len(row) == len(header)
+        assert row[0].removeprefix("'") == str(next(iter(told.values())))
+
+
+def test_csv_counts_the_sizes_that_are_given(call, model: Path) -> None:
+    one, eight = (
+        call("inspect", model, "--steps", "--csv", *sizes) for sizes in ((), ("--size", "N=8"))
+    )
+    macs = [
+        sum(int(row["macs"]) for row in csv.DictReader(io.StringIO(result.stdout)))
+        for result in (one, eight)
+    ]
+    assert macs[1] == 8 * macs[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--csv"], "none is asked for"),
+        (["--csv", "--steps", "--fates"], "--steps, --fates is asked for"),
+        (["--csv", "--totals"], "--totals is asked for"),
+        (["--csv", "--steps", "--json"], "--json and --csv exclude each other"),
+    ],
+)
+def test_csv_is_one_table(call, plan: Path, options: list[str], said: str) -> None:
+    result = call("inspect", plan, *options)
+    assert result.exit_code == 2
+    assert said in result.stderr

@@ -176,6 +176,16 @@ def test_int8_is_close_to_f32(runtime: str) -> None:
     assert np.abs(found - run_ort(proto, feeds)[0]).max() < 0.03
 
 
+@EACH_RUNTIME
+@pytest.mark.parametrize(("steps", "batch"), [(0, BATCH), (STEPS, 0), (0, 0)])
+def test_int8_of_no_steps_or_no_sequences(runtime: str, steps: int, batch: int) -> None:
+    layer, constants = lstm()
+    proto = model([layer], inputs={"x": ["T", "N", INPUTS]}, constants=constants)
+    session = fqfuse.InferenceSession(fqfuse.compile(proto, approximate=INT8), runtime)
+    (found,) = session.run(None, {"x": np.zeros((steps, batch, INPUTS), np.float32)})
+    assert found.shape == (steps, 1, batch, HIDDEN)
+
+
 def _around(scale: float, zero: int, kind: type[np.generic] = np.uint8) -> onnx.ModelProto:
     """Q/DQ in front of a layer and behind it."""
     layer, constants = lstm()

@@ -1,10 +1,10 @@
-/* What the listings of onednn/block_kernels.py were compiled from:
+/* What the listings of onednn/block_kernels.py (-DBITS=4) and onednn/byte_kernels.py (-DBITS=8) were compiled from:
 
-   gcc -O2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mbmi2 -fno-stack-protector -fcf-protection=branch
+   gcc -DBITS=4 -O2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mbmi2 -fno-stack-protector -fcf-protection=branch
        -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1 -falign-jumps=1 -falign-functions=1 -falign-labels=1 -c
 
-   A permutation by 16 codes uses the low 4 bits of each lane, so codes need not be masked. Lanes beyond the last
-   row read the last row again. */
+   A permutation by 16 codes uses the low 4 bits of each lane, so codes of 4 bits need not be masked. Lanes beyond the
+   last row read the last row again. */
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -18,9 +18,25 @@ typedef struct {
   int64_t stride, blocks, block, rows, ld, next, many;
 } Work;
 
+/* PAIRS: 32 codes, each lane with a code for an even element of x below that for an odd one.
+   FACTORS: what REAL needs of block b of row i.  REAL: the weights of the lowest codes of the lanes. */
+#if BITS == 4
+#define PAIRS(c) _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(c)))
+#define FACTORS(i, z, s) __m512 t##i = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)(z))), _mm512_set1_ps(s));
+#define REAL(v, i) _mm512_permutexvar_ps(v, t##i)
+#define CODE(c) _mm512_permutexvar_ps(c, table)
+#else
+#define PAIRS(c) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(c)))
+#define FACTORS(i, z, s) __m512 n##i = _mm512_set1_ps((float)(z)), f##i = _mm512_set1_ps(s);
+#define REAL(v, i) _mm512_mul_ps(_mm512_sub_ps(CODE(v), n##i), f##i)
+#define CODE(c) _mm512_cvtepi32_ps(_mm512_and_si512(c, _mm512_set1_epi32(255)))
+#endif
+
 /* a row of x times 16 rows of codes at a time, four side by side */
 void multiply_row(Work *a) {
+#if BITS == 4
   __m512 table = _mm512_loadu_ps(a->table);
+#endif
   int64_t per = a->block >> 5;
   for (;;) {
     int64_t first = __atomic_fetch_add(&a->next, 16, __ATOMIC_RELAXED);
@@ -34,17 +50,17 @@ void multiply_row(Work *a) {
       const float *x = a->x;
       __m512 e0 = _mm512_setzero_ps(), e1 = e0, e2 = e0, e3 = e0, o0 = e0, o1 = e0, o2 = e0, o3 = e0;
       for (int64_t b = 0; b < a->blocks; b++) {
-        __m512 t0 = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)z0[b])), _mm512_set1_ps(s0[b]));
-        __m512 t1 = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)z1[b])), _mm512_set1_ps(s1[b]));
-        __m512 t2 = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)z2[b])), _mm512_set1_ps(s2[b]));
-        __m512 t3 = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)z3[b])), _mm512_set1_ps(s3[b]));
+        FACTORS(0, z0[b], s0[b])
+        FACTORS(1, z1[b], s1[b])
+        FACTORS(2, z2[b], s2[b])
+        FACTORS(3, z3[b], s3[b])
         for (int64_t w = 0; w < per; w++) {
           __m512 xe = _mm512_loadu_ps(x), xo = _mm512_loadu_ps(x + 16);
           x += 32;
-#define ROW(c, t, e, o) { __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)c)); c += 16; \
-          e = _mm512_fmadd_ps(_mm512_permutexvar_ps(v, t), xe, e); \
-          o = _mm512_fmadd_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), t), xo, o); }
-          ROW(c0, t0, e0, o0) ROW(c1, t1, e1, o1) ROW(c2, t2, e2, o2) ROW(c3, t3, e3, o3)
+#define ROW(c, i, e, o) { __m512i v = PAIRS(c); c += 4 * BITS; \
+          e = _mm512_fmadd_ps(REAL(v, i), xe, e); \
+          o = _mm512_fmadd_ps(REAL(_mm512_srli_epi32(v, BITS), i), xo, o); }
+          ROW(c0, 0, e0, o0) ROW(c1, 1, e1, o1) ROW(c2, 2, e2, o2) ROW(c3, 3, e3, o3)
         }
       }
       a->out[r] = _mm512_reduce_add_ps(_mm512_add_ps(e0, o0));
@@ -60,7 +76,7 @@ void multiply_row(Work *a) {
 void decode_columns(Work *a) {
   __m512 table = _mm512_loadu_ps(a->table);
   __m512i lane = _mm512_cvttps_epi32(table);
-  int64_t per = a->block >> 3, ld = a->ld;
+  int64_t per = a->block >> (BITS == 4 ? 3 : 2), ld = a->ld;
   for (;;) {
     int64_t first = __atomic_fetch_add(&a->next, 64, __ATOMIC_RELAXED);
     if (first >= a->rows) return;
@@ -80,8 +96,8 @@ void decode_columns(Work *a) {
         EACH(CODES)
         codes += 4;
 #pragma GCC unroll 1
-        for (int n = 0; n < 8; n++) {
-#define ONE(i) _mm512_storeu_ps(out + 16*i, _mm512_mul_ps(_mm512_sub_ps(_mm512_permutexvar_ps(c##i, table), z##i), s##i)); c##i = _mm512_srli_epi32(c##i, 4);
+        for (int n = 0; n < 32 / BITS; n++) {
+#define ONE(i) _mm512_storeu_ps(out + 16*i, _mm512_mul_ps(_mm512_sub_ps(CODE(c##i), z##i), s##i)); c##i = _mm512_srli_epi32(c##i, BITS);
           EACH(ONE)
           out += ld;
         }
@@ -111,13 +127,16 @@ void multiply_rows(Work *a) {
         COLUMN(START)
         int64_t at = 0;
         for (int64_t b = 0; b < blocks; b++) {
-#define TABLE(i, row) __m512 t##i = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(a->table), _mm512_set1_ps((float)z##i[b])), _mm512_set1_ps(s##i[b]));
-          COLUMN(TABLE)
+#if BITS == 4
+          __m512 table = _mm512_loadu_ps(a->table);
+#endif
+#define OF_BLOCK(i, row) FACTORS(i, z##i[b], s##i[b])
+          COLUMN(OF_BLOCK)
           for (int64_t w = 0; w < per; w++) {
             __m512 e0 = _mm512_loadu_ps(x0 + at), e1 = _mm512_loadu_ps(x1 + at), e2 = _mm512_loadu_ps(x2 + at), e3 = _mm512_loadu_ps(x3 + at);
             __m512 o0 = _mm512_loadu_ps(x0 + at + 16), o1 = _mm512_loadu_ps(x1 + at + 16), o2 = _mm512_loadu_ps(x2 + at + 16), o3 = _mm512_loadu_ps(x3 + at + 16);
-#define SUMS(i, row) { __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(c##i + (at >> 1))));  \
-            __m512 l = _mm512_permutexvar_ps(v, t##i), h = _mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), t##i); \
+#define SUMS(i, row) { __m512i v = PAIRS(c##i + at * BITS / 8);  \
+            __m512 l = REAL(v, i), h = REAL(_mm512_srli_epi32(v, BITS), i); \
             y0##i = _mm512_fmadd_ps(l, e0, y0##i); y1##i = _mm512_fmadd_ps(l, e1, y1##i);                          \
             y2##i = _mm512_fmadd_ps(l, e2, y2##i); y3##i = _mm512_fmadd_ps(l, e3, y3##i);                          \
             y0##i = _mm512_fmadd_ps(h, o0, y0##i); y1##i = _mm512_fmadd_ps(h, o1, y1##i);                          \
@@ -150,7 +169,7 @@ void multiply_rows(Work *a) {
 void multiply_columns(Work *a) {
   __m512 table = _mm512_loadu_ps(a->table);
   __m512i lane = _mm512_cvttps_epi32(table);
-  int64_t per = a->block >> 3, ld = a->ld, width = a->blocks * a->block, many = a->many;
+  int64_t per = a->block >> (BITS == 4 ? 3 : 2), ld = a->ld, width = a->blocks * a->block, many = a->many;
   float panel[64 * 64] __attribute__((aligned(64)));
   for (;;) {
     int64_t first = __atomic_fetch_add(&a->next, 64, __ATOMIC_RELAXED), left = a->rows - first;
@@ -179,8 +198,8 @@ void multiply_columns(Work *a) {
         EACH(CODES)
         codes += 4;
 #pragma GCC unroll 1
-        for (int n = 0; n < 8; n++) {
-#define TO(i) _mm512_store_ps(to + 16*i, _mm512_mul_ps(_mm512_sub_ps(_mm512_permutexvar_ps(c##i, table), z##i), s##i)); c##i = _mm512_srli_epi32(c##i, 4);
+        for (int n = 0; n < 32 / BITS; n++) {
+#define TO(i) _mm512_store_ps(to + 16*i, _mm512_mul_ps(_mm512_sub_ps(CODE(c##i), z##i), s##i)); c##i = _mm512_srli_epi32(c##i, BITS);
           EACH(TO)
           to += 64;
         }

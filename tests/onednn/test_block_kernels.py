@@ -1,4 +1,4 @@
-"""The kernels for 4-bit codes in blocks: the listings are the code, they give exact integers, write
+"""The kernels for codes in blocks: the listings are the code, they give exact integers, write
 what they should and read nothing beyond.
 """
 
@@ -11,6 +11,7 @@ import pytest
 from support.machine_code import Guarded, check_listing
 
 from fqfuse.ir.ops.blocks import unpacked
+from fqfuse.onednn import byte_kernels
 from fqfuse.onednn.block_kernels import (
     DECODE_COLUMNS,
     MULTIPLY_COLUMNS,
@@ -25,15 +26,33 @@ from fqfuse.onednn.block_kernels import (
 from fqfuse.onednn.library import Library
 
 LANES = 64
-LISTINGS = [DECODE_COLUMNS, MULTIPLY_ROW, MULTIPLY_ROWS, MULTIPLY_COLUMNS]
+LISTINGS = [
+    DECODE_COLUMNS,
+    MULTIPLY_ROW,
+    MULTIPLY_ROWS,
+    MULTIPLY_COLUMNS,
+    byte_kernels.DECODE_COLUMNS,
+    byte_kernels.MULTIPLY_ROW,
+    byte_kernels.MULTIPLY_ROWS,
+    byte_kernels.MULTIPLY_COLUMNS,
+]
+
+
+@pytest.fixture(params=[4, 8])
+def bits(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
 
 
 @pytest.fixture
-def kernels(library: Library) -> BlockKernels:
-    found = block_kernels(library)
+def kernels(library: Library, bits: int) -> BlockKernels:
+    found = block_kernels(library, bits)
     if found is None:
         pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")
     return found
+
+
+def test_other_widths_have_no_kernels(library: Library) -> None:
+    assert block_kernels(library, 2) is None
 
 
 @pytest.mark.parametrize("listing", LISTINGS)
@@ -41,21 +60,23 @@ def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
     check_listing(listing, tmp_path)
 
 
-def drawn(rows: int, blocks: int, block: int, seed: int) -> tuple[Guarded, Guarded, Guarded]:
+def drawn(
+    rows: int, blocks: int, block: int, bits: int, seed: int
+) -> tuple[Guarded, Guarded, Guarded]:
     """Codes, scales and zero points: integers small enough for exact sums."""
     rng = np.random.default_rng(seed)
     zeros = np.zeros(rows * blocks + PADDING, np.uint8)
-    zeros[: rows * blocks] = rng.integers(0, 16, rows * blocks)
+    zeros[: rows * blocks] = rng.integers(0, 1 << bits, rows * blocks)
     return (
-        Guarded(rng.integers(0, 256, (rows, blocks * block // 2), np.uint8)),
+        Guarded(rng.integers(0, 256, (rows, blocks * block * bits // 8), np.uint8)),
         Guarded(rng.integers(-4, 5, (rows, blocks)).astype(np.float32)),
         Guarded(zeros),
     )
 
 
-def decoded(codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+def decoded(codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
     rows, blocks = scales.shape
-    apart = unpacked(codes, 4).reshape(rows, blocks, -1).astype(np.int64)
+    apart = unpacked(codes, bits).reshape(rows, blocks, -1).astype(np.int64)
     apart -= zeros[: rows * blocks].reshape(rows, blocks, 1)
     return (apart * scales.astype(np.int64)[..., None]).reshape(rows, -1)
 
@@ -77,14 +98,14 @@ def work_of(codes, scales, zeros, block: int) -> Work:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 63, 64, 65, 130])
 @pytest.mark.parametrize(("blocks", "block"), [(1, 8), (3, 16), (5, 32), (2, 128)])
-def test_columns_are_exact(kernels, rows, blocks, block, threads) -> None:
-    given = drawn(rows, blocks, block, rows + blocks)
+def test_columns_are_exact(kernels, bits, rows, blocks, block, threads) -> None:
+    given = drawn(rows, blocks, block, bits, rows + blocks)
     ld = -(-rows // LANES) * LANES
     out = Guarded(np.full((blocks * block, ld), np.nan, np.float32))
     work = work_of(*given, block)
     work.out, work.ld = out.array.ctypes.data, ld
     call = kernels.call(kernels.decode, work, threads)
-    wanted = decoded(*(part.array for part in given)).T
+    wanted = decoded(*(part.array for part in given), bits).T
     for _ in range(2):
         out.array[...] = np.nan
         call()
@@ -94,8 +115,8 @@ def test_columns_are_exact(kernels, rows, blocks, block, threads) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 16, 17, 31, 100])
 @pytest.mark.parametrize(("blocks", "block"), [(1, 32), (5, 32), (3, 64), (2, 128)])
-def test_products_are_exact(kernels, rows, blocks, block, threads) -> None:
-    given = drawn(rows, blocks, block, rows + blocks)
+def test_products_are_exact(kernels, bits, rows, blocks, block, threads) -> None:
+    given = drawn(rows, blocks, block, bits, rows + blocks)
     x = np.random.default_rng(7).integers(-8, 9, blocks * block).astype(np.float32)
     apart = Guarded(np.ascontiguousarray(x.reshape(-1, 16, 2).swapaxes(1, 2)))
     out = Guarded(np.full(rows, np.nan, np.float32))
@@ -103,7 +124,7 @@ def test_products_are_exact(kernels, rows, blocks, block, threads) -> None:
     work.x, work.out = apart.array.ctypes.data, out.array.ctypes.data
     call = kernels.call(kernels.multiply, work, threads)
     # integers below 2^24: every order of the sum is exact
-    wanted = decoded(*(part.array for part in given)) @ x.astype(np.int64)
+    wanted = decoded(*(part.array for part in given), bits) @ x.astype(np.int64)
     for _ in range(2):
         out.array[...] = np.nan
         call()
@@ -114,8 +135,10 @@ def test_products_are_exact(kernels, rows, blocks, block, threads) -> None:
 @pytest.mark.parametrize("many", [1, 3, 4, 5, 6, 8, 11])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 31, 32, 33, 98])
 @pytest.mark.parametrize(("blocks", "block"), [(1, 32), (3, 64)])
-def test_products_of_several_rows_are_exact(kernels, rows, many, blocks, block, threads) -> None:
-    given = drawn(rows, blocks, block, rows + many)
+def test_products_of_several_rows_are_exact(
+    kernels, bits, rows, many, blocks, block, threads
+) -> None:
+    given = drawn(rows, blocks, block, bits, rows + many)
     x = np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32)
     apart = Guarded(np.ascontiguousarray(x.reshape(many, -1, 16, 2).swapaxes(2, 3)))
     out = Guarded(np.full((many, rows), np.nan, np.float32))
@@ -123,7 +146,7 @@ def test_products_of_several_rows_are_exact(kernels, rows, many, blocks, block, 
     work.x, work.out = apart.array.ctypes.data, out.array.ctypes.data
     work.many, work.ld = many, rows
     call = kernels.call(kernels.multiply_rows, work, threads)
-    wanted = x.astype(np.int64) @ decoded(*(part.array for part in given)).T
+    wanted = x.astype(np.int64) @ decoded(*(part.array for part in given), bits).T
     for _ in range(2):
         out.array[...] = np.nan
         call()
@@ -136,16 +159,16 @@ def test_products_of_several_rows_are_exact(kernels, rows, many, blocks, block, 
 @pytest.mark.parametrize(
     ("blocks", "block"), [(1, 8), (3, 16), (5, 24), (5, 32), (2, 64), (3, 72), (2, 128)]
 )
-def test_products_of_many_rows_are_exact(kernels, rows, many, blocks, block, threads) -> None:
+def test_products_of_many_rows_are_exact(kernels, bits, rows, many, blocks, block, threads) -> None:
     """Blocks that end within what is decoded at once, at its end, and behind it."""
-    given = drawn(rows, blocks, block, rows + many)
+    given = drawn(rows, blocks, block, bits, rows + many)
     x = Guarded(np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32))
     out = Guarded(np.full((many, rows), np.nan, np.float32))
     work = work_of(*given, block)
     work.x, work.out = x.array.ctypes.data, out.array.ctypes.data
     work.many, work.ld = many, rows
     call = kernels.call(kernels.multiply_columns, work, threads)
-    wanted = x.array.astype(np.int64) @ decoded(*(part.array for part in given)).T
+    wanted = x.array.astype(np.int64) @ decoded(*(part.array for part in given), bits).T
     for _ in range(2):
         out.array[...] = np.nan
         call()
@@ -153,9 +176,9 @@ def test_products_of_many_rows_are_exact(kernels, rows, many, blocks, block, thr
 
 
 @pytest.mark.parametrize("name", ["multiply_rows", "multiply_columns"])
-def test_nothing_beside_the_columns_is_written(kernels, name) -> None:
+def test_nothing_beside_the_columns_is_written(kernels, bits, name) -> None:
     """Rows of the result that lie apart: what is between them stays."""
-    given = drawn(37, 2, 32, 1)
+    given = drawn(37, 2, 32, bits, 1)
     x = Guarded(np.ones((6, 64), np.float32))
     out = np.full((6, 50), 7, np.float32)
     work = work_of(*given, 32)
@@ -163,5 +186,5 @@ def test_nothing_beside_the_columns_is_written(kernels, name) -> None:
     kernels.call(getattr(kernels, name), work, 1)()
     assert (out[:, 37:] == 7).all()
     np.testing.assert_array_equal(
-        out[:, :37], np.broadcast_to(decoded(*(part.array for part in given)).sum(1), (6, 37))
+        out[:, :37], np.broadcast_to(decoded(*(part.array for part in given), bits).sum(1), (6, 37))
     )

@@ -600,6 +600,16 @@ def test_pooling(draw: Draw, window: str, op: str, dtype: DType) -> None:
     assert placement.runtime == ("numpy" if alone else "onednn"), placement.reason
 
 
+@pytest.mark.parametrize("dtype", [U8, S8], ids=name)
+@pytest.mark.parametrize("alpha", [1e10, -1e10, 1e20])
+@pytest.mark.parametrize("op", ["AveragePool", "GlobalAveragePool"])
+def test_averages_beyond_s32_saturate(draw: Draw, op: str, alpha: float, dtype: DType) -> None:
+    attr = PrimitiveAttr(post_ops=(Eltwise("linear", alpha, 3.25),))
+    params = {"kernel_shape": (2, 2)} if op == "AveragePool" else {}
+    data = draw.data(dtype, (2, 16, 4, 4))
+    check(one_step("pooling", op, [("src", data)], dtype, params=params, attr=attr))
+
+
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
 @pytest.mark.parametrize("spatial", [(7, 7), (11,), (3, 4, 5)], ids=str)
 def test_global_pooling(draw: Draw, spatial: tuple[int, ...], op: str) -> None:

@@ -22,9 +22,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-def blocks(language: str) -> list[str]:
-    """Fenced blocks of the README in this language, in order."""
-    return [body for name, body in FENCE.findall(README) if name == language]
+GUIDES = ("why-slow", "why-wrong", "troubleshooting")
+
+
+def blocks(language: str, text: str = README) -> list[str]:
+    """Fenced blocks of a document in this language, in order."""
+    return [body for name, body in FENCE.findall(text) if name == language]
 
 
 def anchors(document: Path) -> set[str]:
@@ -76,13 +79,15 @@ def test_ci_finds_the_test_command() -> None:
 
 
 @pytest.mark.slow
-def test_the_readmes_commands_and_python_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["README.md", *(f"docs/{guide}.md" for guide in GUIDES)])
+def test_the_commands_and_the_python_of_a_document_run(tmp_path: Path, name: str) -> None:
     # All blocks, in order, as a reader would type them at the root of a checkout; the folder holds
     # nothing but the models.
     (tmp_path / "models").symlink_to(ROOT / "models")
+    text = (ROOT / name).read_text(encoding="utf-8")
     commands = [
         line
-        for block in blocks("sh")
+        for block in blocks("sh", text)
         for line in block.splitlines()
         if not line.startswith("make ")
     ]
@@ -101,9 +106,10 @@ def test_the_readmes_commands_and_python_run(tmp_path: Path) -> None:
             check=False,
         )
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
-    (program,) = blocks("python")
+    program = "\n".join(blocks("python", text))  # later blocks use what earlier ones made
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == "(1, 10)\n"
+    if name == "README.md":
+        assert ran.stdout == "(1, 10)\n"

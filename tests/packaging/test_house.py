@@ -18,11 +18,13 @@ ROOT = Path(__file__).parents[2]
 MAX_ARCHITECTURE_LINES = 180
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS = (
+    "accuracy",
     "benchmarks",
     "cli",
     "composer",
     "frontend",
     "ir",
+    "measure",
     "models",
     "onednn",
     "passes",
@@ -47,6 +49,12 @@ def test_public_names_are_those_the_readme_documents() -> None:
     documented = set(re.findall(r"^\| `(\w+)", section, flags=re.MULTILINE))
     assert set(fqfuse.__all__) == documented
     assert [name for name in fqfuse.__all__ if not hasattr(fqfuse, name)] == []
+
+
+def test_help_and_dir_list_the_public_names() -> None:
+    listed = re.findall(r"^    (\w+)  +\S", fqfuse.__doc__, flags=re.MULTILINE)
+    assert sorted(listed) == dir(fqfuse) == sorted([*fqfuse.__all__, "__version__"])
+    assert fqfuse.__version__ == PROJECT["project"]["version"]
 
 
 def test_version_is_the_changelogs_newest() -> None:
@@ -116,7 +124,8 @@ def test_each_imported_library_is_a_declared_dependency() -> None:
             if folder not in {"benchmarks", "models"}
         )
     )
-    assert {"protobuf" if name == "google" else name for name in imported} == declared
+    called = {"google": "protobuf", "fast_sugiyama": "fast-sugiyama"}
+    assert {called.get(name, name) for name in imported} == declared
 
 
 def test_fuzzing_draws_anew() -> None:

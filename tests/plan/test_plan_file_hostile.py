@@ -189,6 +189,14 @@ HOSTILE = {
         lambda m: m.graph.initializer.append(_tensor(m)),
         "two constants have one name",
     ),
+    "constant without a name": (
+        lambda m: _set(_tensor(m), name=""),
+        "a constant has no name",
+    ),
+    "input without a name": (
+        lambda m: (_set(m.graph.input[0], name=""), _set(m.graph.node[0], input=[""])),
+        "a value has no name",
+    ),
     "two types of one value": (
         lambda m: m.graph.value_info.add(name="x").type.tensor_type.CopyFrom(
             m.graph.output[0].type.tensor_type

@@ -99,6 +99,7 @@ def test_what_is_refused(old: str, new: str, says: str) -> None:
         ("r=[0.5,1,1,1,1,2]:2, ", "", "other scales of w than of r"),
         ("src=0.25", "src=0", "scales that are 0"),
         ("src=128", "src=300", "no code of u8"),
+        ("src=128", "src=[]:0", "zero points that are not one"),
     ],
 )
 def test_what_is_refused_in_the_common_sense(old: str, new: str, says: str) -> None:

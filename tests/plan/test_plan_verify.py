@@ -201,6 +201,7 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "zero-points": attr("twice", zero_points={"src_0": ZeroPoint((3,))}),
     "zero-points.float": attr("fc", zero_points={"dst": ZeroPoint((3,))}),
     "zero-points.s32": attr("conv", zero_points={"src": ZeroPoint((1 << 31,))}),
+    "zero-points.long": attr("conv", zero_points={"src": ZeroPoint((10**25,))}),
     "zero-points.fraction": attr("twice", zero_points={"src": ZeroPoint((0.5,))}),
     "zero-points.fraction-of-dst": attr("conv", zero_points={"dst": ZeroPoint((0.5,))}),
     "zero-points.fraction-of-several": attr("conv", zero_points={"src": ZeroPoint((0.5,) * 4, 2)}),

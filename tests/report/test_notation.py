@@ -138,7 +138,7 @@ def test_types(line: str, text: str) -> None:
         (Binary("add", "c"), "add(const[1,4])"),
         (Binary("mul", "s"), "mul(0.125)"),
         (Binary("max", "x", Scale((0.5,))), "max(x, ×0.5)"),
-        (Binary("sub", "a", Scale((0.5, 0.25), 2)), "sub(#0, ×2 values)"),
+        (Binary("sub", "a", Scale((0.5, 0.25), 2)), "sub(#0, ×2 values 0.25..0.5)"),
         (Sum("b"), "sum(#0.1)"),
         (Sum("b", 0.5, 3), "sum(#0.1, ×0.5, z=3)"),
         (Prelu("c"), "prelu(const[1,4])"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.finding_cases import CASES
 from support.finding_networks import Net
+from support.onnx_cases import ort_session
+from support.screen_networks import NETWORKS
 
 import fqfuse
 from fqfuse.ir.types import DType, TensorType
@@ -25,6 +29,7 @@ from fqfuse.report.verdict.view import View
 from fqfuse.report.verdict.work import operator_of, work_of
 
 ROOT = Path(__file__).parents[2]
+MODELS = {name: partial(make, False) for name, make in CASES.items()} | dict(NETWORKS)
 MACHINE = machine_from("flags\t\t: avx512_vnni\n", cores=4, clock=3.0)
 
 
@@ -35,8 +40,27 @@ def screen(rendered, plan: Plan, title: str = "model.onnx") -> list[str]:
 @pytest.mark.golden("verdict")
 def test_screen(golden, rendered) -> None:
     name = golden.input.strip()
-    source = ROOT / name if name.endswith(".onnx") else CASES[name](False)
+    source = ROOT / name if name.endswith(".onnx") else MODELS[name]()
     golden.check("\n".join(screen(rendered, fqfuse.compile(source), Path(name).name)))
+
+
+def test_the_networks_that_people_bring_first_have_a_screen() -> None:
+    golden = {path.stem for path in (ROOT / "tests" / "golden" / "verdict").glob("*.txt")}
+    assert set(NETWORKS) <= golden
+    assert len(NETWORKS) == 12
+
+
+def test_a_name_is_whole_or_cut_and_never_broken_at_the_end_of_a_line(rendered) -> None:
+    plan = fqfuse.compile(CASES["f32-product"](False))
+    long = "/encoder/" + "x" * 70 + "/MatMul"
+    plan = replace(plan, steps=tuple(replace(step, origin=(long,)) for step in plan.steps))
+    for width in (60, 80):
+        lines = rendered(verdict_report(plan, verdict_of(plan, MACHINE), Layout(width)), PIPE)
+        assert max(map(len, lines)) <= width
+        assert any(
+            re.search(r"'/encoder/x*…x+/MatMul'", line) and line.startswith("          ")
+            for line in lines
+        )
 
 
 @pytest.mark.parametrize("layers", [1, 120])
@@ -164,6 +188,53 @@ def test_the_names_tell_which_quantizer_wrote_a_model(name: str, form: str, tool
     assert tool_of(parse_plan(text)) is tool
 
 
+def test_a_scalar_input_leaves_no_size_open() -> None:
+    plan = parse_plan("plan p target=onednn-v3\n  in %a : f32[]\n  out %a\n")
+    assert verdict_of(plan, MACHINE).symbols == ()
+
+
+def test_modules_named_like_quantizers_are_layers() -> None:
+    net = Net()
+    names = ["/enc/QuantizeLinear_0/Conv", "/enc/a{{b}}/Conv", "/enc/{names}/Conv"]
+    value = "x"
+    for name in names[:-1]:
+        weights = net.constant(np.ones((8, 8, 3, 3), np.float32))
+        value = net.op("Conv", value, weights, name=name, pads=[1] * 4)
+    net.op("Conv", value, net.constant(np.ones((8, 8, 3, 3), np.float32)), name=names[-1], out="y")
+    net.quantized("y")
+    (found,) = [
+        f for f in fqfuse.findings(fqfuse.compile(net.proto())) if f["code"] == "f32-product"
+    ]
+    assert sorted(found["layers"]) == sorted(names)
+    assert all(repr(name) in found["change"] for name in names)
+
+
+def test_a_fake_quantize_of_a_computed_range_is_a_range_taken_at_run_time() -> None:
+    net = Net()
+    ends = [net.op(op, "x", name=op, keepdims=0) for op in ("ReduceMin", "ReduceMax")] * 2
+    quantized = net.op(
+        "FakeQuantize", "x", *ends, name="fq", levels=256, domain="org.openvinotoolkit"
+    )
+    net.conv(quantized, "conv", out="y")
+    (found,) = fqfuse.findings(fqfuse.compile(net.proto()))
+    assert (found["code"], found["layers"]) == ("dynamic-quantizer", ["fq"])
+    assert len(found["steps"]) == 4
+
+
+def test_lines_end_at_80_columns_under_a_long_title(rendered) -> None:
+    plan = fqfuse.compile(CASES["f32-product"](False))
+    assert max(map(len, screen(rendered, plan, "t" * 60))) <= 80
+
+
+def test_a_clip_at_zero_leaves_the_sign_unused() -> None:
+    net = Net()
+    ends = [net.constant(np.float32(end)) for end in (0, 6)]
+    hidden = net.op("Clip", net.conv(net.quantized("x"), "conv1"), *ends)
+    net.conv(net.quantized(hidden, zero=np.int8(0)), "conv2", out="y")
+    codes = {f.kind.code for f in verdict_of(fqfuse.compile(net.proto()), MACHINE).findings}
+    assert "unused-sign" in codes
+
+
 @pytest.mark.parametrize("report", [verdict_report, findings_report])
 def test_names_are_shown_printable(rendered, report) -> None:
     plan = fqfuse.compile(CASES["f32-product"](False))
@@ -232,3 +303,9 @@ def test_sizes_that_are_given_count_and_formulas_follow() -> None:
 def test_a_wrong_size_is_told(sizes) -> None:
     with pytest.raises(fqfuse.InvalidInput):
         fqfuse.findings(parse_plan(PRODUCTS), sizes=sizes)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_networks_are_models_that_onnx_runtime_takes(name: str) -> None:
+    session = ort_session(NETWORKS[name]())
+    assert [output.name for output in session.get_outputs()] == ["logits"]

@@ -376,11 +376,12 @@ def test_rows_are_gathered_packed(kind, zeros):
         np.testing.assert_array_equal(found, run_ort(proto, feeds)[0])
 
 
+RANGES = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 256)}
+
+
 def decoded(kind: int, data: np.ndarray, axis: int | None, rng: np.random.Generator):
     """DequantizeLinear of a matrix, without blocks: the node, its constants."""
-    low, high = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 256)}[
-        TensorProto.DataType.Name(kind)
-    ]
+    low, high = RANGES[TensorProto.DataType.Name(kind)]
     shape = [] if axis is None else [data.shape[axis]]
     zeros = rng.integers(low, high, shape)
     constants = [
@@ -394,27 +395,57 @@ def decoded(kind: int, data: np.ndarray, axis: int | None, rng: np.random.Genera
     ), constants
 
 
-@pytest.mark.parametrize("axis", [None, 1])
-@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
-@pytest.mark.parametrize("size", [64, 70])
-def test_codes_of_4_bits_without_blocks_stay_packed_too(kind, axis, size):
+def product_of_codes(
+    kind: str, shape: tuple[int, int], axis: int | None, activation: str = ""
+) -> onnx.ModelProto:
+    """[5, K] times codes [K, N] without blocks, and an activation."""
     rng = np.random.default_rng(0)
-    low = -8 if kind == TensorProto.INT4 else 0
-    node, constants = decoded(kind, rng.integers(low, low + 16, (size, 37)), axis, rng)
+    number = TensorProto.DataType.Value(kind)
+    node, constants = decoded(number, rng.integers(*RANGES[kind], shape), axis, rng)
+    nodes = [node, helper.make_node("MatMul", ["x", "d"], ["p"], name="product")]
+    if activation:
+        nodes.append(helper.make_node(activation, ["p"], ["a"]))
     graph = helper.make_graph(
-        [node, helper.make_node("MatMul", ["x", "d"], ["y"], name="product")],
+        nodes,
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, size])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 37])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["M", shape[0]])],
+        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, ["M", shape[1]])],
         constants,
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("INT4", (64, 37)),
+        ("UINT4", (70, 37)),
+        ("INT8", (300, 220)),
+        ("UINT8", (256, 257)),
+    ],
+)
+@pytest.mark.parametrize("activation", ["", "Relu"])
+def test_codes_without_blocks_stay_packed_too(kind, shape, axis, activation):
+    proto = product_of_codes(kind, shape, axis, activation)
     plan = fqfuse.compile(proto)
-    assert len(packed_steps(plan)) == 1
-    assert max(data.nbytes for data in plan.constants.values()) <= 37 * 48
-    feeds = feeds_for(proto)
-    for backend in ("numpy", "onednn"):
-        close(fqfuse.InferenceSession(plan, backend).run(None, feeds)[0], run_ort(proto, feeds)[0])
+    assert len(packed_steps(plan)) == len(plan.steps) == 1
+    row = -(-shape[0] // 32) * 32
+    assert max(data.nbytes for data in plan.constants.values()) == shape[1] * row * (
+        1 if "8" in kind else 0.5
+    )
+    sessions = [fqfuse.InferenceSession(plan, backend) for backend in ("numpy", "onednn")]
+    for rows in (1, 2, 5, 40):
+        feeds = {"x": np.random.default_rng(1).normal(size=(rows, shape[0])).astype(np.float32)}
+        wanted = run_ort(proto, feeds)[0]
+        for session in sessions:
+            close(session.run(None, feeds)[0], wanted)
+
+
+def test_few_codes_of_8_bits_are_decoded_once():
+    """In f32 they fit into a cache, and decoding them in each run costs more."""
+    plan = fqfuse.compile(product_of_codes("INT8", (64, 37), 1))
+    assert [(step.primitive, step.op) for step in plan.steps] == [("matmul", "MatMul")]
 
 
 @pytest.mark.parametrize("axis", [None, 0])
@@ -423,7 +454,7 @@ def test_codes_of_4_bits_without_blocks_stay_packed_too(kind, axis, size):
 def test_rows_of_a_table_are_gathered_as_codes(kind, axis, width):
     rng = np.random.default_rng(0)
     number = TensorProto.DataType.Value(kind)
-    low, high = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 256)}[kind]
+    low, high = RANGES[kind]
     node, constants = decoded(number, rng.integers(low, high, (40, width)), axis, rng)
     graph = helper.make_graph(
         [node, helper.make_node("Gather", ["d", "i"], ["y"], name="embed")],

@@ -33,10 +33,10 @@ def images(count: int, seed: int = 0) -> np.ndarray:
 
 def test_arguments_are_described_as_onnx_runtime_does(session: InferenceSession) -> None:
     (given,) = session.get_inputs()
-    assert (given.name, given.shape, given.type) == ("image", ("N", 3, 10, 12), "tensor(float)")
+    assert (given.name, given.shape, given.type) == ("image", ["N", 3, 10, 12], "tensor(float)")
     assert [(out.name, out.shape, out.type) for out in session.get_outputs()] == [
-        ("scores", ("N", 5), "tensor(float)"),
-        ("features", ("N", 8, 5, 6), "tensor(uint8)"),
+        ("scores", ["N", 5], "tensor(float)"),
+        ("features", ["N", 8, 5, 6], "tensor(uint8)"),
     ]
     assert session.backend == "numpy"
     assert session.threads == 2

@@ -22,7 +22,7 @@ from fqfuse.passes import optimize
 from fqfuse.plan.targets import TARGETS
 from fqfuse.plan.types import Plan
 
-__all__ = ["every_plan", "save_plans"]
+__all__ = ["every_plan", "models", "save_plans"]
 
 S64, F32, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
 
@@ -71,7 +71,7 @@ Case = tuple[Sequence[onnx.NodeProto], Mapping[str, Any]]
 _SMALL, _IMAGE = {"x": [2, 3]}, {"x": [1, 2, 4, 4]}
 
 
-def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
+def models() -> Iterator[tuple[str, onnx.ModelProto]]:
     """Operators that stay themselves: rows of the op table whose shapes come from data, and foreign
     ones.
     """
@@ -266,7 +266,7 @@ def every_plan() -> Iterator[tuple[str, Plan]]:
     yield "everything", full_plan()
     yield "tiny", tiny_plan()
     first, *others = TARGETS
-    for name, proto in _models():
+    for name, proto in models():
         yield name, plan_from_graph(optimize(graph_from_onnx(proto)), first)
     yield from _layers_in_int8()
     # one whose steps the library takes, and one with lengths

@@ -9,17 +9,35 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Any, Self, cast
 
 __all__ = ["WorkerFailed", "WorkerProcess"]
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _HERE = Path(__file__).resolve().parent
+# This folder as a package of its own: the worker never imports fqfuse unless its engine does, which
+# may be that of another checkout. The folder's parent is on the path no longer than that takes.
+_START = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+worker = importlib.import_module(sys.argv[2] + ".worker")
+sys.path.pop(0)
+worker.main()
+"""
 
 
 class WorkerFailed(Exception):  # it is a result of the measurement, not a fault of it
-    """The engine raised, crashed or ran out of time; the text is the row of the table."""
+    """The engine raised, crashed or ran out of time; the text is the row of the table.
+
+    ``details`` has `kind`, `what`, `where` and `hint` of an error of fqfuse, else nothing.
+    """
+
+    def __init__(self, text: str, details: Mapping[str, str] = _NOTHING) -> None:
+        super().__init__(text)
+        self.details = details
 
 
 class WorkerProcess:
@@ -31,20 +49,22 @@ class WorkerProcess:
 
     def __init__(self, threads: int, log: Path, modules: Path | None = None) -> None:
         pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        environment = {**os.environ, **dict.fromkeys(pools, str(threads))} | (
-            {"PYTHONPATH": str(modules)} if modules else {}
-        )
-        # -m with this package's parent as working directory: the worker then never imports fqfuse
-        # unless its engine does.
-        command = [sys.executable, "-m", f"{_HERE.name}.worker"]
+        # as multiprocessing hands it on; the root of the package is no place for modules
+        found = [entry for entry in sys.path if entry and Path(entry).resolve() != _HERE.parent]
+        path = str(modules) if modules else os.pathsep.join(found)
+        environment = {
+            **os.environ,
+            **dict.fromkeys(pools, str(threads)),
+            "PYTHONPATH": path,
+        }
+        command = [sys.executable, "-P", "-c", _START, str(_HERE.parent), _HERE.name]
         self._log = log
         with log.open("wb") as errors:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603  (our own program)
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd=_HERE.parent,
                 env=environment,
                 bufsize=0,
             )
@@ -64,7 +84,7 @@ class WorkerProcess:
             self._line(command, time.monotonic() + seconds, seconds)
         )
         if "error" in answer:
-            raise WorkerFailed(answer["error"])
+            raise WorkerFailed(answer["error"], answer.get("details", _NOTHING))
         return answer
 
     def close(self) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fqfuse.onednn.enums import Arg, DataType
-from fqfuse.onednn.layouts import row_major
-from fqfuse.onednn.library import Engine, Stream
-from fqfuse.onednn.loading import load
-from fqfuse.onednn.memory import Memory, MemoryDesc
-from fqfuse.onednn.primitive import ExecArgs, Primitive
-from fqfuse.onednn.primitive_desc import describe
+from ..onednn.enums import Arg, DataType
+from ..onednn.layouts import row_major
+from ..onednn.library import Engine, Stream
+from ..onednn.loading import load
+from ..onednn.memory import Memory, MemoryDesc
+from ..onednn.primitive import ExecArgs, Primitive
+from ..onednn.primitive_desc import describe
 
 __all__ = ["SHAPES", "measure_peak"]
 

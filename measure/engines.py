@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from .arrays import Array, Feeds
 
-__all__ = ["ENGINES", "PEERS", "Engine", "Opened", "Unavailable"]
+__all__ = ["AUTO", "ENGINES", "PEERS", "Engine", "Opened", "Unavailable"]
 
 Run = Callable[[Feeds], Sequence[Array]]
 
@@ -27,12 +28,13 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Opened:
-    """A ready session: ``run`` maps a feed of batch 1 to the outputs in the model's order (arrays
-    may be reused).
+    """A ready session: ``run`` maps a feed to the outputs in the model's order (arrays may be
+    reused); ``session`` is that of fqfuse.
     """
 
     run: Run
     note: str = ""
+    session: Any = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,21 @@ class Engine:
         if not found:
             raise Unavailable(f"{self.module} has no {self.entry}")
 
+    def version(self) -> str:
+        """The version that the engine's package was installed as, or gives itself; empty where it
+        has none.
+        """
+        try:
+            return version(self.module)
+        except PackageNotFoundError:  # a checkout on the path, or a package of another name
+            return str(getattr(import_module(self.module), "__version__", ""))
+
 
 def _open_fqfuse(backend: str, path: Path, threads: int) -> Opened:
     session: Any = import_module("fqfuse").InferenceSession(
         str(path), backend=backend, threads=threads
     )
-    return Opened(lambda feeds: session.run(None, feeds))
+    return Opened(lambda feeds: session.run(None, feeds), session=session)
 
 
 def _open_onnxruntime(path: Path, threads: int) -> Opened:
@@ -94,9 +105,13 @@ def _open_openvino(path: Path, threads: int) -> Opened:
     return Opened(run, f"precision {compiled.get_property('INFERENCE_PRECISION_HINT').to_string()}")
 
 
+AUTO = "fqfuse-auto"
+"""fqfuse as it chooses its runtime itself."""
+
 ENGINES: Mapping[str, Engine] = {
     engine.name: engine
     for engine in (
+        Engine(AUTO, "fqfuse", "InferenceSession", partial(_open_fqfuse, "auto")),
         Engine("fqfuse-onednn", "fqfuse", "InferenceSession", partial(_open_fqfuse, "onednn")),
         Engine("fqfuse-numpy", "fqfuse", "InferenceSession", partial(_open_fqfuse, "numpy")),
         Engine("onnxruntime", "onnxruntime", "InferenceSession", _open_onnxruntime),

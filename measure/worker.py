@@ -1,8 +1,10 @@
-"""One engine in a process of its own: reads JSON commands from stdin, answers one JSON line each.
+"""One engine in a process of its own (`process.py` starts it): reads JSON commands from stdin, answers one JSON line each.
 
-    {"command": "load", "engine": ..., "path": ..., "threads": n, "feeds": npz}   session, and its first run
+    {"command": "load", "engine": ..., "path": ..., "threads": n, "feeds": npz, "stacked": bool}
+                                                                                   session, and its first run
     {"command": "time", "runs": n, "warmup": n}                                    seconds of each run
     {"command": "outputs", "to": npz}                                              outputs for every feed
+    {"command": "profile", "runs": n}                                              fqfuse's time of each step
     {"command": "peak", "threads": n}                                              int8 operations a second of oneDNN's matmul
     {"command": "memory"}                                                          resident bytes now and at their peak
 
@@ -17,6 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,6 +45,7 @@ class Worker:
             "load": self.load,
             "time": self.time,
             "outputs": self.outputs,
+            "profile": self.profile,
             "peak": self.peak,
             "memory": self.memory,
         }
@@ -49,12 +53,15 @@ class Worker:
             raise ValueError(f"no command {request['command']!r}")
         return commands[request["command"]](**arguments)
 
-    def load(self, engine: str, path: str, threads: int, feeds: str) -> dict[str, Any]:
+    def load(
+        self, engine: str, path: str, threads: int, feeds: str, *, stacked: bool = True
+    ) -> dict[str, Any]:
         """Import the library, open the model, run once; seconds of each, which tell compilation
         from first-run work.
         """
         spec = ENGINES[engine]
-        self._feeds = list(split_feeds(load_arrays(Path(feeds))))
+        arrays = load_arrays(Path(feeds))
+        self._feeds = list(split_feeds(arrays)) if stacked else [arrays]
         before = resident()["resident"]
         started = time.perf_counter()
         spec.load_library()
@@ -68,7 +75,8 @@ class Worker:
             "load_s": opened - imported,
             "first_run_s": done - opened,
         }
-        return {**seconds, "resident_before": before, "note": self._opened.note}
+        about = {"version": spec.version(), "note": self._opened.note}
+        return {**seconds, "resident_before": before, **about}
 
     def time(self, runs: int, warmup: int) -> dict[str, Any]:
         """Seconds of ``runs`` runs on the first feed, after ``warmup`` runs that wake threads and
@@ -96,11 +104,17 @@ class Worker:
         save_arrays(Path(to), stacked)
         return {}
 
+    def profile(self, runs: int) -> dict[str, Any]:
+        """How long each step of fqfuse's session takes on the first feed, and which runtime it is."""
+        session = self._session().session
+        found: dict[str, Any] = session.profile(self._feeds[0], runs).as_dict()
+        return {"backend": session.backend, "backend_reason": session.backend_reason, **found}
+
     def peak(self, threads: int) -> dict[str, Any]:
         """See ``peak.measure_peak``."""
-        from .peak import measure_peak
-
-        return measure_peak(threads)
+        # by its own name: only here the worker needs the package that it comes with
+        found: dict[str, Any] = import_module("fqfuse.measure.peak").measure_peak(threads)
+        return found
 
     def memory(self) -> dict[str, Any]:
         """Resident bytes of this process."""
@@ -131,7 +145,7 @@ def serve(commands: TextIO, answers: TextIO) -> None:
         try:
             answer = worker.answer(json.loads(line))
         except Exception as error:  # noqa: BLE001  # whatever a peer raises becomes a row of the table
-            answer = {"error": _in_one_line(error)}
+            answer = {"error": _in_one_line(error), "details": _details(error)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -143,6 +157,14 @@ def _in_one_line(error: Exception) -> str:
     return f"{name}: {first[:300]}" if first else name
 
 
+def _details(error: Exception) -> dict[str, str]:
+    """The kind and the texts of an error of fqfuse, known by its attributes."""
+    names = ("what", "where", "hint")
+    if not all(isinstance(getattr(error, name, None), str) for name in names):
+        return {}
+    return {"kind": type(error).__name__, **{name: getattr(error, name) for name in names}}
+
+
 def main() -> None:
     """Serve on stdin and stdout; what libraries print goes to stderr instead, so that it cannot
     garble an answer.
@@ -150,7 +172,3 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     serve(sys.stdin, answers)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,248 @@
+"""The whole comparison in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from ..compiler import compile as compile_model
+from ..errors import InvalidInput
+from ..frontend import ModelSource, graph_from_onnx
+from ..inference import InferenceSession
+from ..ir.graph import Graph
+from ..ir.ops.spec import Array
+from ..ir.verify import IMPORTED, check
+from ..plan.file import is_plan
+from ..report.verdict.catalogue import Gain
+from ..report.verdict.findings import Finding, verdict_of
+from ..report.verdict.remedies import Tool, tool_of
+from .data import Samples, check_inputs, drawn, given
+from .layers import Layer, Measured, Run, grid_of, measure_layers
+from .matching import Pair, pairs_of
+from .measures import Measure
+from .peers import PEERS, peer
+
+if TYPE_CHECKING:
+    from ..plan.types import Plan
+
+__all__ = ["OURS", "Comparison", "Models", "compare", "compared", "drawn_for", "read_models"]
+
+OURS = "fqfuse"
+"""What the outputs of our own session are called."""
+
+_SANE = 1e6  # what data of a model spans at most; a quantizer of more was not made for data
+
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Models:
+    """Both models.
+
+    Attributes:
+        f32, int8: as imported: nothing fused.
+        origin, source: where the f32 and the int8 model came from.
+        plan: the int8 model compiled.
+        pairs: values of both.
+        unmatched: values that only the f32 model has.
+    """
+
+    f32: Graph
+    int8: Graph
+    origin: ModelSource
+    source: ModelSource
+    plan: Plan
+    pairs: Sequence[Pair]
+    unmatched: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out.
+
+    Attributes:
+        models: what was compared.
+        samples: on what.
+        measured: layers, and the outputs by the programs that ran the int8 model, `fqfuse` first.
+        peer: what fqfuse was compared with, too; empty: nothing. The layers' accumulated figures are its own where it tells values.
+        findings: of the int8 model's plan, about accuracy and wrong numbers.
+        tool: the quantizer that wrote the int8 model.
+    """
+
+    models: Models
+    samples: Samples
+    measured: Measured
+    peer: str
+    findings: Sequence[Finding]
+    tool: Tool
+
+    @property
+    def outputs(self) -> Mapping[str, Measure]:
+        """Each output as fqfuse runs the int8 model, against f32."""
+        return self.measured.outputs[OURS]
+
+    @property
+    def layers(self) -> Sequence[Layer]:
+        """Each value of both models, in the int8 model's order."""
+        return self.measured.layers
+
+    @property
+    def ranking(self) -> list[Layer]:
+        """The layers that add noise, the worst first; not those that round codes again, which moves none of them."""
+        noisy = [
+            layer
+            for layer in self.layers
+            if (layer.added.noise or layer.added.broken) and not layer.pair.again
+        ]
+        return sorted(noisy, key=lambda layer: layer.added.sqnr)
+
+    @property
+    def told_by_peer(self) -> bool:
+        """True where the layers' accumulated figures are the other program's."""
+        return bool(self.peer) and PEERS[self.peer].tells_values
+
+    @property
+    def worst(self) -> float:
+        """The smallest SQNR of an output, in dB."""
+        return min(measure.sqnr for measure in self.outputs.values())
+
+    @property
+    def masked(self) -> int:
+        """Entries of attention masks, which were left out, over all layers."""
+        return sum(layer.total.masked for layer in self.layers)
+
+    def findings_at(self, layer: Layer) -> list[Finding]:
+        """What `inspect` finds at a layer."""
+        return [finding for finding in self.findings if layer.pair.layer in finding.layers]
+
+
+def read_models(f32: ModelSource, int8: ModelSource) -> Models:
+    """Reads and pairs two models.
+
+    Raises:
+        FqfuseError: a model is wrong, or they have different inputs, or no output in common.
+    """
+    for model in (f32, int8):
+        if isinstance(model, (str, PathLike, bytes)) and is_plan(model):
+            raise InvalidInput(
+                "models are compared, and this is a plan",
+                where="bytes" if isinstance(model, bytes) else str(model),
+                hint="name the model that it was compiled from",
+            )
+    first, second = graph_from_onnx(f32), graph_from_onnx(int8)
+    check(first, IMPORTED)
+    check(second, IMPORTED)
+    if first.quantizers and not second.quantizers:
+        raise InvalidInput(
+            "the first model is quantized, and the second one is not",
+            where=f"{first.name} and {second.name}",
+            hint="name the f32 model first",
+        )
+    check_inputs(first, second)
+    if not set(first.outputs) & set(second.outputs):
+        raise InvalidInput(
+            f"the models have no output in common: {', '.join(first.outputs)} and {', '.join(second.outputs)}",
+            where=f"{first.name} and {second.name}",
+            hint="compare a quantized model with the f32 model that it was made from",
+        )
+    pairs, unmatched = pairs_of(first, second)
+    return Models(first, second, f32, int8, compile_model(int8), pairs, unmatched)
+
+
+def drawn_for(models: Models, sizes: Mapping[str, int] = _NO_SIZES) -> Samples:
+    """One sample of random data.
+
+    Raises:
+        InvalidInput: as `data.drawn`.
+    """
+    ranges = {}
+    for pair in models.pairs:
+        rank = len(models.f32.type(pair.name).shape or ())
+        grids = [grid_of(models.int8, quantizer, rank) for quantizer in pair.quantizers]
+        if pair.op == "input" and grids and grids[0] is not None:
+            low, high = float(grids[0].low.min()), float(grids[0].high.max())
+            if high - low < _SANE:
+                ranges[pair.name] = low, high
+    return drawn(models.f32, 1, sizes, ranges)
+
+
+def compared(
+    models: Models,
+    samples: Samples,
+    against: str | None = None,
+    advance: Callable[[], None] = lambda: None,
+) -> Comparison:
+    """Measures two models on samples.
+
+    Args:
+        models: of `read_models`.
+        samples: of `data`.
+        against: `onnxruntime` or `openvino`, to run the int8 model, too.
+        advance: called for each sample as many times as the int8 model has nodes.
+
+    Raises:
+        FqfuseError: the samples do not fit, a model cannot be run on them, or the other program is missing.
+    """
+    session = InferenceSession(models.plan)
+    names = models.plan.outputs
+
+    def ours(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        return dict(zip(names, session.run(None, feeds), strict=True))
+
+    runs: dict[str, Run] = {OURS: ours}
+    more: dict[str, Any] = {}
+    if against is not None:
+        other = peer(against, models.source, [pair.raw for pair in models.pairs])
+        runs[against] = other.run
+        more["values"] = other.values
+    measured = measure_layers(
+        models.f32, models.int8, models.pairs, samples.feeds, runs, advance=advance, **more
+    )
+    found = [
+        finding
+        for finding in verdict_of(models.plan).findings
+        if finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY)
+    ]
+    return Comparison(models, samples, measured, against or "", found, tool_of(models.plan))
+
+
+def compare(
+    f32: ModelSource,
+    int8: ModelSource,
+    *,
+    data: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]] | None = None,
+    sizes: Mapping[str, int] = _NO_SIZES,
+    against: str | None = None,
+    suggest: bool = False,
+) -> dict[str, Any]:
+    """How far a quantized model is from the f32 model it was made from, and which layers make it so.
+
+    Args:
+        f32, int8: the models: paths, bytes or `onnx.ModelProto`.
+        data: an array for each input, or several such samples; None: one sample of random data of the right kind.
+        sizes: for random data: of what the model leaves open.
+        against: `onnxruntime` or `openvino`: runs the int8 model, too, which tells a bad quantization from a wrong fqfuse.
+        suggest: try which layers to leave in f32.
+
+    Returns:
+        A dictionary with the keys of docs/json-schema.md, `fqfuse.compare/1`; SQNR in dB.
+
+    Raises:
+        FqfuseError: a model or the data is wrong, or the other program is missing.
+    """
+    from .document import as_data
+    from .suggest import suggestion_of
+
+    models = read_models(f32, int8)
+    if data is None:
+        samples = drawn_for(models, sizes)
+    else:
+        feeds = [data] if isinstance(data, Mapping) else list(data)
+        samples = given(models.f32, feeds, "the caller's data")
+    found = compared(models, samples, against)
+    return as_data(found, suggestion_of(found) if suggest else None)

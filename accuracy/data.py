@@ -1,0 +1,213 @@
+"""What a comparison is fed with: arrays of the caller's, or random ones of the right kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidInput
+from ..ir.graph import Graph
+from ..ir.ops.spec import Array
+from ..ir.types import DType
+
+__all__ = ["Samples", "check_inputs", "drawn", "given"]
+
+SEED = 1
+
+_IMAGE, _SEQUENCE = 224, 16  # sizes that the model leaves open: of rank 4, of any other
+_NORMAL = "normal numbers"
+_NO_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType({})
+_MOST_ELEMENTS = 1 << 28
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Feeds, one after the other.
+
+    Attributes:
+        feeds: for each sample an array for each input.
+        told: what they are, in a sentence for people.
+        random: nobody gave them.
+    """
+
+    feeds: Sequence[Mapping[str, Array]]
+    told: str
+    random: bool
+
+
+def check_inputs(f32: Graph, int8: Graph) -> None:
+    """Refuses models that cannot be fed alike.
+
+    Raises:
+        InvalidInput: inputs of one are not inputs of the other.
+    """
+    ours, theirs = set(f32.inputs), set(int8.inputs)
+    if ours != theirs:
+        raise InvalidInput(
+            f"the models have different inputs: {', '.join(sorted(ours)) or 'none'} and {', '.join(sorted(theirs)) or 'none'}",
+            where=f"{f32.name} and {int8.name}",
+            hint="compare a quantized model with the f32 model that it was made from",
+        )
+
+
+def given(graph: Graph, feeds: Iterable[Mapping[str, npt.ArrayLike]], told: str) -> Samples:
+    """Arrays of the caller's. One that holds several batches of a model whose batch is fixed gives several samples.
+
+    Raises:
+        InvalidInput: there are none, or one is no mapping.
+    """
+    found = [part for sample in feeds for part in _split(graph, sample)]
+    if not found:
+        raise InvalidInput("there is no sample", where=told, hint="give one array for each input")
+    count = f"{len(found)} samples" if len(found) > 1 else "1 sample"
+    return Samples(found, f"{count} of {told}", random=False)
+
+
+def _split(graph: Graph, sample: Mapping[str, npt.ArrayLike]) -> Iterator[dict[str, Array]]:
+    if not isinstance(sample, Mapping):
+        raise InvalidInput(
+            f"a sample is a {type(sample).__name__}",
+            where="data",
+            hint="give a dictionary for each: {name of input: array}",
+        )
+    arrays = {name: np.asarray(array) for name, array in sample.items()}
+    parts = {_batches(graph, name, array) for name, array in arrays.items() if name in graph.inputs}
+    count = parts.pop() if len(parts) == 1 else 1
+    for index in range(count):
+        yield {
+            name: array if count == 1 else np.split(array, count)[index]
+            for name, array in arrays.items()
+        }
+
+
+def _batches(graph: Graph, name: str, array: Array) -> int:
+    """How many times an array fills its input along the first axis; 1 where the model leaves that open."""
+    shape = graph.type(name).shape
+    if not shape or array.ndim != len(shape) or not isinstance(shape[0], int) or not shape[0]:
+        return 1
+    return array.shape[0] // shape[0] if array.shape[0] and array.shape[0] % shape[0] == 0 else 1
+
+
+def drawn(
+    graph: Graph,
+    count: int,
+    sizes: Mapping[str, int],
+    ranges: Mapping[str, tuple[float, float]] = _NO_RANGES,
+    seed: int = SEED,
+) -> Samples:
+    """Random feeds of the right kind: token ids within the embedding that they select from, attention masks of ones, else normal
+    numbers, of which one in 370 lies beyond the range that the input's quantizer expects.
+
+    Args:
+        graph: whose inputs.
+        ranges: (low, high) of inputs that are quantized.
+        count: how many samples.
+        sizes: of what the model leaves open. Others are 1 for the first dimension, else 224 for images and 16.
+        seed: of the random numbers.
+
+    Raises:
+        InvalidInput: a name of `sizes` that the model has not, or sizes that make more than 2^28 elements.
+    """
+    taken = dict(sizes)
+    shapes = {name: _shape(graph, name, taken) for name in graph.inputs}
+    known = {dim for name in graph.inputs for dim in graph.type(name).shape or ()}
+    unknown = [name for name in sizes if name not in known]
+    if unknown:
+        there = ", ".join(sorted(dim for dim in known if isinstance(dim, str))) or "none"
+        raise InvalidInput(
+            f"the model has no open size {unknown[0]!r}", where="sizes", hint=f"it has: {there}"
+        )
+    rng = np.random.default_rng(seed)
+    kinds = {name: _kind(graph, name) for name in graph.inputs}
+    feeds = [
+        {
+            name: _draw(rng, kinds[name], shapes[name], graph.type(name).dtype, ranges.get(name))
+            for name in graph.inputs
+        }
+        for _ in range(count)
+    ]
+    parts = [f"{name} {_told(kinds[name][1], ranges.get(name))}" for name in graph.inputs]
+    opened = [f"{name}={size}" for name, size in taken.items()]
+    told = f"random data (seed {seed}): {', '.join(parts)}"
+    return Samples(feeds, told + (f"; sizes {', '.join(opened)}" if opened else ""), random=True)
+
+
+def _shape(graph: Graph, name: str, sizes: dict[str, int]) -> tuple[int, ...]:
+    shape = graph.type(name).shape
+    if shape is None:
+        raise InvalidInput(
+            "the model does not say how many dimensions this input has, so no data can be drawn",
+            where=f"input {name}",
+            hint="give data",
+        )
+    found = []
+    for axis, dim in enumerate(shape):
+        if isinstance(dim, int):
+            found.append(dim)
+        else:
+            usual = 1 if axis == 0 else _IMAGE if len(shape) == 4 else _SEQUENCE
+            found.append(sizes.setdefault(dim, usual))
+    if np.prod(found, dtype=np.float64) > _MOST_ELEMENTS:
+        raise InvalidInput(
+            f"random data of {found} would have more than 2^28 elements",
+            where=f"input {name}",
+            hint="give data, or smaller sizes",
+        )
+    return tuple(found)
+
+
+def _kind(graph: Graph, name: str) -> tuple[int, str]:
+    """(upper bound of integers or 0, what it is in words)."""
+    dtype = graph.type(name).dtype
+    if "mask" in name.lower() or dtype is DType.BOOL:
+        return 1, "ones"
+    tables = [
+        (graph.type(use.node.inputs[0]).shape, use.node.attr("axis", int))
+        for use in graph.uses(name)
+        if use.node.op == "Gather" and use.index == 1
+    ]
+    sizes = [size for shape, axis in tables if shape and isinstance(size := shape[axis], int)]
+    if sizes:
+        return min(sizes), f"ids below {min(sizes):,}"
+    if dtype.is_integer:
+        return 0, "zeros"
+    if dtype is DType.STRING:
+        raise InvalidInput("no texts can be drawn", where=f"input {name}", hint="give data")
+    return 0, _NORMAL
+
+
+def _draw(
+    rng: np.random.Generator,
+    kind: tuple[int, str],
+    shape: tuple[int, ...],
+    dtype: DType,
+    between: tuple[float, float] | None,
+) -> Array:
+    bound, word = kind
+    if word == "ones":
+        return np.ones(shape, dtype.numpy)
+    if bound:
+        return rng.integers(0, bound, shape).astype(dtype.numpy)
+    if word == "zeros":
+        return np.zeros(shape, dtype.numpy)
+    numbers = rng.standard_normal(shape)
+    if between is not None:
+        low, high = between
+        if not _is_wide(between):
+            numbers = numbers * (high - low) / 6 + (high + low) / 2
+    return numbers.astype(dtype.numpy)
+
+
+def _told(word: str, between: tuple[float, float] | None) -> str:
+    if between is None or word != _NORMAL or _is_wide(between):
+        return word
+    return f"{word} within its quantizer's {between[0]:.3g} to {between[1]:.3g}"
+
+
+def _is_wide(between: tuple[float, float]) -> bool:
+    """True of a range that takes normal numbers as they are; its ends are rare values of calibration."""
+    return between[0] <= -3 and between[1] >= 3

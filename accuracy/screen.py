@@ -1,0 +1,332 @@
+"""What `fqfuse compare` prints: how good the outputs are, which layers lose most and why, what to change."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text as RichText
+
+from ..errors import printable
+from ..report.layout import Layout, Text, heading, plain_table
+from ..report.notation import count_text, middle_cut
+from .compare import OURS, Comparison
+from .layers import Cause, Layer
+from .suggest import Suggestion, Trial
+
+__all__ = ["comparison_report"]
+
+_WIDTH = 80
+_SHOWN = 8
+_NAME = 36
+_WHYS = 3
+_CLEAN = 32.0  # dB: what 8 bits leave at least of a value with a well chosen range
+
+_SAME = (
+    3.0  # dB: two runs of one file that differ in ties are hardly farther apart than int8 from f32
+)
+_APART = 6.0  # dB: one is right and the other is not
+
+_WORDS = (  # from how many dB on, what that means for the outputs, style
+    (30.0, "very close to f32", "bold green"),
+    (20.0, "close to f32", "bold green"),
+    (10.0, "noticeably off: expect some accuracy to be lost", "bold yellow"),
+    (-math.inf, "far from f32: expect wrong results", "bold red"),
+)
+_LEGEND = "adds: fed with f32's values; so far: with all in front of it; codes: largest error so far; beyond: what its quantizer cuts off"
+_WHY = {
+    Cause.BROKEN: "it makes NaN or infinities where f32 has numbers",
+    Cause.COMPUTED: "the rounding of its weights, or of an input",
+    Cause.TOO_WIDE: "its quantizer's range is far wider than the values",
+    Cause.SATURATED: "values lie beyond its quantizer's range",
+    Cause.COARSE: "the step of its quantizer is coarse for these values",
+}
+_SHORT = {
+    Cause.BROKEN: "NaN, inf",
+    Cause.COMPUTED: "weights",
+    Cause.TOO_WIDE: "too wide",
+    Cause.SATURATED: "saturates",
+    Cause.COARSE: "step",
+}
+
+
+def comparison_report(
+    found: Comparison,
+    suggestion: Suggestion | None,
+    layout: Layout,
+    *,
+    title: str,
+    all_rows: bool = False,
+) -> RenderableType:
+    """The whole report.
+
+    Args:
+        found: what was measured.
+        suggestion: what was tried, if it was.
+        layout: the room there is.
+        title: stands in front.
+        all_rows: every layer in the model's order instead of the worst.
+    """
+    width = min(layout.width or _WIDTH, _WIDTH)
+    parts: list[RenderableType] = [heading(title, "int8 against f32")]
+    parts += _answer(found, width)
+    parts += [Text(), _outputs(found), Text()]
+    if found.peer:
+        parts += [*_lines(_about_peer(found), width), Text()]
+    parts += _about_layers(found, layout, width, all_rows)
+    if suggestion is not None:
+        parts += [Text(), *_suggested(suggestion, width)]
+    parts += [Text(), *_notes(found, width, suggested=suggestion is not None)]
+    return Group(*parts)
+
+
+def _answer(found: Comparison, width: int) -> Iterator[RichText]:
+    worst = min(found.outputs.items(), key=lambda item: item[1].sqnr)
+    word, style = next((word, style) for bound, word, style in _WORDS if worst[1].sqnr >= bound)
+    whose = "the output is" if len(found.outputs) == 1 else f"the worst output, {worst[0]}, is"
+    whose = f"On random data {whose}" if found.samples.random else f"T{whose[1:]}"
+    text = f"{whose} {word}"
+    if worst[1].broken:
+        text += f" (NaN or infinite: {count_text(worst[1].broken, 'entry', 'entries')})"
+    ranking = found.ranking
+    if ranking and ranking[0].added.sqnr >= _CLEAN:
+        text += ". No layer stands out: none adds more noise than 8 bits must."
+    elif ranking:
+        text += f". {ranking[0].pair.layer} adds most noise: {_WHY[ranking[0].cause]}."
+    else:
+        text += ". No layer adds any noise."
+    yield from _lines(text, width, style)
+
+
+def _outputs(found: Comparison) -> Table:
+    columns = ["output", "SQNR", "cosine", "largest"]
+    peer = found.measured.outputs.get(found.peer)
+    if peer is not None:
+        columns.append(found.peer)
+    table = _table(*columns)
+    for name, measure in found.outputs.items():
+        row: list[RichText | str] = [_name(name), _db(measure.sqnr), _cosine(measure.cosine)]
+        row.append(f"{measure.largest:.3g}")
+        if peer is not None:
+            row.append(_db(peer[name].sqnr))
+        table.add_row("", *row)
+    return table
+
+
+def _about_peer(found: Comparison) -> str:
+    """Who is to blame: the quantization, if both runs agree; else one of the programs."""
+    agreement = found.measured.agreement
+    ours = min(measure.sqnr for measure in agreement[OURS].values())
+    theirs = min(measure.sqnr for measure in agreement[found.peer].values())
+    told = f"SQNR to that: fqfuse {_db(ours)}, {found.peer} {_db(theirs)}"
+    if min(ours, theirs) >= found.worst - _SAME:
+        return f"Both run what the file means, but for ties of rounding: the error is the quantization's ({told})."
+    if ours >= theirs + _APART:
+        return f"{found.peer} does not compute what the file means, fqfuse does ({told})."
+    if theirs >= ours + _APART:
+        return (
+            f"fqfuse may be wrong: it is far from what the file means ({told}). --reduce cuts out where; "
+            "please report it with that."
+        )
+    return (
+        f"Both are far from what the file means: ties of rounding grow along this network ({told})."
+    )
+
+
+# -- layers ----------------------------------------------------------------------------------------
+
+
+def _about_layers(
+    found: Comparison, layout: Layout, width: int, all_rows: bool
+) -> Iterator[RenderableType]:
+    ranking = found.ranking
+    shown = list(found.layers) if all_rows else ranking[:_SHOWN]
+    if not shown:
+        return
+    what = "every layer, in the model's order" if all_rows else "the layers that add most noise"
+    yield heading(what, "SQNR in dB")
+    room = None if layout.width is None and all_rows else _NAME
+    columns = ["layer", "adds", "so far", "codes", "beyond", "why"]
+    legend = _LEGEND
+    if found.told_by_peer:
+        legend += f"; so far and codes are {found.peer}'s"
+    operators = all_rows and layout.is_wide
+    table = _table(*columns, *(["operator"] if operators else []))
+    for layer in shown:
+        noisy = layer.added.noise or layer.added.broken
+        table.add_row(
+            "",
+            _name(layer.pair.layer, room),
+            _number(layer.added.sqnr),
+            _number(layer.total.sqnr),
+            "" if layer.codes is None else str(layer.codes),
+            _share(layer.saturated),
+            "moved" if layer.pair.again else _SHORT[layer.cause] if noisy else "",
+            *([Text(layer.pair.op)] if operators else []),
+        )
+    yield table
+    yield from _lines(legend, width, "dim")
+    if all_rows:
+        return
+    told = [layer for layer in ranking[:_WHYS] if layer.added.sqnr < _CLEAN]
+    seen: set[str] = set()
+    for number, layer in enumerate(told, 1):
+        yield Text()
+        yield from _explained(found, layer, number, width, seen)
+
+
+def _explained(
+    found: Comparison, layer: Layer, number: int, width: int, seen: set[str]
+) -> Iterator[RichText]:
+    yield Text.assemble(
+        (f"{number}  ", "bold yellow"), (middle_cut(printable(layer.pair.layer), width - 3), "bold")
+    )
+    yield from _labelled("why", _reason(layer), width)
+    findings = found.findings_at(layer)[:2]
+    for finding in findings:
+        code = finding.kind.code
+        if code in seen:
+            yield from _labelled("finding", f"{code}, as above", width)
+            continue
+        seen.add(code)
+        yield from _labelled("finding", f"{finding.kind.why} ({code})", width)
+        yield from _labelled("change", finding.change(3), width, "green")
+    if not findings:
+        yield from _labelled("change", _change(layer), width, "green")
+
+
+def _reason(layer: Layer) -> str:
+    why = _WHY[layer.cause]
+    if layer.step is None or layer.cause in (Cause.COMPUTED, Cause.BROKEN):
+        return why
+    span = f"f32 spans {layer.low:.3g} to {layer.high:.3g}, a code is {layer.step:.3g}"
+    if layer.cause is Cause.SATURATED:
+        return f"{why}: {_share(layer.saturated)} of them; {span}"
+    return f"{why}: {span}"
+
+
+def _change(layer: Layer) -> str:
+    return {
+        Cause.BROKEN: "leave it in f32",
+        Cause.COMPUTED: "weights per channel if they are not yet, or leave it in f32",
+        Cause.TOO_WIDE: "calibrate with data like this, without outliers, or leave it in f32",
+        Cause.SATURATED: "calibrate with more data, and by minimum and maximum",
+        Cause.COARSE: "leave it in f32 if it matters: 8 bits have no finer step for this range",
+    }[layer.cause]
+
+
+# -- suggestion ------------------------------------------------------------------------------------
+
+
+def _suggested(found: Suggestion, width: int) -> Iterator[RenderableType]:
+    yield heading("left in f32, tried", "SQNR and cosine of the worst output, nothing fused")
+    table = _table("left out", "for the noise of", "SQNR", "gain", "cosine")
+    rows = [found.before, *found.trials]
+    if found.chosen.layers and found.chosen not in found.trials:
+        rows.append(found.chosen)
+    for trial in rows:
+        style = "bold green" if trial is found.chosen and trial.layers else ""
+        table.add_row(
+            "",
+            Text(_count(trial), style=style),
+            _name(trial.why) if trial.layers else "",
+            _db(trial.sqnr),
+            "" if trial is found.before else _gain(trial.sqnr - found.before.sqnr),
+            _cosine(trial.cosine),
+        )
+    yield table
+    if found.change:
+        yield from _labelled("change", found.change, width, "green")
+    else:
+        text = (
+            "no layer alone is to blame: leaving one of the worst in f32 gains less than 0.5 dB. More or better "
+            "calibration data, weights per channel, or quantization-aware training help more"
+        )
+        yield from _labelled("change", text, width, "green")
+
+
+def _count(trial: Trial) -> str:
+    return count_text(len(trial.layers), "layer") if trial.layers else "nothing"
+
+
+def _gain(gain: float) -> str:
+    return "" if math.isnan(gain) else f"{gain:+.1f} dB"
+
+
+# -- notes and words -------------------------------------------------------------------------------
+
+
+def _notes(found: Comparison, width: int, *, suggested: bool) -> Iterator[RichText]:
+    models = found.models
+    every = len(models.pairs) + len(models.unmatched)
+    text = f"{len(models.pairs):,} of {every:,} values matched by name"
+    if models.unmatched:
+        text += f"; the int8 model has no {printable(models.unmatched[0])}"
+        left = len(models.unmatched) - 1
+        text += f" and {left:,} others: the quantizer fused or renamed them" if left else ""
+    yield from _lines(f"{text}.", width, "dim")
+    if found.masked:
+        yield from _lines(
+            f"Left out: {found.masked:,} entries of attention masks (f32 is below -9,000 there, far from all others).",
+            width,
+            "dim",
+        )
+    yield from _lines(f"Data: {found.samples.told}.", width, "dim")
+    if found.samples.random:
+        yield from _lines(
+            "Real data tells more: --data FILE.npz, or a folder of them.", width, "dim"
+        )
+    if not suggested:
+        yield from _lines(
+            "--suggest tries which layers to leave in f32, --all lists every layer.", width, "dim"
+        )
+
+
+def _lines(text: str, width: int, style: str = "") -> Iterator[RichText]:
+    for line in textwrap.wrap(printable(text), width - 2, break_on_hyphens=False):
+        yield Text(f"  {line}", style=style)
+
+
+def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[RichText]:
+    lines = textwrap.wrap(printable(text), width - 12, break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        word = "" if number else label
+        yield Text.assemble((f"   {word:<9}", "dim"), (line, style))
+
+
+def _table(*columns: str) -> Table:
+    table = plain_table(*columns)
+    for column, name in zip(table.columns[1:], columns, strict=True):
+        column.no_wrap = True
+        if name not in ("layer", "operator", "why", "output", "left out", "for the noise of"):
+            column.justify = "right"
+    return table
+
+
+def _name(name: str, room: int | None = _NAME) -> RichText:
+    """A name, cut in front: the end tells layers apart."""
+    shown = printable(name)
+    return Text(shown if room is None or len(shown) <= room else f"…{shown[1 - room :]}")
+
+
+def _number(value: float) -> str:
+    return _db(value).removesuffix(" dB")
+
+
+def _db(value: float) -> str:
+    if math.isinf(value):
+        return "exact" if value > 0 else "none"
+    return f"{value:.1f} dB"
+
+
+def _cosine(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.4f}"
+
+
+def _share(value: float) -> str:
+    if not value:
+        return ""
+    return "<0.01 %" if value < 1e-4 else f"{100 * value:.2g} %"

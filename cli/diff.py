@@ -1,0 +1,85 @@
+"""Compare two models or plans step by step, or one model compiled in two ways.
+
+Steps are aligned by the nodes of the model that both name. Told are the steps that only one of the
+two has, what differs in the others, quantizers that went elsewhere, rules that decided otherwise, and
+what that does to the arithmetic in int8, the bytes in f32 and the estimated time. Without B, A is
+compared with itself, compiled as the options --other-... say. The exit code is 0 where both are the
+same, 1 where they differ.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Target, UsageError
+
+__all__ = ["command"]
+
+
+def command(
+    first: Annotated[Path, typer.Argument(metavar="A", help="An ONNX model, or a plan.")],
+    second: Annotated[
+        Path | None, typer.Argument(metavar="B", help="Another one; A itself if not given.")
+    ] = None,
+    target: Target = None,
+    other_target: Annotated[
+        str | None,
+        typer.Option(
+            "--other-target", metavar="NAME", help="The target for B, where it is another than A's."
+        ),
+    ] = None,
+    dynamic: Dynamic = None,
+    other_dynamic: Annotated[
+        str | None,
+        typer.Option("--other-dynamic", metavar="matmul|all", help="As --dynamic, for B alone."),
+    ] = None,
+    approximate: Approximate = None,
+    other_approximate: Annotated[
+        list[str] | None,
+        typer.Option("--other-approximate", metavar="NAME", help="As --approximate, for B alone."),
+    ] = None,
+    as_json: AsJson = False,
+    all_rows: Annotated[bool, typer.Option("--all", help="Show every row of every part.")] = False,
+    color: ColorOption = Color.AUTO,
+) -> None:
+    """Tells what differs."""
+    if second is None and not (other_target or other_dynamic or other_approximate):
+        raise UsageError(
+            "there is nothing to compare with",
+            where="command line of fqfuse diff",
+            hint="name a second model or plan, or another target with --other-target",
+        )
+    from .load import plan_of
+
+    other = second or first
+    plans = (
+        plan_of(first, target, dynamic, tuple(approximate or ())),
+        plan_of(
+            other,
+            other_target or target,
+            other_dynamic or dynamic,
+            tuple(other_approximate or approximate or ()),
+        ),
+    )
+    from ..report.diff.compare import difference_of
+    from .console import layout_of_stdout, print_json, show
+
+    difference = difference_of(*plans)
+    if as_json:
+        from ..report.diff.document import difference_data
+
+        print_json(difference_data(difference))
+    else:
+        from ..report.diff.screen import diff_report
+
+        titles = [
+            f"{path}, {plan.target}" for path, plan in zip((first, other), plans, strict=True)
+        ]
+        layout = layout_of_stdout(all_rows=all_rows)
+        report = diff_report(difference, (titles[0], titles[1]), layout, all_rows=all_rows)
+        show(report, color)
+    if not difference.is_empty:
+        raise typer.Exit(1)

@@ -1,0 +1,72 @@
+"""Output that holds no Unicode: signs get their ASCII forms, and everything else an escape.
+
+A terminal in the locale C, or `PYTHONIOENCODING=ascii`, would show `?` for ×, → and what names hold. Signs
+that are one column wide stay so, because tables were laid out before they were written.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import sys
+from typing import TextIO
+
+__all__ = ["exact", "use_ascii_forms"]
+
+_HANDLER = "fqfuse"
+
+_SIGNS = {
+    "×": "x",
+    "→": ">",
+    "…": "~",
+    "–": "-",
+    "−": "-",
+    "∞": "inf",
+    "µ": "u",
+    "“": '"',
+    "”": '"',
+    "•": "*",
+    # shades of the demo's digits, and the rules of tables
+    "░": ".",
+    "▒": "+",
+    "▓": "*",
+    "█": "#",
+    "─": "-",
+    "━": "-",
+    "╸": "-",
+    "╺": "-",
+    "│": "|",
+    "├": "+",
+    "└": "+",
+}
+
+
+def use_ascii_forms(stream: TextIO) -> None:
+    """From now on a text stream writes what its encoding lacks in ASCII."""
+    codecs.register_error(_HANDLER, _replacement)
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors=_HANDLER)
+
+
+def exact(document: str) -> str:
+    """A document that is read by programs (JSON, or the text form): what standard output cannot hold
+    is escaped in the way of JSON strings, so that it reads back to the same.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        document.encode(encoding)
+    except UnicodeEncodeError:
+        return "".join(map(_escaped, document))
+    return document
+
+
+def _replacement(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    found = error.object[error.start : error.end]
+    return "".join(_SIGNS.get(sign) or _escaped(sign) for sign in found), error.end
+
+
+def _escaped(sign: str) -> str:
+    return sign if sign.isascii() else json.dumps(sign)[1:-1]

@@ -1,0 +1,88 @@
+"""Questions about plans, and about the models that they were made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import InvalidInput
+from .frontend import ModelSource
+from .frontend.model_nodes import model_nodes
+from .plan.types import Plan
+from .report.diff.compare import difference_of
+from .report.diff.document import difference_data
+from .report.why.document import story_data
+from .report.why.index import Index, NoSuchName
+from .report.why.story import story_of
+
+__all__ = ["diff", "index_of", "why"]
+
+_SHOWN = 5
+
+
+def why(plan: Plan, name: str, *, model: ModelSource | None = None) -> dict[str, Any]:
+    """Where a node, quantizer, value or step ended, which rules looked at it, and what stands in the
+    way of better.
+
+    Args:
+        plan: the plan.
+        name: as the model calls it; a node without a name has that of its first output. A step by
+            its name or number (`#3`). A pattern (`*conv1*`) that one node alone matches.
+        model: the model that the plan was made of: with it, nodes that were folded away are known,
+            too.
+
+    Returns:
+        The keys of docs/json-schema.md: `name`, `kind`, `operator`, `answer`, `places`, `fates`,
+        `decisions`, `behind`, `findings`, `unknown`.
+
+    Raises:
+        InvalidInput: it is no plan, or there is nothing of that name, or there are several.
+        InvalidModel: the model cannot be read.
+    """
+    index = index_of(plan, model)
+    if not isinstance(name, str):
+        raise InvalidInput(f"a {type(name).__name__} is no name", hint="give a text")
+    matches = index.matching(name)
+    if len(matches) > 1:
+        shown = ", ".join(map(repr, matches[:_SHOWN]))
+        raise NoSuchName(
+            f"{len(matches):,} nodes match {name!r}", hint=f"ask for one of them: {shown} ..."
+        )
+    return story_data(plan, story_of(index, matches[0]))
+
+
+def index_of(plan: Plan, model: ModelSource | None = None) -> Index:
+    """The names of a plan, and of the model that it was made of.
+
+    Raises:
+        InvalidInput: it is no plan.
+        InvalidModel: the model cannot be read.
+    """
+    _check(plan)
+    return Index(plan, () if model is None else model_nodes(model))
+
+
+def diff(first: Plan, second: Plan) -> dict[str, Any]:
+    """What differs between two plans, step by step: of two models, or of one for two targets.
+
+    Args:
+        first, second: the plans. Steps are aligned by the nodes of the model that both name.
+
+    Returns:
+        The keys of docs/json-schema.md: `same`, `answer`, `steps`, `equal`, `verdicts`, `moved`,
+        `interface`, `only_first`, `only_second`, `not_aligned_first`, `not_aligned_second`,
+        `changed`, `fates`, `decisions`, `quantizers`.
+
+    Raises:
+        InvalidInput: one is no plan.
+    """
+    _check(first)
+    _check(second)
+    return difference_data(difference_of(first, second))
+
+
+def _check(plan: object) -> None:
+    if not isinstance(plan, Plan):
+        raise InvalidInput(
+            f"a {type(plan).__name__} is no plan",
+            hint="give what fqfuse.compile or fqfuse.load_plan returned",
+        )

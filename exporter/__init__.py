@@ -1,0 +1,29 @@
+"""Graph -> ONNX: the quantized model as the passes leave it, in standard operators.
+
+Comes in: a graph behind the passes, whose quantizers stand where primitives can take them. Goes
+out: an `onnx.ModelProto` that other runtimes load.
+
+    names.py        what each value and node is called, and the initializers
+    rows.py         a node of the op table as the ONNX node that it means
+    spelled.py      fqfuse's own ops, in standard operators
+    quantizers.py   Quantize and Dequantize
+    zero_points.py  codes that decode by parameters that ONNX has not
+    clips.py        relu and clip that a Quantize says
+    channels.py     codes with a scale for each channel, as codes with one
+    packed.py       products with weights in packed blocks
+    factors.py      a number behind a product, in the scale of its operand
+    sums.py         sums in front of a normalization
+    constants.py    constants that were codes, as codes again
+    foreign.py      operators that were kept as they are
+    biases.py       biases as s32 codes, and in a shape that keeps products apart from them
+    qoperator.py    Dequantize -> op -> Quantize as one operator on codes
+    signs.py        signed codes as unsigned ones, which operators on codes want throughout
+    model.py        the model around the nodes
+    file.py         the model on disk
+"""
+
+from __future__ import annotations
+
+from .model import FORMS, Exported, model_from_graph
+
+__all__ = ["FORMS", "Exported", "model_from_graph"]

@@ -1,0 +1,78 @@
+"""Operators that no row of the op table describes, as they were in the user's model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx import AttributeProto, NodeProto, defs
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from .names import Writer
+from .rows import refused
+
+__all__ = ["write_foreign"]
+
+
+def write_foreign(writer: Writer, graph: Graph, node: Node) -> None:  # noqa: ARG001  # as the others
+    """Writes the node that it was, reading and writing the values by their names of today.
+
+    Raises:
+        UnsupportedOp: an operator in it means something else at the model's opset, or a subgraph
+            reads a value whose name is taken.
+    """
+    proto = NodeProto()
+    proto.ParseFromString(node.attr("proto", bytes))
+    domain, opset = node.attr("domain", str), node.attr("opset", int)
+    notes = {entry.key: entry.value for entry in proto.metadata_props}
+    own = len(proto.input)
+    reads = notes.get("fqfuse.inputs", "").split("\n")[own:]
+    for was, now in zip(reads, node.inputs[own:], strict=False):
+        if was and was != now:
+            if writer.fresh(was) != was:
+                raise refused(node, f"its subgraph reads {was}, and another value has that name")
+            writer.node("Identity", [now], [was], f"{node.name}/{was}")
+    versions = {"": opset} if not domain else {domain: opset}
+    for line in notes.get("fqfuse.opsets", "").splitlines():
+        name, _, version = line.rpartition(" ")
+        versions.setdefault(name, int(version))
+    for inner in _nested(proto):
+        _settle(writer, node, inner, versions.get(inner.domain, opset))
+    del proto.metadata_props[:]
+    proto.input[:], proto.output[:] = node.inputs[:own], node.outputs
+    writer.append(proto, node.name)
+
+
+def _nested(proto: NodeProto) -> Iterator[NodeProto]:
+    """The node, and those of its subgraphs."""
+    yield proto
+    for attribute in proto.attribute:
+        graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+        for graph in graphs:
+            for inner in graph.node:
+                yield from _nested(inner)
+
+
+def _settle(writer: Writer, node: Node, inner: NodeProto, opset: int) -> None:
+    """Takes the opset that an operator needs; one that is older must have the same inputs,
+    outputs and attributes at the model's.
+    """
+    if inner.domain:
+        writer.opsets[inner.domain] = max(opset, writer.opsets.get(inner.domain, 1))
+        return
+    then = defs.get_schema(inner.op_type, opset, "")
+    writer.opsets[""] = max(writer.opsets[""], then.since_version)
+    now = defs.get_schema(inner.op_type, writer.opsets[""], "")
+    if _form(then) != _form(now):
+        raise refused(
+            node,
+            f"{inner.op_type} of opset {opset} has another form at opset {writer.opsets['']}",
+        )
+
+
+def _form(schema: defs.OpSchema) -> tuple[list[str], list[str], list[str]]:
+    return (
+        [value.name for value in schema.inputs],
+        [value.name for value in schema.outputs],
+        sorted(schema.attributes),
+    )

@@ -1,0 +1,163 @@
+"""The ONNX model around the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+
+from ..ir.element_types import ELEMENT_TYPES
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.types import TensorType
+from .biases import place_biases
+from .channels import one_scale
+from .clips import fold_clips
+from .constants import place_constants
+from .factors import fold_factors
+from .foreign import write_foreign
+from .names import Writer
+from .packed import join_packed
+from .qoperator import Fused, fused_operators
+from .quantizers import write_dequantize, write_quantize
+from .rows import is_standard, refused, write_row
+from .signs import unsigned_codes
+from .spelled import SPELLED
+from .sums import place_sums
+from .zero_points import settle_zero_points
+
+__all__ = ["FORMS", "Exported", "model_from_graph"]
+
+FORMS = ("qdq", "qoperator")
+"""`qdq`: QuantizeLinear and DequantizeLinear around float operators. `qoperator`: operators on
+codes, some of them ONNX Runtime's own.
+"""
+
+_IR_VERSION = 10  # what opset 21 came with
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model that was written.
+
+    Attributes:
+        model: the ONNX model.
+        notes: what peers compute in f32 although it is quantized: (node, why).
+    """
+
+    model: ModelProto
+    notes: tuple[tuple[str, str], ...]
+
+
+_Write = Callable[[Writer, Graph, Node], None]
+
+_OWN: Mapping[str, _Write] = {
+    **SPELLED,
+    "Dequantize": write_dequantize,
+    "Onnx": write_foreign,
+    "Quantize": write_quantize,
+}
+
+
+def model_from_graph(graph: Graph, form: str) -> Exported:
+    """Writes a graph behind the passes as ONNX. The graph is changed: quantizers are placed.
+
+    Args:
+        graph: consistent; nothing else has it.
+        form: one of `FORMS`.
+
+    Raises:
+        UnsupportedOp: an operation cannot be said in standard ONNX; the node is named.
+    """
+    settle_zero_points(graph)
+    fold_clips(graph, on_codes=form == "qoperator")
+    one_scale(graph)
+    fold_factors(graph)
+    place_sums(graph)
+    fused: Mapping[str, Fused] = {}
+    if form == "qoperator":
+        join_packed(graph)
+        unsigned_codes(graph)
+        place_constants(graph)
+        fused = fused_operators(graph)
+    else:
+        place_constants(graph)
+        place_biases(graph)
+    writer = Writer([*graph.values, *graph.constants])
+    for node in graph.nodes():
+        found = fused.get(node.name)
+        if found is not None:
+            found(writer)
+        else:
+            _write(writer, graph, node)
+    return Exported(_model(writer, graph), tuple(writer.notes))
+
+
+def _write(writer: Writer, graph: Graph, node: Node) -> None:
+    write = _OWN.get(node.op)
+    if write is not None:
+        write(writer, graph, node)
+    elif is_standard(node):
+        write_row(writer, graph, node)
+    else:
+        raise refused(node, f"ONNX has no operator {node.op}")
+
+
+def _model(writer: Writer, graph: Graph) -> ModelProto:
+    outputs = [_returned(writer, graph, name) for name in graph.outputs]
+    nodes = _read_nodes(writer.nodes, graph.outputs)
+    read = {name for node in nodes for name in _reads(node)}
+    for name in graph.constants:
+        if name in read and name not in writer.tensors:
+            writer.file(name, graph.constants[name], graph.type(name).dtype)
+    made = helper.make_graph(
+        nodes,
+        graph.name or "model",
+        [_value_info(name, graph.type(name)) for name in graph.inputs],
+        outputs,
+        [writer.tensors[name] for name in writer.tensors if name in read],
+    )
+    domains = {"", *(node.domain for node in nodes)}
+    imports = [
+        helper.make_opsetid(domain, version)
+        for domain, version in sorted(writer.opsets.items())
+        if domain in domains
+    ]
+    return helper.make_model(
+        made, opset_imports=imports, ir_version=_IR_VERSION, producer_name="fqfuse"
+    )
+
+
+def _returned(writer: Writer, graph: Graph, name: str) -> ValueInfoProto:
+    """An output; a constant that the model returns goes through an Identity."""
+    if name in graph.constants:
+        held = writer.constant(f"{name}/constant", graph.constants[name], graph.type(name).dtype)
+        writer.node("Identity", [held], [name], name)
+    return _value_info(name, graph.type(name))
+
+
+def _reads(node: NodeProto) -> Iterator[str]:
+    """The values that a node reads, those of its subgraphs included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in [attribute.g, *attribute.graphs]:
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from _reads(inner)
+
+
+def _read_nodes(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:
+    """The nodes whose results something reads."""
+    read, kept = set(outputs), []
+    for node in reversed(nodes):
+        if read.intersection(node.output):
+            read.update(_reads(node))
+            kept.append(node)
+    return kept[::-1]
+
+
+def _value_info(name: str, kind: TensorType) -> ValueInfoProto:
+    """A declared value; sizes without a name stay without one."""
+    shape = None if kind.shape is None else [None if dim == "?" else dim for dim in kind.shape]
+    return helper.make_tensor_value_info(name, ELEMENT_TYPES[kind.dtype], shape)

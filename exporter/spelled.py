@@ -1,0 +1,180 @@
+"""fqfuse's own ops, and those that peers have no kernels for, in standard operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.ops.blocks import middle, packed, unpacked
+from ..ir.types import DType
+from .names import MICROSOFT, Writer
+from .rows import refused
+
+__all__ = ["SPELLED"]
+
+
+def _lookup(writer: Writer, graph: Graph, node: Node) -> None:
+    """table[code]: a Gather, whose table begins with the smallest code."""
+    codes, table = node.inputs
+    index = writer.one("Cast", [codes], node.name, to=6)
+    data = graph.constant(table)
+    if graph.type(codes).dtype is DType.S8:
+        if data is None:
+            raise refused(node, "its table is computed")
+        table = writer.constant(f"{node.output}/table", np.roll(data, 128))
+        index = writer.one(
+            "Add",
+            [index, writer.constant(f"{node.output}/first", np.asarray(128, np.int32))],
+            node.name,
+        )
+    writer.node("Gather", [table, index], [node.output], node.name, axis=0)
+
+
+def _shuffle(writer: Writer, graph: Graph, node: Node) -> None:
+    """[..., groups, size, ...] transposed: Reshape, Transpose, Reshape."""
+    axis, size = node.attr("axis", int), node.attr("group_size", int)
+    rank = graph.type(node.input).rank
+    shape = graph.type(node.input).shape
+    count = (shape or ())[axis]
+    if not isinstance(count, int) or sum(not isinstance(dim, int) for dim in shape or ()) > 1:
+        raise refused(node, "more than one dimension has no size")
+    dims = [dim if isinstance(dim, int) else -1 for dim in shape or ()]
+    apart = [*dims[:axis], count // size, size, *dims[axis + 1 :]]
+    perm = [*range(axis), axis + 1, axis, *range(axis + 2, rank + 1)]
+    apart_name = writer.constant(f"{node.output}/apart", np.asarray(apart, np.int64))
+    together = writer.constant(f"{node.output}/together", np.asarray(dims, np.int64))
+    value = writer.one("Reshape", [node.input, apart_name], node.name)
+    value = writer.one("Transpose", [value], node.name, perm=perm)
+    writer.node("Reshape", [value, together], [node.output], node.name)
+
+
+def _swish(writer: Writer, _graph: Graph, node: Node) -> None:
+    """x * sigmoid(alpha * x): runtimes know it so, and the operator not yet."""
+    alpha = float(str(node.attrs["alpha"]))
+    inner = node.input
+    if alpha != 1:
+        factor = writer.constant(f"{node.output}/alpha", np.asarray(alpha, np.float32))
+        inner = writer.one("Mul", [inner, factor], node.name)
+    gate = writer.one("Sigmoid", [inner], node.name)
+    writer.node("Mul", [node.input, gate], [node.output], node.name)
+
+
+def _run_time_dequantize(writer: Writer, graph: Graph, node: Node) -> None:
+    """DequantizeLinear of parameters that are computed; of 32-bit sums as the op table computes."""
+    codes, scale, zero = (*node.inputs, "")[:3]
+    axis = node.attrs["axis"]
+    if graph.type(codes).dtype not in (DType.U8, DType.S8):
+        _decoded_apart(writer, graph, node)
+        return
+    if axis is None:
+        scale, zero = (_number(writer, graph, node, value) for value in (scale, zero))
+    writer.node("DequantizeLinear", [codes, scale, zero], [node.output], node.name, axis=axis)
+
+
+def _decoded_apart(writer: Writer, graph: Graph, node: Node) -> None:
+    codes, scale, zero = (*node.inputs, "")[:3]
+    axis = node.attrs["axis"]
+    value = writer.one("Cast", [codes], node.name, to=1)
+    if axis is not None:
+        assert isinstance(axis, int)
+        shape = [1] * graph.type(codes).rank
+        shape[axis] = -1
+        along = writer.constant(f"{node.output}/along", np.asarray(shape, np.int64))
+        scale = writer.one("Reshape", [scale, along], node.name)
+        zero = zero and writer.one("Reshape", [zero, along], node.name)
+    if zero:
+        value = writer.one("Sub", [value, writer.one("Cast", [zero], node.name, to=1)], node.name)
+    writer.node("Mul", [value, scale], [node.output], node.name)
+
+
+def _number(writer: Writer, graph: Graph, node: Node, value: str) -> str:
+    """A value of one element as a scalar."""
+    if not value or graph.type(value).shape == ():
+        return value
+    none = writer.constant(f"{node.output}/scalar", np.zeros(0, np.int64))
+    return writer.one("Reshape", [value, none], node.name)
+
+
+def _dynamic_range(writer: Writer, _graph: Graph, node: Node) -> None:
+    """Scale and zero point of a DynamicQuantizeLinear."""
+    codes = writer.fresh(f"{node.name}/codes")
+    writer.node("DynamicQuantizeLinear", [node.input], [codes, *node.outputs], node.name)
+
+
+def _matmul_blocks(writer: Writer, graph: Graph, node: Node) -> None:
+    """ONNX Runtime's MatMulNBits, with products of f32; `packed.py` makes such nodes."""
+    source, codes, scales, zeros = (*node.inputs, "")[:4]
+    data, factors, points = (
+        graph.constant(name) if name else None for name in (codes, scales, zeros)
+    )
+    assert data is not None  # `packed.py` looked
+    assert factors is not None
+    bits, block, size = (node.attr(name, int) for name in ("bits", "block", "size"))
+    rows, blocks = factors.shape
+    if points is not None and (points != np.rint(points)).any():
+        raise refused(node, "a zero point is no code")
+    inputs = [
+        source,
+        writer.constant(f"{node.output}/codes", data.reshape(rows, blocks, block * bits // 8)),
+        writer.constant(f"{node.output}/scales", factors.astype(np.float32)),
+    ]
+    if points is not None:
+        whole = -(-blocks * bits // 8) * 8 // bits  # rows of zero points begin at a byte
+        filled = np.zeros((rows, whole), np.uint8)
+        filled[:, :blocks] = points
+        inputs.append(writer.constant(f"{node.output}/zero_points", packed(filled, bits)))
+    attributes = {"K": size, "N": rows, "bits": bits, "block_size": block, "accuracy_level": 1}
+    writer.node("MatMulNBits", inputs, [node.output], node.name, MICROSOFT, **attributes)
+
+
+def _dequantize_blocks(writer: Writer, graph: Graph, node: Node) -> None:
+    """DequantizeLinear along the last axis, in blocks."""
+    codes, scales, zeros = (*node.inputs, "")[:3]
+    data, factors = graph.constant(codes), graph.constant(scales)
+    points = graph.constant(zeros) if zeros else None
+    if data is None or factors is None or (zeros and points is None):
+        raise refused(node, "its packed codes are computed")
+    bits, block, size = (node.attr(name, int) for name in ("bits", "block", "size"))
+    plain = unpacked(data, bits)[..., :size]  # the last block may be filled up
+    if points is None:
+        points = np.full(factors.shape, middle(bits), np.uint8)
+    if (points != np.rint(points)).any() or points.min() < 0 or points.max() >= 1 << bits:
+        raise refused(node, "a zero point is no code")
+    dtype = DType.U4 if bits == 4 else DType.U8
+    inputs = [
+        writer.constant(f"{node.output}/codes", np.ascontiguousarray(plain), dtype),
+        writer.constant(f"{node.output}/scales", factors.astype(np.float32)),
+        writer.constant(f"{node.output}/zero_points", points.astype(np.uint8), dtype),
+    ]
+    axis = plain.ndim - 1
+    writer.node("DequantizeLinear", inputs, [node.output], node.name, axis=axis, block_size=block)
+
+
+def _dynamic_lstm(writer: Writer, graph: Graph, node: Node) -> None:
+    """ONNX Runtime's own operator, as it was."""
+    shape = graph.type(node.operand(2)).shape
+    size = shape[1] if shape and len(shape) > 1 else None
+    attributes: dict[str, Any] = {k: v for k, v in node.attrs.items() if v not in (None, (), 0)}
+    x, w, r, ws, wz, rs, rz, b, lens, h, c, p = (*node.inputs, *[""] * 12)[:12]
+    inputs = [x, w, r, b, lens, h, c, p, ws, wz, rs, rz]
+    attributes["hidden_size"] = node.attrs["hidden_size"] or size
+    writer.node(
+        "DynamicQuantizeLSTM", inputs, list(node.outputs), node.name, MICROSOFT, **attributes
+    )
+
+
+SPELLED: Mapping[str, Callable[[Writer, Graph, Node], None]] = {
+    "DequantizeBlocks": _dequantize_blocks,
+    "DynamicQuantizeLSTM": _dynamic_lstm,
+    "DynamicRange": _dynamic_range,
+    "Lookup": _lookup,
+    "MatMulBlocks": _matmul_blocks,
+    "RunTimeDequantize": _run_time_dequantize,
+    "Shuffle": _shuffle,
+    "Swish": _swish,
+}
+"""Op -> what writes it."""

@@ -1,0 +1,83 @@
+"""The way back: a quantized ONNX model, its quantizers placed, as standard ONNX."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from .compiler import check_budgets
+from .errors import InvalidInput
+from .exporter import FORMS, Exported, model_from_graph
+from .exporter.file import save_model
+from .files import checked_path, is_there
+from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
+from .ir.cleanup import erase_dead
+from .ir.verify import IMPORTED, SPLIT, check
+from .passes import PIPELINE, run_pipeline
+from .passes.tabulate import Tabulate
+from .plan.seal import is_plan
+from .plan.types import Plan
+
+__all__ = ["export"]
+
+# without tables of activations: a runtime looks codes up more slowly than it computes in f32
+_STEPS = tuple(step for step in PIPELINE if not isinstance(step, Tabulate))
+
+
+def export(
+    model: ModelSource,
+    path: str | PathLike[str],
+    *,
+    to: str = "qdq",
+    budgets: Budgets = DEFAULT,
+) -> Exported:
+    """Writes a quantized ONNX model, in any dialect, as standard ONNX whose quantizers stand where
+    ONNX Runtime and OpenVINO fuse them.
+
+    Passes move the quantizers as they do for a plan; the plan itself is no source, since scales are
+    folded into its weights.
+
+    Args:
+        model: path of an ONNX file, its bytes, or a loaded `onnx.ModelProto`.
+        path: the file to write; data beyond 2 GiB goes to a file next to it.
+        to: `qdq` (QuantizeLinear and DequantizeLinear around float operators; for ONNX Runtime and
+            OpenVINO), or `qoperator` (operators on codes, some of them ONNX Runtime's own).
+        budgets: limits on what the file may ask for.
+
+    Returns:
+        What was written, and notes on what peers will compute in f32.
+
+    Raises:
+        InvalidModel: the file is no valid ONNX model, or goes past a budget.
+        UnsupportedOp: an operation cannot be said in standard ONNX; the node is named.
+        InvalidInput: no such file or form, a plan, or the path is the model's or cannot be written.
+    """
+    if to not in FORMS:
+        raise InvalidInput(
+            f"there is no form {to!r}", where="to", hint=f"choose {' or '.join(FORMS)}"
+        )
+    check_budgets(budgets)
+    if isinstance(model, Plan) or (isinstance(model, str | bytes | PathLike) and is_plan(model)):
+        raise InvalidInput(
+            "a plan has its scales folded into weights and cannot be written back",
+            hint="give the ONNX model that it was compiled from",
+        )
+    _refuse_over(model, path)
+    graph = graph_from_onnx(model, budgets=budgets)
+    check(graph, IMPORTED)
+    run_pipeline(graph, _STEPS)
+    erase_dead(graph)
+    check(graph, SPLIT, blame="the pipeline of passes")
+    exported = model_from_graph(graph, to)
+    save_model(exported.model, path)
+    return exported
+
+
+def _refuse_over(model: ModelSource, path: str | PathLike[str]) -> None:
+    """Refuses to write over the model, or over a plan's file."""
+    if not isinstance(model, str | PathLike):
+        return
+    source, target = checked_path(model), checked_path(path)
+    if is_there(source) and is_there(target) and target.samefile(source):
+        raise InvalidInput(
+            "the export would replace the model", where=str(target), hint="name another file"
+        )

@@ -1,0 +1,58 @@
+"""Inputs for a measurement: of the user's own, or made of the types that the model declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidInput
+from ..ir.ops.spec import Array
+from ..ir.types import DType, TensorType
+from ..plan.types import Plan
+from ..runtime.budget import RunBudget
+
+__all__ = ["made_feeds"]
+
+_SEED = 0
+
+
+def made_feeds(plan: Plan, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Inputs of the declared types: floats from the normal distribution, 8-bit codes of the whole
+    range, and 1 for every other integer and truth value, which is a token, a position, a length and a
+    mask of almost any model.
+
+    Args:
+        plan: the plan.
+        sizes: of what the inputs leave open; what is not in it counts as 1.
+
+    Raises:
+        InvalidInput: an input holds strings or is of unknown rank, or is larger than a run may be.
+    """
+    shapes = {name: _shape(name, plan.type(name), sizes) for name in plan.inputs}
+    RunBudget.of(None).check(plan, shapes)
+    rng = np.random.default_rng(_SEED)
+    return {name: _made(rng, plan.type(name).dtype, shape) for name, shape in shapes.items()}
+
+
+def _shape(name: str, type_: TensorType, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    if type_.shape is None or type_.dtype is DType.STRING:
+        what = "holds strings" if type_.dtype is DType.STRING else "is of unknown rank"
+        raise InvalidInput(
+            f"the input {what}, so that nothing can be made up for it",
+            where=f"input {name}",
+            hint="give arrays: feeds={name: array}, or --data FILE.npz on the command line",
+        )
+    return tuple(dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in type_.shape)
+
+
+def _made(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]
+) -> npt.NDArray[np.generic]:
+    kind = dtype.numpy
+    if dtype.is_code:
+        return rng.integers(0, 256, shape, np.uint8).view(kind)
+    if dtype.is_integer or kind.kind not in "fV":
+        return np.ones(shape, kind)
+    return rng.standard_normal(shape, np.float32).astype(kind)

@@ -1,0 +1,238 @@
+"""Two plans side by side on a terminal: the answer first, 80 columns, the same in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.text import Text as RichText
+
+from ...errors import printable
+from ...ir.decision import Decision, Outcome
+from ..layout import Layout, Text, heading
+from ..lines import WIDTH, labelled, paragraph
+from ..notation import count_text, middle_cut
+from ..verdict.shares import share_text
+from .compare import Alone, Change, Decided, Difference, Pair, Settled
+
+__all__ = ["answer_of", "diff_report"]
+
+Item = TypeVar("Item")
+
+_LABEL = 12
+_SHOWN = 10  # rows of each part, without --all
+_SAME = 3  # of those that differ in numbers only
+_WHAT = 3  # kinds of steps in the answer
+_EQUAL = 0.005  # of a time, below which it counts as the same
+
+
+def diff_report(
+    difference: Difference, titles: tuple[str, str], layout: Layout, *, all_rows: bool = False
+) -> RenderableType:
+    """What differs.
+
+    Args:
+        difference: between two plans.
+        titles: what they are called.
+        layout: the room there is.
+        all_rows: with every row of every part.
+    """
+    width = min(layout.width or WIDTH, WIDTH)
+    limit = None if all_rows else _SHOWN
+    parts: list[RenderableType] = []
+    for letter, title in zip("AB", titles, strict=True):
+        parts.append(Text(f"{letter}  {middle_cut(printable(title), width - 3)}", style="bold"))
+    parts += paragraph(printable(answer_of(difference)), width, 2, "bold")
+    if difference.is_empty and not difference.decisions:
+        return Group(*parts)
+    parts += [Text(), *_verdicts(difference, width)]
+    structural = [pair for pair in difference.pairs if not pair.only_numbers]
+    numeric = [pair for pair in difference.pairs if pair.only_numbers]
+    of_numbers = [_pair(pair, width) for pair in numeric]
+    strange = (*difference.strange_first, *difference.strange_second)
+    for label, rows in (
+        ("Inputs, outputs and target", [_changes([c], width, 2) for c in difference.interface]),
+        ("Only in A", [_alone(item, "B", width) for item in difference.only_first]),
+        ("Only in B", [_alone(item, "A", width) for item in difference.only_second]),
+        ("Differ", [_pair(pair, width) for pair in structural]),
+        ("Differ in numbers only", of_numbers),
+        ("Could not be aligned", [_strange(difference, item, width) for item in strange]),
+        ("Quantizers that went elsewhere", [_settled(row, width) for row in difference.fates]),
+        ("Rules that decided otherwise", [_decided(row, width) for row in difference.decisions]),
+    ):
+        parts += _part(label, rows, limit if rows is not of_numbers else limit and _SAME)
+    return Group(*parts)
+
+
+# -- the answer ------------------------------------------------------------------------------------
+
+
+def answer_of(difference: Difference) -> str:
+    """What differs, in a few sentences."""
+    counts = [len(plan.steps) for plan in (difference.first, difference.second)]
+    if difference.is_empty:
+        same = f"A and B are the same: {count_text(counts[0], 'step')}, equal in all numbers."
+        other = len(difference.decisions)
+        return f"{same} {_rules(other)}." if other else same
+    return " ".join(
+        filter(
+            None,
+            [
+                _steps(counts),
+                _moved(difference),
+                _changed(difference),
+                _outcome(difference),
+                _interface(difference),
+                _not_aligned(difference),
+            ],
+        )
+    )
+
+
+def _rules(count: int) -> str:
+    return f"{count_text(count, 'rule')} decided otherwise on the way"
+
+
+def _steps(counts: Sequence[int]) -> str:
+    more = counts[1] - counts[0]
+    if not more:
+        return f"B has as many steps as A ({counts[0]:,})."
+    word = "more" if more > 0 else "fewer"
+    return (
+        f"B has {count_text(abs(more), 'step')} {word} than A ({counts[1]:,}, not {counts[0]:,})."
+    )
+
+
+def _moved(difference: Difference) -> str:
+    moved = difference.moved()
+    parts = [
+        f"{n} of {whole} {kind.removeprefix('onnx.')} steps {word}"
+        for kind, n, whole, word in moved[:_WHAT]
+    ]
+    left = f" and so did others ({len(moved) - _WHAT})" if len(moved) > _WHAT else ""
+    return f"{', '.join(parts)}{left}." if parts else ""
+
+
+def _changed(difference: Difference) -> str:
+    numbers = sum(pair.only_numbers for pair in difference.pairs)
+    other = len(difference.pairs) - numbers
+    parts = (
+        [f"{count_text(other, 'step')} {'differs' if other == 1 else 'differ'}"] if other else []
+    )
+    if numbers:
+        verb = "differs" if numbers == 1 else "differ"
+        parts.append(f"{count_text(numbers, 'step')} {verb} in numbers only")
+    parts += [f"{difference.equal:,} {'is' if difference.equal == 1 else 'are'} equal"]
+    return f"{', '.join(parts)}."
+
+
+def _outcome(difference: Difference) -> str:
+    rows = [
+        f"{label} {one} -> {other}" for label, one, other in _numbers(difference) if one != other
+    ]
+    if not rows:
+        return "Shares of int8 and f32 and the estimated time are the same."
+    text = "; ".join(rows)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _interface(difference: Difference) -> str:
+    what = [change.what for change in difference.interface]
+    return f"Other {' and '.join(what)}." if what else ""
+
+
+def _not_aligned(difference: Difference) -> str:
+    first, second = len(difference.strange_first), len(difference.strange_second)
+    if not first + second:
+        return ""
+    return (
+        f"{first:,} of A's steps and {second:,} of B's could not be aligned: the other names none of "
+        "their nodes."
+    )
+
+
+def _numbers(difference: Difference) -> Iterator[tuple[str, str, str]]:
+    one, other = (verdict.shares for verdict in difference.verdicts)
+    yield (
+        "Multiply-adds in int8:",
+        share_text(one.int8_macs, one.macs),
+        share_text(other.int8_macs, other.macs),
+    )
+    yield (
+        "f32 between steps:",
+        share_text(one.f32_between, one.between),
+        share_text(other.f32_between, other.between),
+    )
+    ms = [verdict.estimate.ms for verdict in difference.verdicts]
+    if abs(ms[0] - ms[1]) > _EQUAL * max(ms):
+        yield "estimated time:", f"{ms[0]:.3g} ms", f"{ms[1]:.3g} ms"
+
+
+def _verdicts(difference: Difference, width: int) -> Iterator[RichText]:
+    for letter, verdict in zip("AB", difference.verdicts, strict=True):
+        text = (
+            f"{verdict.shares.arithmetic}; between steps {verdict.shares.handed_on}; "
+            f"about {verdict.estimate.ms:.3g} ms"
+        )
+        yield from labelled(f"  {letter}", text, width, 0, 5, "")
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _part(label: str, rows: Sequence[Iterator[RichText]], limit: int | None) -> list[RichText]:
+    if not rows:
+        return []
+    shown = rows[:limit]
+    lines = [Text(), heading(label, f"{len(rows):,}"), *(line for row in shown for line in row)]
+    left = len(rows) - len(shown)
+    return [*lines, Text(f"  … {left:,} more: --all shows them", style="dim")] if left else lines
+
+
+def _alone(item: Alone, other: str, width: int) -> Iterator[RichText]:
+    inside = f"; in {other} inside step {item.inside}" if item.inside is not None else ""
+    text = printable(f"{item.text}: {item.name}{inside}")
+    return labelled(f"#{item.step}", text, width, 2, 7)
+
+
+def _strange(difference: Difference, item: Alone, width: int) -> Iterator[RichText]:
+    letter = "A" if item in difference.strange_first else "B"
+    return labelled(f"{letter} #{item.step}", printable(f"{item.text}: {item.name}"), width, 2, 8)
+
+
+def _pair(pair: Pair, width: int) -> Iterator[RichText]:
+    numbers = f"#{pair.first}" if pair.first == pair.second else f"#{pair.first} -> #{pair.second}"
+    yield Text.assemble(
+        f"  {middle_cut(printable(pair.name), width - len(numbers) - 4)}", (f"  {numbers}", "dim")
+    )
+    yield from _changes(pair.changes, width, 4)
+
+
+def _changes(changes: Sequence[Change], width: int, indent: int) -> Iterator[RichText]:
+    for change in changes:
+        told = (
+            f"{change.first} -> {change.second}" if change.second else f"{change.first}: other data"
+        )
+        text = printable(told)
+        yield from labelled(change.what, text, width, indent, _LABEL)
+
+
+def _settled(row: Settled, width: int) -> Iterator[RichText]:
+    yield Text(f"  {middle_cut(printable(row.quantizer), width - 2)}")
+    one, other = (", ".join(side) or "nowhere" for side in (row.first, row.second))
+    yield from labelled(row.half.value, f"{one} -> {other}", width, 4, _LABEL)
+
+
+def _decided(row: Decided, width: int) -> Iterator[RichText]:
+    yield Text(f"  {middle_cut(printable(f'{row.rule} at {row.subject}'), width - 2)}")
+    for letter, decision in (("A", row.first), ("B", row.second)):
+        yield from labelled(letter, printable(_said(decision)), width, 4, 3)
+
+
+def _said(decision: Decision | None) -> str:
+    if decision is None:
+        return "said nothing"
+    word = "refused: " if decision.outcome is Outcome.REFUSED else ""
+    fix = f" (fix: {decision.hint})" if word and decision.hint else ""
+    return f"{word}{decision.reason}{fix}"

@@ -1,0 +1,48 @@
+"""What `fqfuse export` says of the model that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+
+from .layout import Text, heading, listed, plain_table
+from .notation import count_text, middle_cut, title_text
+
+__all__ = ["export_report"]
+
+_FEW = 3
+_ROOM = 50  # of a name: ends differ most
+
+
+def export_report(
+    name: str,
+    form: str,
+    written: str,
+    operators: Mapping[str, int],
+    notes: Sequence[tuple[str, str]],
+) -> RenderableType:
+    """Where the model went, its operators, and what in it peers compute in f32.
+
+    Args:
+        name: of the model's file.
+        form: `qdq` or `qoperator`.
+        written: the new file, with its size.
+        operators: operator -> how many nodes, the most frequent first.
+        notes: (node, why peers compute it in f32).
+    """
+    table = plain_table("", "", header=False)
+    table.columns[1].style = "dim"
+    table.columns[1].no_wrap = True
+    table.add_row("", "file", Text(written))
+    counted = [f"{count:,} {operator}" for operator, count in operators.items()]
+    table.add_row("", "operators", listed(counted))
+    reasons: dict[str, list[str]] = {}
+    for node, why in notes:
+        reasons.setdefault(why, []).append(node)
+    for why, nodes in reasons.items():
+        shown = ", ".join(middle_cut(node, _ROOM) for node in nodes[:_FEW])
+        rest = f" and {len(nodes) - _FEW:,} more" if len(nodes) > _FEW else ""
+        told = f"{count_text(len(nodes), 'quantizer')}: {why} ({shown}{rest})"
+        table.add_row("", "in f32", Text(told))
+    return Group(heading(title_text(name), f"exported as {form}"), table)

@@ -1,0 +1,229 @@
+"""What became of a node of the model: the steps that do its work, and as what; or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...ir.decision import DequantizeFate, Fate, Half, Outcome, QuantizeFate
+from ...ir.ops import OPS
+from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
+from ...plan.types import Plan, Step, runs_in_int8
+from ..notation import Notation, middle_cut
+from ..verdict.work import multiplies_codes
+from .index import Index
+
+__all__ = [
+    "Place",
+    "anchor_of",
+    "gone",
+    "half_text",
+    "places_of",
+    "precision",
+    "step_text",
+    "steps_text",
+    "with_article",
+]
+
+_NAME = 60
+_FEW = 3
+
+_QUANTIZE = {
+    QuantizeFate.DST_SCALE: "the store of {at}",
+    QuantizeFate.POST_OP: "among the post-ops of {at}",
+    QuantizeFate.CONSTANT: "done at compile time",
+    QuantizeFate.REDUNDANT: "not needed",
+    QuantizeFate.STANDALONE: "{at}, a step of its own",
+    QuantizeFate.FALLBACK: "{at}, which runs as the ONNX operator",
+}
+_DEQUANTIZE = {
+    DequantizeFate.SOURCE_SCALE: "the scale of a source of {at}",
+    DequantizeFate.WEIGHTS_SCALE: "the scale of the weights of {at}",
+    DequantizeFate.BIAS: "done at compile time, into a bias",
+    DequantizeFate.CONSTANT: "done at compile time",
+    DequantizeFate.SUM: "the scale of the sum of {at}",
+    DequantizeFate.POST_OP: "among the post-ops of {at}",
+    DequantizeFate.REDUNDANT: "not needed",
+    DequantizeFate.STANDALONE: "{at}, a step of its own",
+    DequantizeFate.FALLBACK: "{at}, which runs as the ONNX operator",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A step that does the work of a node.
+
+    Attributes:
+        step: its index.
+        role: as what, in words: `the primitive itself`, `post-op 1 of 2: relu` ...
+        post_op: which post-op it is, counted from 0; None where it is none, or nobody tells.
+    """
+
+    step: int
+    role: str
+    post_op: int | None = None
+
+
+def anchor_of(plan: Plan, step: Step) -> str:
+    """The node of the model that a step is built around: its first that is no quantizer."""
+    names = [name for name in step.origin if name not in plan.quantizers]
+    return next(iter([*names, *step.origin]), step.name)
+
+
+def step_text(plan: Plan, index: int) -> str:
+    """`step 3, the convolution 3x3 of /conv1/Conv`."""
+    step = plan.steps[index]
+    of = middle_cut(anchor_of(plan, step), _NAME)
+    return f"step {index}, the {Notation(plan).primitive(step)} of {of}"
+
+
+def with_article(noun: str) -> str:
+    """`a convolution`, `an eltwise relu`."""
+    return f"{'an' if noun.startswith((*'aeiou', 'rnn')) else 'a'} {noun}"
+
+
+def steps_text(numbers: Sequence[int]) -> str:
+    """`step 3`, `steps 3, 4 and 12 more`."""
+    shown = [str(number) for number in numbers[:_FEW]]
+    left = len(numbers) - len(shown)
+    if left:
+        return f"steps {', '.join(shown)} and {left} more"
+    if len(shown) == 1:
+        return f"step {shown[0]}"
+    return f"steps {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def precision(plan: Plan, index: int) -> str:
+    """`in int8` or what it computes in; '' of what only converts or moves."""
+    step = plan.steps[index]
+    if multiplies_codes(plan, step) or runs_in_int8(plan, step):
+        return "in int8"
+    if step.primitive == "reorder":
+        return ""
+    types = [plan.find(value) for _, value in step.args]
+    floats = any(type_ is not None and type_.dtype.is_float for type_ in types)
+    return "in f32" if floats else ""
+
+
+# -- nodes with steps ------------------------------------------------------------------------------
+
+
+def places_of(index: Index, name: str) -> list[Place]:
+    """The steps that bear a node's name, with what it is there."""
+    return [_place(index, name, number) for number in index.steps.get(name, ())]
+
+
+def _place(index: Index, name: str, number: int) -> Place:
+    plan = index.plan
+    step = plan.steps[number]
+    if name == anchor_of(plan, step):
+        alone = step.primitive.startswith("onnx.")
+        return Place(number, "runs as the ONNX operator" if alone else "the primitive itself")
+    ops = step.attr.post_ops
+    homes = [
+        decision.alternatives[0].home
+        for decision in index.decisions.get(name, ())
+        if decision.outcome is Outcome.FIRED and decision.alternatives
+    ]
+    home = homes[0] if homes else ""
+    if name in plan.quantizers:
+        return Place(number, _half_of(index, name, number))
+    quantizer = index.quantizer_of(name)
+    if quantizer:
+        return Place(number, f"the dequantize half of {middle_cut(quantizer, _NAME)}")
+    if home == "store":
+        return Place(number, "the store, which saturates where it does")
+    found = list(_candidates(index.op(name), home, ops))
+    if len(found) == 1:
+        told = Notation(plan).post_op(ops[found[0]])
+        return Place(number, f"post-op {found[0] + 1} of {len(ops)}: {told}", found[0])
+    if home == "folded":
+        return Place(number, "folded into its scales and bias")
+    if home in ("post-op", "sum", "binary"):
+        kind = "a post-op" if home == "post-op" else f"a {home} post-op"
+        return Place(number, f"{kind} among its {len(ops)}")
+    fired = [d for d in index.decisions.get(name, ()) if d.outcome is Outcome.FIRED]
+    return Place(number, f"{fired[-1].rule}: {fired[-1].reason}" if fired else "part of it")
+
+
+def _half_of(index: Index, name: str, number: int) -> str:
+    fates = [fate for fate in index.fates.get(name, ()) if fate.step == number]
+    return "; ".join(
+        dict.fromkeys(f"{fate.half.value} half: {fate.fate.value}" for fate in fates)
+    ) or ("the quantizer, by its scale")
+
+
+def _candidates(op: str, home: str, ops: Sequence[PostOp]) -> Iterator[int]:
+    """Post-ops that may be a node of that operator."""
+    row = OPS.get(op)
+    if home == "folded" or row is None:
+        return
+    eltwise = "clip" if op == "Clip" else row.eltwise
+    for number, post_op in enumerate(ops):
+        if isinstance(post_op, Eltwise):
+            same = eltwise is not None and post_op.algorithm.removesuffix("_v2") == eltwise
+            if same and eltwise != "linear":
+                yield number
+        elif isinstance(post_op, Sum):
+            if home == "sum" or (op == "Add" and home == ""):
+                yield number
+        elif isinstance(post_op, Binary):
+            if post_op.algorithm == row.binary and home in ("binary", ""):
+                yield number
+        elif isinstance(post_op, Prelu) and op == "PRelu":
+            yield number
+
+
+# -- quantizers ------------------------------------------------------------------------------------
+
+
+def half_text(plan: Plan, fates: Sequence[Fate]) -> str:
+    """Where one half of a quantizer went, in words."""
+    groups: dict[str, list[Fate]] = {}
+    for fate in fates:
+        words = _QUANTIZE if fate.half is Half.QUANTIZE else _DEQUANTIZE
+        groups.setdefault(words[fate.fate], []).append(fate)  # type: ignore[index]
+    return ", and ".join(_group_text(plan, words, group) for words, group in groups.items())
+
+
+def _group_text(plan: Plan, words: str, group: Sequence[Fate]) -> str:
+    numbers = sorted({fate.step for fate in group if fate.step is not None})
+    if "{at}" not in words or not numbers:
+        reasons = list(dict.fromkeys(fate.reason for fate in group))
+        plain = words.replace("{at}", "a step")
+        return f"{plain} ({reasons[0]})" if len(reasons) == 1 else plain
+    at = steps_text(numbers)
+    if len(numbers) == 1:
+        at = f"step {numbers[0]} ({Notation(plan).primitive(plan.steps[numbers[0]])})"
+    elif words.endswith("of its own"):
+        return f"{at}, steps of their own"
+    return words.replace("{at}", at)
+
+
+# -- nodes without steps ---------------------------------------------------------------------------
+
+
+def gone(index: Index, name: str) -> tuple[str, list[int]]:
+    """Why no step bears a node's name, and the steps that its work went to.
+
+    A rule that fired there has said it; of others the model tells as much as can be known.
+    """
+    fired = [d for d in index.decisions.get(name, ()) if d.outcome is Outcome.FIRED]
+    nodes = index.nodes.get(name, [])
+    steps = sorted(
+        {number for node in nodes for number in index.behind(node) or index.in_front(node)}
+    )
+    if nodes and not any(map(index.is_needed, nodes)):
+        return "nothing that the model returns depends on it, so it is left out", []
+    if nodes and all(node.op == "Constant" for node in nodes):
+        return "it is a constant", steps
+    if nodes and all(map(index.is_computed_early, nodes)):
+        return "all that it reads is constant, so it was computed once, at compile time", steps
+    if fired:
+        return f"{fired[-1].rule} did away with it: {fired[-1].reason}", steps
+    for fate in index.read.get(name, ()):
+        if fate.step is not None:
+            steps.append(fate.step)
+    if not nodes:
+        return "no step bears its name, and the plan does not keep what it was", sorted(set(steps))
+    return "it was rewritten, and no step bears its name", sorted(set(steps))

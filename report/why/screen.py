@@ -1,0 +1,153 @@
+"""The story on a terminal: the answer first, 80 columns, the same in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text as RichText
+
+from ...errors import printable
+from ...ir.decision import Decision, Fate, Outcome
+from ...plan.types import Plan
+from ..layout import Layout, Text, heading
+from ..lines import WIDTH, labelled, paragraph
+from ..notation import Notation, count_text, middle_cut
+from ..verdict.remedies import Tool
+from ..weighed import weighed_text
+from .index import Index
+from .story import Story, ending_of
+
+__all__ = ["matches_report", "story_report"]
+
+_LABEL = 9
+_NOTHING = "nothing to change"
+_NAME = 66
+_FEW_FATES = 8
+_SHOWN = 3  # layers of a finding
+
+
+def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -> RenderableType:
+    """A story.
+
+    Args:
+        plan: the plan that it is about.
+        story: what `story_of` told.
+        layout: the room there is; without rows to fold to, every fate is there.
+        title: of the model or plan.
+    """
+    width = min(layout.width or WIDTH, WIDTH)
+    kind = f"{story.kind}, {story.operator}" if story.operator else story.kind
+    name = middle_cut(printable(story.name), width)
+    note = f"  {kind}; {title or plan.name}"
+    parts: list[RenderableType] = [heading(name)]
+    if len(name) + len(note) <= width:
+        parts = [heading(name, note.strip())]
+    else:
+        parts += paragraph(printable(note), width, 2, "dim")
+    parts += paragraph(printable(story.answer), width, 2, "bold")
+    groups = (
+        ("Where it ended", _places(plan, story, width)),
+        ("Quantizers", _fates(story.fates, width, layout)),
+        ("Rules, in the order in which they looked at it", _rules(story, width)),
+        ("What comes next was not fused into it", _decisions(story.behind, width, story.name)),
+        ("In the way of better", _findings(story, width)),
+        ("What cannot be told", _unknown(story.unknown, width)),
+    )
+    for label, lines in groups:
+        found = list(lines)
+        if found:
+            parts += [Text(), Text(label, style="bold"), *found]
+    return Group(*parts)
+
+
+def matches_report(
+    index: Index, name: str, matches: Sequence[str], layout: Layout
+) -> RenderableType:
+    """The nodes that a pattern or beginning stands for, each with where it ended."""
+    parts: list[RenderableType] = [
+        heading(count_text(len(matches), "node"), f"match {name}: ask for one of them")
+    ]
+    width = min(layout.width or WIDTH, WIDTH)
+    for match in matches:
+        shown = middle_cut(printable(match), None if layout.width is None else width - 2)
+        parts.append(Text(f"  {shown}"))
+        parts += paragraph(printable(ending_of(index, match)), width, 6, "dim")
+    return Group(*parts)
+
+
+def _places(plan: Plan, story: Story, width: int) -> Iterator[RichText]:
+    notation = Notation(plan)
+    for place in story.places:
+        step = plan.steps[place.step]
+        label = f"#{place.step}"
+        yield from labelled(
+            label, f"{notation.primitive(step)}: {notation.types(step)}", width, 2, _LABEL
+        )
+        yield from labelled("as", printable(place.role), width, 2, _LABEL)
+        for number, op in enumerate(step.attr.post_ops, 1):
+            here = "  <- here" if place.post_op == number - 1 else ""
+            text = f"post-op {number}: {notation.post_op(op)}{here}"
+            yield from labelled("", printable(text), width, 2, _LABEL, "cyan" if here else "")
+
+
+def _fates(fates: Sequence[Fate], width: int, layout: Layout) -> Iterator[RichText]:
+    shown = fates if layout.rows is None else fates[: max(_FEW_FATES, layout.rows // 10)]
+    last = ""
+    for fate in shown:
+        if fate.quantizer != last:
+            yield Text(f"  {middle_cut(printable(fate.quantizer), width - 2)}")
+            last = fate.quantizer
+        at = "" if fate.step is None else f" at step {fate.step}"
+        reader = f", read by {fate.consumer}" if fate.consumer else ""
+        text = f"{fate.fate.value}{at}: {fate.reason}{reader}"
+        yield from labelled(fate.half.value, printable(text), width, 4, 12)
+    if len(shown) < len(fates):
+        yield Text(f"  … {len(fates) - len(shown):,} more: --all shows them", style="dim")
+
+
+def _rules(story: Story, width: int) -> Iterator[RichText]:
+    if story.decisions:
+        return _decisions(story.decisions, width, story.name)
+    return labelled("", "none had anything to decide about it", width, 2, 0, "dim")
+
+
+def _decisions(decisions: Sequence[Decision], width: int, name: str) -> Iterator[RichText]:
+    for number, decision in enumerate(decisions, 1):
+        refused = decision.outcome is Outcome.REFUSED
+        word = "refused" if refused else "fired"
+        rule = printable(decision.rule)
+        yield Text.assemble(
+            (f"  {number:<3}", "dim"),
+            (rule, "yellow" if refused else "green"),
+            (f"  {word}", "dim"),
+        )
+        if decision.subject != name:
+            at = middle_cut(printable(decision.subject), width - 5 - _LABEL)
+            yield from labelled("at", at, width, 5, _LABEL)
+        yield from labelled("", printable(decision.reason), width, 5, 0)
+        details = [
+            ("expected", decision.expected),
+            ("found", decision.found),
+            ("fix", decision.hint),
+            ("weighed", weighed_text(decision) if decision.alternatives else ""),
+        ]
+        for label, text in details:
+            if text:
+                style = "green" if label == "fix" and not text.startswith(_NOTHING) else ""
+                yield from labelled(label, printable(text), width, 5, _LABEL, style)
+
+
+def _findings(story: Story, width: int) -> Iterator[RichText]:
+    for finding in story.findings:
+        yield Text(f"  {finding.kind.code}: {finding.what}", style="yellow")
+        yield from labelled("why", finding.kind.why, width, 4, _LABEL)
+        tool, _ = finding.kind.remedy(finding.tool)
+        spoken = "" if tool is Tool.ANY else f"{tool.value}: "
+        change = f"{spoken}{printable(finding.change(_SHOWN))}"
+        yield from labelled("change", change, width, 4, _LABEL, "green")
+
+
+def _unknown(texts: Sequence[str], width: int) -> Iterator[RichText]:
+    for text in texts:
+        yield from labelled("-", text, width, 2, 2, "dim")

@@ -1,0 +1,166 @@
+"""What ONNX Runtime's Python API has, so that code switches to fqfuse by another import: how a
+session describes its model, and which of the options for ONNX Runtime mean something here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from ..errors import InvalidInput, printable
+from ..ir.types import DType, TensorType
+
+__all__ = [
+    "CPU",
+    "ModelMeta",
+    "NodeArg",
+    "SessionOptions",
+    "check_providers",
+    "meta_from_state",
+    "node_arg",
+    "threads_of",
+]
+
+CPU = "CPUExecutionProvider"
+"""Who runs a session, in ONNX Runtime's words."""
+
+_PROVIDER = "ExecutionProvider"
+
+_TYPES = {  # where it is not NumPy's name of what carries the elements
+    DType.F32: "float",
+    DType.F64: "double",
+    DType.BF16: "bfloat16",
+    DType.S4: "int4",
+    DType.U4: "uint4",
+    DType.STRING: "string",
+}
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of the model, as ONNX Runtime describes it.
+
+    Attributes:
+        name: its name in the model.
+        shape: sizes, names of sizes that are known at run time only, and None for those without a
+            name; None when even the rank is unknown.
+        type: `tensor(float)`, `tensor(uint8)` ...
+    """
+
+    name: str
+    shape: list[int | str | None] | None
+    type: str
+
+
+def node_arg(name: str, type_: TensorType) -> NodeArg:
+    """A value of a plan, described."""
+    shape = None if type_.shape is None else [None if d == "?" else d for d in type_.shape]
+    return NodeArg(name, shape, f"tensor({_TYPES.get(type_.dtype, type_.dtype.numpy.name)})")
+
+
+@dataclass(frozen=True)
+class ModelMeta:
+    """What the file says about the model, as ONNX Runtime's `get_modelmeta` has it. A plan keeps
+    the name of the graph only.
+    """
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)
+
+    def state(self) -> dict[str, object]:
+        """Plain data, for `meta_from_state`."""
+        return asdict(self)
+
+
+def meta_from_state(state: Mapping[str, object]) -> ModelMeta:
+    """What `ModelMeta.state` was made of.
+
+    Raises:
+        InvalidInput: it was made of something else.
+    """
+    plain = ModelMeta().state()
+    custom = state.get("custom_metadata_map")
+    if (
+        state.keys() != plain.keys()
+        or any(not isinstance(state[name], type(value)) for name, value in plain.items())
+        or not isinstance(custom, dict)
+        or not all(isinstance(text, str) for pair in custom.items() for text in pair)
+    ):
+        raise InvalidInput("this is not the state of a session")
+    return ModelMeta(**state)  # type: ignore[arg-type]  # checked above
+
+
+class SessionOptions:
+    """Options of a session, in the place of `onnxruntime.SessionOptions`, which may be given as
+    well. Any attribute may be set; `intra_op_num_threads` is the one that counts.
+
+    Attributes:
+        intra_op_num_threads: how many threads a run may use; 0: one for each processor.
+    """
+
+    def __init__(self) -> None:
+        self.intra_op_num_threads = 0
+        self._entries: dict[str, str] = {}
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Keeps an entry; none means anything here."""
+        self._entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        """The entry (KeyError when there is none)."""
+        return self._entries[key]
+
+
+def threads_of(options: object) -> int | None:
+    """How many threads options for ONNX Runtime ask for; None: as many as there are processors.
+
+    Warns of what was asked for and is not done.
+
+    Raises:
+        InvalidInput: these are no options of a session.
+    """
+    count = getattr(options, "intra_op_num_threads", None)
+    if not isinstance(count, int):
+        raise InvalidInput(
+            f"a {type(options).__name__} is no options of a session",
+            hint="give fqfuse.SessionOptions(), or those of onnxruntime; or backend=, threads=",
+        )
+    if getattr(options, "enable_profiling", False):
+        _warn("enable_profiling does nothing: session.profile(feeds) tells the time of each step")
+    if getattr(options, "optimized_model_filepath", ""):
+        _warn("optimized_model_filepath does nothing: fqfuse.save_plan(plan, path) writes the plan")
+    return count or None
+
+
+def check_providers(providers: object, provider_options: object) -> None:
+    """Looks at execution providers: a session runs on the CPU, whatever they are; warns where that
+    was not asked for.
+
+    Raises:
+        InvalidInput: they are none.
+    """
+    if isinstance(providers, str) or not isinstance(providers, Sequence | None):
+        raise InvalidInput("the providers are no list", hint=f'give providers=["{CPU}"]')
+    if not isinstance(provider_options, Sequence | None) or isinstance(provider_options, str):
+        raise InvalidInput("the options of providers are no list", hint="leave them out")
+    names = [one[0] if isinstance(one, tuple) and one else one for one in providers or ()]
+    for name in names:
+        if not isinstance(name, str) or not name.endswith(_PROVIDER):
+            raise InvalidInput(
+                f"{name!r} is no execution provider",
+                hint=f'give providers=["{CPU}"], or leave them out; backend= chooses the runtime',
+            )
+    others = [name for name in names if name != CPU]
+    if others:
+        _warn(f"there is no {', '.join(others)} here: the session runs on the CPU ({CPU})")
+
+
+def _warn(text: str) -> None:
+    # behind this: check_providers or threads_of, the session's __init__, who makes the session
+    warnings.warn(printable(text), UserWarning, stacklevel=4)

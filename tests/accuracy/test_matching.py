@@ -1,0 +1,88 @@
+"""Values of files that real quantizers wrote are found by the f32 model's names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.small_networks import NETWORKS, Writer, feeds_of
+
+import fqfuse
+from fqfuse.accuracy.matching import node_name
+from fqfuse.ir.graph import Node
+
+
+def written(form: str, source: Path, proto: onnx.ModelProto) -> Path:
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    target = source.with_name(f"{form}.onnx")
+    if form == "dynamic":
+        quantization.quantize_dynamic(str(source), str(target))
+        return target
+
+    class Reader(quantization.CalibrationDataReader):
+        def __init__(self) -> None:
+            self.feeds = iter([feeds_of(proto, 2, seed) for seed in range(4)])
+
+        def get_next(self) -> Any:
+            return next(self.feeds, None)
+
+    quantization.quantize_static(
+        str(source),
+        str(target),
+        Reader(),
+        quant_format=quantization.QuantFormat[form],
+        per_channel=form == "QDQ",
+    )
+    return target
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("form", ["QDQ", "QOperator", "dynamic"])
+@pytest.mark.parametrize("network", ["cnn", "bert"])
+def test_most_values_are_matched_and_close(network: str, form: str, tmp_path: Path) -> None:
+    proto = NETWORKS[network](Writer(1))
+    source = tmp_path / "f32.onnx"
+    onnx.save(proto, source)
+    int8 = written(form, source, proto)
+    found = fqfuse.compare(source, int8, data=feeds_of(proto, 2, 9), suggest=True)
+    values = found["matched"] + len(found["unmatched"])
+    # four of fourteen values are those in front of a Relu that went into the convolution
+    assert found["matched"] >= 0.7 * values, found["unmatched"]
+    # 8 bits of well chosen ranges lose no more at one layer; a value paired with a stranger would
+    worst = min(layer["added"] for layer in found["layers"])
+    assert worst > 15, [layer for layer in found["layers"] if layer["added"] == worst]
+    assert min(output["sqnr"] for output in found["outputs"].values()) > 15
+    suggestion = found["suggestion"]
+    assert suggestion["chosen"]["sqnr"] >= suggestion["before"]["sqnr"]
+
+
+def test_all_layers_left_out_give_f32(tmp_path: Path) -> None:
+    from fqfuse.accuracy.compare import compared, read_models
+    from fqfuse.accuracy.data import given
+    from fqfuse.accuracy.suggest import _Mixed
+
+    proto = NETWORKS["cnn"](Writer(1))
+    source = tmp_path / "f32.onnx"
+    onnx.save(proto, source)
+    models = read_models(source, written("QDQ", source, proto))
+    samples = given(models.f32, [feeds_of(proto, 2, 9)], "test")
+    found = compared(models, samples)
+    everything = frozenset(pair.layer for pair in models.pairs)
+    (measure,) = _Mixed(models, found.tool).run(everything, samples.feeds).values()
+    assert measure.sqnr == np.inf
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("/fc/Gemm_MatMul_quant", "/fc/Gemm"),
+        ("conv0_quant", "conv0"),
+        ("/h.0/attn/c_attn/MatMul_Q4", "/h.0/attn/c_attn/MatMul"),
+        ("/layer/MatMul_1", "/layer/MatMul_1"),
+    ],
+)
+def test_nodes_are_called_as_in_the_model_that_was_quantized(written: str, meant: str) -> None:
+    assert node_name(Node("n", "Relu", ("x",), ("y",), {}, origin=(written,))) == meant

@@ -1,0 +1,217 @@
+"""`fqfuse compare`: screens, documents, exit codes, wrong input."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import fqfuse
+from fqfuse.accuracy import peers
+from fqfuse.models.digits import digits_model_path, digits_test_set
+
+SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
+F32 = digits_model_path("f32")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("digits") / "in.npz"
+    np.savez(file, image=digits_test_set()[0][:8])
+    return file
+
+
+@pytest.mark.parametrize("form", ["qdq", "fakequantize"])
+def test_the_answer_comes_first_and_fits_80_columns(call, digits: Path, form: str) -> None:
+    result = call("compare", F32, digits_model_path(form), "--data", digits, "--suggest")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert "f32" in lines[1]
+    assert [line for line in lines if len(line) > 80] == []
+    assert re.search(r"logits +\d+\.\d dB +0\.99\d\d", result.stdout)
+    assert re.search(r"\d+ of \d+ values matched by name", result.stdout)
+
+
+def test_the_document_has_the_keys_that_are_documented(call, digits: Path) -> None:
+    arguments = (F32, digits_model_path("qdq"), "--data", digits, "--suggest", "--json")
+    document = json.loads(call("compare", *arguments).stdout)
+    section = SCHEMA.split("## fqfuse.compare/1")[1].split("\n## ")[0]
+    top, layer = (
+        re.findall(r"^\| (`.*?) \|", part, flags=re.MULTILINE)
+        for part in section.split("An entry of")
+    )
+    keys = [{name for row in rows for name in re.findall(r"`(\w+)`", row)} for rows in (top, layer)]
+    assert keys == [set(document), set(document["layers"][0])]
+    assert set(document["suggestion"]) == {"before", "trials", "chosen", "nodes", "change"}
+
+
+def test_python_gives_the_same_figures(call, digits: Path) -> None:
+    int8 = digits_model_path("qdq")
+    document = json.loads(call("compare", F32, int8, "--data", digits, "--json").stdout)
+    found = fqfuse.compare(F32, int8, data=dict(np.load(digits)))
+    assert found["outputs"]["logits"]["sqnr"] == pytest.approx(
+        document["outputs"]["logits"]["sqnr"]
+    )
+    assert len(found["layers"]) == found["matched"] == document["matched"]
+
+
+def test_the_output_is_that_of_two_sessions(digits: Path) -> None:
+    x = dict(np.load(digits))
+    wanted, found = (
+        fqfuse.InferenceSession(digits_model_path(form)).run(None, x)[0].astype(np.float64)
+        for form in ("f32", "qdq")
+    )
+    sqnr = 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum())
+    # f32 is rounded otherwise in a session than in the run without fusing
+    compared = fqfuse.compare(F32, digits_model_path("qdq"), data=x)
+    assert compared["outputs"]["logits"]["sqnr"] == pytest.approx(sqnr, abs=0.01)
+
+
+def test_models_the_wrong_way_round_are_told(call) -> None:
+    result = call("compare", digits_model_path("qdq"), F32)
+    assert result.exit_code == 2
+    assert "name the f32 model first" in result.stderr
+
+
+def test_exit_code_follows_the_bound(call, digits: Path) -> None:
+    arguments = ("compare", F32, digits_model_path("qdq"), "--data", digits)
+    assert call(*arguments, "--min-sqnr", 5).exit_code == 0
+    assert call(*arguments, "--min-sqnr", 90).exit_code == 1
+
+
+def test_a_model_equals_itself(call) -> None:
+    result = call("compare", F32, F32, "--min-sqnr", 90)
+    assert result.exit_code == 0, result.stdout
+    assert "No layer adds any noise" in result.stdout
+
+
+def test_onnx_runtime_agrees_with_what_the_file_means(call, digits: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    arguments = (F32, digits_model_path("qdq"), "--data", digits, "--against", "onnxruntime")
+    document = json.loads(call("compare", *arguments, "--json").stdout)
+    # ties of rounding fall either way; the quantization's own noise is below 40 dB
+    assert float(document["agreement"]["onnxruntime"]["logits"]["sqnr"]) > 45
+    assert document["against"] == "onnxruntime"
+
+
+def test_a_folder_holds_samples(call, tmp_path: Path) -> None:
+    images = digits_test_set()[0]
+    for number in range(3):
+        np.savez(tmp_path / f"{number}.npz", image=images[number : number + 1])
+    arguments = ("compare", F32, digits_model_path("qdq"), "--data", tmp_path, "--json")
+    assert json.loads(call(*arguments).stdout)["samples"] == 3
+
+
+def test_wrong_input_is_told(call, tmp_path: Path, digits: Path) -> None:
+    int8 = digits_model_path("qdq")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for arguments, said in (
+        (("--data", empty), "holds no .npz"),
+        (("--data", tmp_path / "none.npz"), "none.npz"),
+        (("--size", "nothing=3"), "no open size 'nothing'"),
+        (("--size", "N=3", "--data", digits), "--size is for random data"),
+        (("--min-sqnr", "nan"), "nan is no bound"),
+        (("--against", "tensorrt"), "choose one of onnxruntime, openvino"),
+    ):
+        result = call("compare", F32, int8, *arguments)
+        assert result.exit_code == 2
+        assert said in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_what_is_cut_out_is_compared_again(call, digits: Path, tmp_path: Path) -> None:
+    out = tmp_path / "part.onnx"
+    arguments = (F32, digits_model_path("qdq"), "--data", digits, "--reduce", out)
+    whole = json.loads(call("compare", *arguments, "--json").stdout)
+    assert whole["reduced"] == {
+        "model": str(out),
+        "inputs": str(tmp_path / "part.npz"),
+        "f32": str(tmp_path / "part.f32.onnx"),
+    }
+    again = call("compare", tmp_path / "part.f32.onnx", out, "--data", tmp_path / "part.npz")
+    assert again.exit_code == 0, again.stderr
+    assert call("run", out, "-i", tmp_path / "part.npz").exit_code == 0
+
+
+def test_a_part_is_not_written_over_a_model(call, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(Path(F32).read_bytes())
+    before = model.read_bytes()
+    for out, said in (
+        (model, "written over"),
+        (tmp_path / "x.bin", ".onnx file"),
+        (tmp_path / "no" / "x.onnx", "folder"),
+    ):
+        result = call("compare", model, digits_model_path("qdq"), "--reduce", out)
+        assert result.exit_code == 2
+        assert said in result.stderr
+    assert model.read_bytes() == before
+
+
+def test_a_plan_is_no_model_to_compare(call, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.onnx"
+    fqfuse.save_plan(fqfuse.compile(digits_model_path("qdq")), plan)
+    result = call("compare", F32, plan)
+    assert result.exit_code == 2
+    assert "name the model that it was compiled from" in result.stderr
+
+
+def test_names_of_a_stranger_steer_no_terminal(call, tmp_path: Path) -> None:
+    model = onnx.load(digits_model_path("qdq"))
+    f32 = onnx.load(F32)
+    for proto in (model, f32):
+        for node in proto.graph.node:
+            node.name = f"\x1b[31m{node.name}\n"
+        for entries in (proto.graph.output, *(node.output for node in proto.graph.node)):
+            for index, value in enumerate(entries):
+                if isinstance(value, str):
+                    entries[index] = value.replace("logits", "log\x1bits")
+                else:
+                    value.name = value.name.replace("logits", "log\x1bits")
+    files = [tmp_path / "f32.onnx", tmp_path / "int8.onnx"]
+    for proto, file in zip((f32, model), files, strict=True):
+        onnx.save(proto, file)
+    result = call("compare", *files, "--suggest", "--all")
+    assert result.exit_code == 0, result.stderr
+    assert "\x1b" not in result.stdout
+    assert "log\\x1bits" in result.stdout
+
+
+def test_nan_and_infinity_are_said(call, tmp_path: Path) -> None:
+    f32, int8 = (
+        onnx.helper.make_model(
+            onnx.helper.make_graph(
+                [onnx.helper.make_node(op, ["x"], ["y"], name="layer")],
+                "g",
+                [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3])],
+                [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])],
+            ),
+            opset_imports=[onnx.helper.make_opsetid("", 17)],
+            ir_version=8,
+        )
+        for op in ("Abs", "Sqrt")
+    )
+    files = [tmp_path / "f32.onnx", tmp_path / "int8.onnx"]
+    for proto, file in zip((f32, int8), files, strict=True):
+        onnx.save(proto, file)
+    result = call("compare", *files, "--min-sqnr", 0)
+    assert result.exit_code == 1
+    said = " ".join(result.stdout.split())
+    assert "NaN or infinite: " in said
+    assert "makes NaN or infinities where f32 has numbers" in said
+
+
+@pytest.mark.parametrize("program", ["onnxruntime", "openvino"])
+def test_a_missing_program_is_told(call, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(peers, "import_module", missing)
+    result = call("compare", F32, digits_model_path("qdq"), "--against", program)
+    assert result.exit_code == 2
+    assert f"pip install {program}" in result.stderr

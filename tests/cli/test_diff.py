@@ -1,0 +1,51 @@
+"""`fqfuse diff` on models, plan files and targets."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from fqfuse.models.digits import digits_model_path
+
+QDQ, F32 = (str(digits_model_path(form)) for form in ("qdq", "f32"))
+SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
+
+
+def test_exit_codes_are_those_of_diff(call, tmp_path) -> None:
+    plan = str(tmp_path / "plan.onnx")
+    assert call("compile", QDQ, "-o", plan).exit_code == 0
+    same = call("diff", QDQ, plan)
+    assert same.exit_code == 0
+    assert "A and B are the same" in same.stdout
+    assert call("diff", QDQ, F32).exit_code == 1
+    assert call("diff", QDQ, "--other-target", "onednn-v2").exit_code == 1
+    assert call("diff", QDQ, str(tmp_path / "missing.onnx")).exit_code == 2
+
+
+def test_the_answer_comes_first_on_80_columns(call) -> None:
+    lines = call("diff", F32, QDQ).stdout.splitlines()
+    assert lines[0].startswith("A  ")
+    assert lines[1].startswith("B  ")
+    assert re.match(r"  B has (\d+ steps? (more|fewer) than A|as many steps as A)", lines[2])
+    assert max(map(len, lines)) <= 80
+    whole = call("diff", F32, QDQ, "--all").stdout
+    assert "--all shows them" not in whole
+
+
+def test_the_document_has_the_documented_keys(call) -> None:
+    section = SCHEMA.split("## fqfuse.diff/1", 1)[1].split("\n## ", 1)[0]
+    table = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
+    documented = set(re.findall(r"`(\w+)`", "".join(table)))
+    result = call("diff", F32, QDQ, "--json")
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert set(told) == documented
+    assert not told["same"]
+
+
+def test_one_model_needs_another_way_to_compile_it(call) -> None:
+    result = call("diff", QDQ)
+    assert result.exit_code == 2
+    assert "--other-target" in result.stderr
+    assert call("diff", F32, "--other-dynamic", "all").exit_code == 1

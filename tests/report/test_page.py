@@ -1,0 +1,174 @@
+"""The page and the picture as files: what is in them, and that a model's names stay texts. What the
+page does is tested in a browser.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from importlib.resources import files
+from xml.etree import ElementTree as ET
+
+import pytest
+from support.large_plans import residual_plan
+
+import fqfuse
+from fqfuse.errors import InvalidInput, printable
+from fqfuse.models.digits import digits_model_path
+from fqfuse.report.html.data import CATEGORIES, document
+from fqfuse.report.html.page import SCRIPTS, to_html
+from fqfuse.report.html.picture import to_svg
+
+HOSTILE = (
+    "</script><!--<img src=x onerror=alert(1)>&\"'`{{data}}{{script}}\u202e\u2028\x1b[31m\x00\ud800"
+)
+ASSETS = files("fqfuse.report.html") / "assets"
+
+
+def data_in(page: str) -> dict:
+    """The document in a page."""
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL
+    )
+    return json.loads(found)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return fqfuse.compile(digits_model_path("qdq"))
+
+
+def test_the_page_holds_the_whole_plan(plan) -> None:
+    data = data_in(to_html(plan, title="digits.onnx"))
+    assert data == json.loads(json.dumps(document(plan, title="digits.onnx")))
+    texts = data["texts"]
+    assert len(data["steps"]) == len(plan.steps)
+    assert [[texts[name] for name in step["origin"]] for step in data["steps"]] == [
+        list(step.origin) for step in plan.steps
+    ]
+    assert [texts[row[0]] for row in data["quantizers"]] == list(plan.quantizers)
+    assert len(data["fates"]) == len(plan.fates)
+    assert len(data["decisions"]) == len(plan.decisions)
+    assert [finding["code"] for finding in data["findings"]] == [
+        finding["code"] for finding in fqfuse.findings(plan)
+    ]
+
+
+def test_each_value_between_steps_is_an_edge(plan) -> None:
+    data = data_in(to_html(plan))
+    first = data["first"]
+    writer = {value: index for index, step in enumerate(plan.steps) for value in step.outputs}
+    wanted = {
+        (writer[value], index)
+        for index, step in enumerate(plan.steps)
+        for value in step.inputs
+        if value in writer
+    }
+    drawn = {(source - first, target - first) for source, target, *_ in data["edges"]}
+    steps = range(len(plan.steps))
+    assert {edge for edge in drawn if edge[0] in steps and edge[1] in steps} == wanted
+    assert len(data["places"]) == first + len(plan.steps) + len(plan.outputs)
+
+
+def test_scales_zero_points_and_post_ops_are_told() -> None:
+    data = document(fqfuse.compile(digits_model_path("qdq"), target="onednn-v2"))
+    texts = data["texts"]
+    facts = {texts[name] for step in data["steps"] for name, _ in step["facts"]}
+    assert {"output_scales", "zero point of src", "codes written"} <= facts
+
+
+def test_categories_follow_the_types(plan) -> None:
+    data = document(plan)
+    kinds = {CATEGORIES[step["category"]] for step in data["steps"]}
+    assert "int8" in kinds
+    f32 = document(fqfuse.compile(digits_model_path("f32")))
+    assert "int8" not in {CATEGORIES[step["category"]] for step in f32["steps"]}
+
+
+def test_the_same_plan_gives_the_same_page(plan) -> None:
+    assert to_html(plan) == to_html(plan)
+    assert to_svg(plan) == to_svg(plan)
+
+
+# -- what a stranger's model may hold --------------------------------------------------------------
+
+
+def test_hostile_names_cannot_leave_their_place() -> None:
+    page = to_html(residual_plan(12, name=HOSTILE, prefix=HOSTILE), title=HOSTILE)
+    assert page.isascii() is False  # the page has dashes of its own
+    assert page.count("<script") == 2
+    assert page.count("</script") == 2
+    assert "<img" not in page
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u2028\ud800]", page)
+    data = data_in(page)
+    assert data["title"] == printable(HOSTILE)
+    assert all(text.isprintable() for text in data["texts"])
+    page.encode("utf-8")
+
+
+def test_only_the_scripts_of_the_package_may_run(plan) -> None:
+    page = to_html(plan)
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.startswith("default-src 'none'")
+    for tag, rule in (("script", "script-src"), ("style", "style-src")):
+        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{rule} 'sha256-{digest}';" in policy
+
+
+def test_scripts_never_make_markup_of_texts_and_name_no_address() -> None:
+    scripts = {entry.name: entry.read_text("utf-8") for entry in ASSETS.iterdir()}
+    assert {name for name in scripts if name.endswith(".js")} == set(SCRIPTS)
+    for name, script in scripts.items():
+        found = re.findall(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser",
+            script,
+        )
+        assert found == [], name
+        addresses = set(re.findall(r"(?:https?:)?//[\w.]+\.\w+[\w/.]*", script))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, name
+
+
+def test_hostile_names_in_the_picture() -> None:
+    picture = to_svg(residual_plan(12, name=HOSTILE, prefix=HOSTILE), title=HOSTILE)
+    space = "{http://www.w3.org/2000/svg}"
+    tree = ET.fromstring(picture)  # noqa: S314  # our own file
+    assert {element.tag for element in tree.iter()} == {
+        space + tag for tag in ("svg", "title", "style", "rect", "text", "path")
+    }
+    assert printable(HOSTILE) in [element.text for element in tree.iter(f"{space}text")]
+    names = [
+        element.text for element in tree.iter(f"{space}text") if element.get("class") == "what"
+    ]
+    assert len(names) == 12
+
+
+# -- what was measured -----------------------------------------------------------------------------
+
+
+def test_measured_times_and_errors_stand_with_their_steps(plan) -> None:
+    data = data_in(to_html(plan, times={0: 0.25}, errors={1: 31.5, 2: float("inf")}))
+    assert data["steps"][0]["time"] == 0.25
+    assert data["steps"][1]["error"] == 31.5
+    assert data["steps"][2]["error"] == 999.0
+    assert "time" not in data["steps"][1]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"times": [1.0]}, "times are given as a list"),
+        ({"times": {10_000: 1.0}}, "times hold 10000"),
+        ({"times": {-1: 1.0}}, "times hold -1"),
+        ({"times": {0: -1.0}}, r"times hold -1\.0 for step 0"),
+        ({"times": {0: float("inf")}}, "times hold inf"),
+        ({"errors": {0: float("nan")}}, "errors hold nan for step 0"),
+        ({"errors": {0: "31"}}, "errors hold '31'"),
+        ({"sizes": {"nothing": 3}}, "no size 'nothing'"),
+    ],
+)
+def test_wrong_arguments_are_told(plan, given: dict, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        to_html(plan, **given)

@@ -1,0 +1,65 @@
+"""The published schemas: complete, one for each command, and the page that is made of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from support.json_documents import objects, problems
+
+from fqfuse.cli.app import app
+from fqfuse.errors import InvalidInput
+from fqfuse.report.schema import documents, json_schema, schemas_document
+
+PAGE = Path(__file__).parents[2] / "docs" / "json-schema.md"
+
+
+def test_the_page_is_generated() -> None:
+    assert PAGE.read_text(encoding="utf-8") == schemas_document(), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", documents())
+def test_a_schema_is_valid_complete_and_says_what_each_key_is(name: str) -> None:
+    schema = json_schema(name)
+    Draft202012Validator.check_schema(schema)
+    assert schema["title"] == schema["properties"]["schema"]["const"] == f"fqfuse.{name}/1"
+    assert ".json#" not in json.dumps(schema)
+    optional = {"unfused"}  # `demo --form f32` has no such run
+    for part in objects(schema):
+        assert set(part["properties"]) - set(part["required"]) <= optional
+    for described in (schema, *(held for held in schema.get("$defs", {}).values())):
+        if "title" in described and "properties" in described:
+            assert [
+                key
+                for key, held in described["properties"].items()
+                if not held.get("description") and key not in {"name", "primitive"}
+            ] == []
+
+
+def test_each_command_with_json_has_a_schema() -> None:
+    with_json = {
+        command.name
+        for command in app.registered_commands
+        if "as_json" in inspect.signature(command.callback).parameters
+    }
+    assert with_json == set(documents()) - {"error"}
+
+
+def test_a_definition_means_the_same_in_every_document() -> None:
+    for name in documents():
+        for other in documents():
+            one, two = (json_schema(item).get("$defs", {}) for item in (name, other))
+            assert all(one[key] == two[key] for key in one.keys() & two.keys())
+
+
+def test_there_is_no_other_document() -> None:
+    with pytest.raises(InvalidInput, match="no document 'x'"):
+        json_schema("x")
+
+
+def test_a_key_that_is_not_told_is_found() -> None:
+    document = {"schema": "fqfuse.error/1", "exit_code": 2, "error": {"kind": "x"}, "more": 1}
+    assert len(problems(document)) == 5  # four texts of the error are not there, and `more` is

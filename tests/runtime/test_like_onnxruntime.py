@@ -1,0 +1,215 @@
+"""Code for ONNX Runtime runs on fqfuse by another import; the judge is ONNX Runtime itself."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import warnings
+import weakref
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import fqfuse
+from fqfuse.errors import InvalidInput
+from fqfuse.models.digits import digits_model_path
+
+PATH = str(digits_model_path("qdq"))
+IMAGES = np.random.default_rng(0).uniform(0, 1, (3, 1, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    """The model with everything that its file may say about it."""
+    model = onnx.load(PATH)
+    model.domain, model.doc_string, model.model_version = "some.domain", "what it is", 7
+    model.graph.doc_string = "what the graph is"
+    onnx.helper.set_model_props(model, {"names": "{0: 'zero'}", "stride": "32"})
+    return model.SerializeToString()
+
+
+def program(module: ModuleType, data: bytes) -> dict[str, object]:
+    """As it stands in many a repository."""
+    options = module.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = module.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    given, result = session.get_inputs()[0], session.get_outputs()[0]
+    meta = session.get_modelmeta()
+    (logits,) = session.run([result.name], {given.name: IMAGES})
+    return {
+        "inputs": [(one.name, one.shape, one.type) for one in session.get_inputs()],
+        "outputs": [(one.name, one.shape, one.type) for one in session.get_outputs()],
+        "meta": [
+            (name, getattr(meta, name))
+            for name in ("producer_name", "graph_name", "domain", "description")
+        ],
+        "graph": (meta.graph_description, meta.version, meta.custom_metadata_map),
+        "providers": session.get_providers(),
+        "entry": options.get_session_config_entry("session.intra_op.allow_spinning"),
+        "logits": (type(logits), logits.shape, logits.dtype),
+        "digits": logits.argmax(axis=1).tolist(),
+    }
+
+
+def test_the_same_program_says_the_same(data: bytes) -> None:
+    assert program(fqfuse, data) == program(onnxruntime, data)
+
+
+@pytest.mark.parametrize("maker", [fqfuse.SessionOptions, onnxruntime.SessionOptions])
+def test_threads_come_from_options(maker: type) -> None:
+    options = maker()
+    automatic = fqfuse.InferenceSession(PATH).threads
+    assert fqfuse.InferenceSession(PATH, sess_options=options).threads == automatic
+    options.intra_op_num_threads = 3
+    assert fqfuse.InferenceSession(PATH, options).threads == 3
+    assert fqfuse.InferenceSession(PATH, sess_options=options).threads == 3
+    assert fqfuse.InferenceSession(PATH, sess_options=options, threads=2).threads == 2
+    assert fqfuse.InferenceSession(PATH, options, ["CPUExecutionProvider"]).threads == 3
+
+
+def test_our_own_places_stay() -> None:
+    session = fqfuse.InferenceSession(PATH, "numpy", 2)
+    assert (session.backend, session.threads) == ("numpy", 2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"providers": ["CPUExecutionProvider"]},
+        {"providers": [("CPUExecutionProvider", {"arena_extend_strategy": "kNextPowerOfTwo"})]},
+        {"providers": ["CPUExecutionProvider"], "provider_options": [{}]},
+        {"providers": []},
+        {"path_or_bytes": PATH, "model": None},
+        {"sess_options": None, "providers": None, "provider_options": None},
+    ],
+)
+def test_what_is_taken_without_a_word(arguments: dict) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = fqfuse.InferenceSession(**{"model": PATH, **arguments})
+    assert session.get_providers() == ["CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize(
+    "providers",
+    [
+        ["CUDAExecutionProvider"],
+        [("CUDAExecutionProvider", {"device_id": 0}), "CPUExecutionProvider"],
+    ],
+)
+def test_other_providers_are_told(providers: list) -> None:
+    with pytest.warns(UserWarning, match="no CUDAExecutionProvider here: .* on the CPU") as told:
+        fqfuse.InferenceSession(PATH, providers=providers)
+    assert told[0].filename == __file__
+
+
+def test_options_that_do_nothing_are_told() -> None:
+    options = fqfuse.SessionOptions()
+    options.enable_profiling = True
+    with pytest.warns(UserWarning, match=r"session\.profile"):
+        fqfuse.InferenceSession(PATH, options)
+    with pytest.warns(UserWarning, match="save_plan"):
+        fqfuse.InferenceSession(
+            PATH, SimpleNamespace(intra_op_num_threads=0, optimized_model_filepath="x.onnx")
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"providers": "CPUExecutionProvider"}, "providers are no list"),
+        ({"providers": ["cpu"]}, "'cpu' is no execution provider"),
+        ({"providers": [7]}, "7 is no execution provider"),
+        ({"providers": [()]}, "is no execution provider"),
+        ({"provider_options": "fast"}, "no list"),
+        ({"sess_options": {"threads": 2}}, "a dict is no options of a session"),
+        ({"backend": 7}, "a int is no options of a session"),
+        ({"backend": fqfuse.SessionOptions(), "sess_options": fqfuse.SessionOptions()}, "twice"),
+        ({"threads": ["CPUExecutionProvider"], "providers": []}, "twice"),
+        ({"path_or_bytes": PATH}, "twice"),
+        ({"model": None}, "cannot be read from a NoneType"),
+    ],
+)
+def test_what_is_refused(arguments: dict, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        fqfuse.InferenceSession(**{"model": PATH, **arguments})
+
+
+def test_runs_take_the_other_names() -> None:
+    session = fqfuse.InferenceSession(PATH, "numpy")
+    feeds = {"image": IMAGES}
+    expected = session.run(None, feeds)
+    for found in (
+        session.run(None, feeds, None),
+        session.run(None, feeds, run_options=onnxruntime.RunOptions()),
+        session.run(output_names=None, input_feed=feeds),
+    ):
+        np.testing.assert_array_equal(found[0], expected[0])
+    with pytest.raises(InvalidInput, match="the feeds are a NoneType"):
+        session.run(None)
+
+
+def test_a_plan_knows_the_name_of_its_graph() -> None:
+    meta = fqfuse.InferenceSession(fqfuse.compile(PATH)).get_modelmeta()
+    assert meta.graph_name == onnx.load(PATH).graph.name
+    assert (meta.producer_name, meta.custom_metadata_map) == ("", {})
+
+
+def test_what_the_file_says_survives_a_pickle(data: bytes) -> None:
+    session = fqfuse.InferenceSession(data, "numpy")
+    again = pickle.loads(pickle.dumps(session))  # noqa: S301  (our own)
+    assert again.get_modelmeta() == session.get_modelmeta()
+    state = session.__getstate__()
+    for wrong in (
+        {},
+        {**state["meta"], "version": "7"},
+        {**state["meta"], "custom_metadata_map": {1: 2}},
+    ):
+        with pytest.raises(InvalidInput, match="not the state of a session"):
+            again.__setstate__({**state, "meta": wrong})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "auto"])
+def test_with_closes(backend: str) -> None:
+    with fqfuse.InferenceSession(PATH, backend) as session:
+        session.run(None, {"image": IMAGES})
+        plan = weakref.ref(session.plan)
+    gc.collect()
+    assert plan() is None, "the memory is held"
+    for use in (
+        lambda: session.run(None, {"image": IMAGES}),
+        lambda: session.run_steps({"image": IMAGES}),
+        lambda: session.profile({"image": IMAGES}),
+        session.get_inputs,
+        session.get_outputs,
+        session.get_modelmeta,
+        session.placement,
+        lambda: session.plan,
+        lambda: session.backend,
+        lambda: session.threads,
+        lambda: pickle.dumps(session),
+        session.__enter__,
+    ):
+        with pytest.raises(InvalidInput, match="the session is closed"):
+            use()
+    session.close()
+    assert not hasattr(session, "misspelt")
+
+
+def test_an_error_inside_goes_through() -> None:
+    with pytest.raises(ZeroDivisionError), fqfuse.InferenceSession(PATH, "numpy"):
+        _ = 1 / 0
+
+
+def test_names_that_are_not_there() -> None:
+    session = fqfuse.InferenceSession(PATH, "numpy")
+    with pytest.raises(
+        AttributeError, match="'InferenceSession' object has no attribute 'io_binding'"
+    ):
+        session.io_binding()
