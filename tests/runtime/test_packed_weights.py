@@ -100,7 +100,7 @@ def test_the_ways_of_the_product_agree(rows, monkeypatch):
     for change in (
         lambda: None,
         lambda: monkeypatch.setattr(packed, "_MOST_APART", 0),
-        lambda: monkeypatch.setattr(packed, "block_kernels", lambda _: None),
+        lambda: monkeypatch.setattr(packed, "block_kernels", lambda *_: None),
     ):
         change()
         session = fqfuse.InferenceSession(proto, "onednn")
