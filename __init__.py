@@ -12,9 +12,15 @@ The names, each with help of its own (`help(fqfuse.compile)`):
     save_plan           writes a plan as one ONNX file
     load_plan           reads a plan file, and checks it
     convert             a plan for oneDNN 2 to one for oneDNN 3
+    export              a model of any dialect to standard ONNX that other runtimes fuse
     findings            what of a plan costs most or is wrong, and what to change
+    why                 where a node, quantizer or value ended, and what stands in the way
+    diff                what differs between two plans, step by step
+    compare             how far a quantized model is from its f32 original, layer by layer
+    bench               how fast a model runs, beside other runtimes and step by step
     Plan                the steps, with findings(), steps_table(), fates_table(), decisions_table()
     InferenceSession    runs a plan or a model
+    SessionOptions      in the place of ONNX Runtime's
     Budgets             limits on what a model may ask for
     FqfuseError         what is wrong and the user can mend; the next five are its kinds
     InvalidModel        the model breaks the rules of ONNX, or a budget

@@ -17,8 +17,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import fqfuse
-from fqfuse.benchmarks.arrays import split_feeds
 from fqfuse.benchmarks.networks import NETWORKS
+from fqfuse.measure.arrays import split_feeds
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor

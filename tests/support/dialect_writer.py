@@ -137,7 +137,11 @@ class Tool:
         operands that are no data; `unified`: a quantized layer reads the concatenation.
         """
         attributes.pop("unified", None)
-        return self.made(self.op(op, *map(self.read, inputs), *rest, name=name, **attributes))
+        read = [self.read(value) for value in inputs]
+        result = self.op(op, *read, *rest, name=name, **attributes)
+        if self.positive.issuperset(read):
+            self.positive.add(result)
+        return self.made(result)
 
     def moved_as_is(self, op: str, value: str, *, name: str) -> str:
         """What gives the same data another shape: no quantizer looks at it."""
@@ -189,6 +193,8 @@ class _Qdq(Tool):
         result = self.op("DequantizeLinear", codes, *parameters, name=dequantize)
         self._read |= {value: result, result: result}
         self._scale_of |= {value: scale, result: scale}
+        if value in self.positive:
+            self.positive.add(result)
 
     def weights(self, name: str, *shape: int, axis: int = 0) -> str:
         scales = np.linspace(0.009, 0.011, shape[axis], dtype=np.float32)
