@@ -97,7 +97,8 @@ def _settle_computed(builder: StepBuilder, step: Step, nodes: list[Node], quanti
     own = [node for node in nodes if node.origin == quantize.origin]
     if not any(node.op == "Div" and builder.graph.computed(node.inputs[1:]) for node in own):
         return False
-    if len(own) == len(nodes):
+    # nodes that change nothing may stand in front of the division
+    if len(own) == len(nodes) or not step.attr.post_ops:
         how = "a step of its own: divided by the scale that is computed, rounded and shifted"
         builder.encoded(quantize, QuantizeFate.STANDALONE, how, step.name)
     else:

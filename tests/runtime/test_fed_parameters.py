@@ -227,3 +227,17 @@ def test_a_bias_in_the_units_of_a_computed_scale_is_added_by_the_product(runtime
     (found,) = fqfuse.InferenceSession(plan, runtime).run(None, feeds)
     (expected,) = run_ort(proto, feeds)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+@EACH_RUNTIME
+def test_what_changes_nothing_in_front_of_a_fed_scale(runtime: str) -> None:
+    """Adding 0 leaves the division by the scale to be all that the step does."""
+    proto = model(
+        [node("Add", ["x", "zero"], ["a"]), node("QuantizeLinear", ["a", "s", "z"], ["q"])],
+        constants={"zero": np.zeros(1, np.float32), "z": np.int8(0)},
+        inputs={"x": (3,), "s": ()},
+        outputs=["q"],
+    )
+    feeds = {"x": np.array([2.5, 5.0, -0.75], np.float32), "s": np.array(0.0625, np.float32)}
+    session = fqfuse.InferenceSession(proto, runtime)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], run_ort(proto, feeds)[0])
