@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.json_documents import problems
 
 import fqfuse
 from fqfuse.accuracy import peers
@@ -190,6 +191,9 @@ def test_nan_and_infinity_are_said(call, tmp_path: Path) -> None:
     said = " ".join(result.stdout.split())
     assert "NaN or infinite: " in said
     assert "makes NaN or infinities where f32 has numbers" in said
+    told = json.loads(call("compare", *files, "--json").stdout)
+    assert problems(told) == []
+    assert (told["outputs"]["y"]["sqnr"], told["outputs"]["y"]["cosine"]) == ("-inf", "nan")
 
 
 @pytest.mark.parametrize("program", ["onnxruntime", "openvino"])
