@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from support.finding_cases import CASES
 from support.json_documents import problems
 
 from fqfuse.models.digits import digits_model_path
@@ -96,11 +98,29 @@ def test_bench(document, backend: str) -> None:
     assert [case["sizes"] for case in told["cases"]] == [{"N": 1}, {"N": 2}]
 
 
+def test_bench_beside_a_program_that_cannot_run_it(document, model: Path) -> None:
+    quick = ("--threads", 1, "--rounds", 1, "--time", 0.002, "--backend", "numpy")
+    (case,) = document("bench", model, *quick, "--against", "onnxruntime")["cases"]
+    assert case["engines"][1]["reason"]
+
+
 @pytest.mark.parametrize("form", ["f32", "qdq", "fakequantize"])
 @pytest.mark.parametrize("to", ["qdq", "qoperator"])
 def test_export(document, tmp_path: Path, form: str, to: str) -> None:
     told = document("export", digits_model_path(form), "-o", tmp_path / "new.onnx", "--to", to)
     assert told["bytes"] == (tmp_path / "new.onnx").stat().st_size
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_models_with_findings(document, tmp_path: Path, code) -> None:
+    wrong, mended = files = tmp_path / "wrong.onnx", tmp_path / "mended.onnx"
+    for file in files:
+        onnx.save(CASES[code](file == mended), file)
+        document("why", file, "*")
+    told = document("export", wrong, "-o", tmp_path / "new.onnx")
+    assert bool(told["notes"]) == (code == "fractional-zero-point")
+    assert document("diff", wrong, wrong)["same"]
+    assert document("compare", wrong, mended)["outputs"]
 
 
 def test_errors(document, tmp_path: Path) -> None:
