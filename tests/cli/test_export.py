@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import fqfuse
 from fqfuse.models.digits import digits_model_path
-
-SCHEMA = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text(encoding="utf-8")
 
 
 def test_the_file_is_what_the_library_writes(call, tmp_path: Path, model: Path) -> None:
@@ -24,11 +21,8 @@ def test_the_file_is_what_the_library_writes(call, tmp_path: Path, model: Path) 
         assert (tmp_path / "cli.onnx").read_bytes() == (tmp_path / "library.onnx").read_bytes()
 
 
-def test_json_has_the_documented_keys(call, tmp_path: Path, model: Path) -> None:
+def test_json_says_what_was_written(call, tmp_path: Path, model: Path) -> None:
     document = json.loads(call("export", model, "-o", tmp_path / "new.onnx", "--json").stdout)
-    section = SCHEMA.split("## fqfuse.export/1")[1].split("\n## ")[0]
-    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    assert document.keys() == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert document["schema"] == "fqfuse.export/1"
     assert document["opsets"] == {"": 21}
     assert document["operators"]["Conv"] == 7

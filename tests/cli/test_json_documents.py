@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from support.finding_cases import CASES
 from support.json_documents import problems
 
 from fqfuse.models.digits import digits_model_path
@@ -44,6 +48,79 @@ def test_run_says_where_each_step_ran(document, plan: Path, image_file: Path, ba
     assert [step["primitive"] for step in told["steps"]] == [step["primitive"] for step in steps]
     for step in told["steps"]:
         assert bool(step["implementation"]) == (step["runtime"] == "onednn")
+
+
+@pytest.mark.parametrize("form", ["f32", "qdq", "fakequantize"])
+def test_why(document, form: str) -> None:
+    several = document("why", digits_model_path(form), "*")["matches"]
+    for name in (*(match["name"] for match in several[::10]), "#1", "image"):
+        assert document("why", digits_model_path(form), name)["answer"]
+
+
+def test_why_of_a_plan(document, plan: Path) -> None:
+    assert document("why", plan, "stem.conv")["unknown"]
+
+
+@pytest.mark.parametrize("forms", list(itertools.permutations(("f32", "qdq", "fakequantize"), 2)))
+def test_diff(document, forms: tuple[str, str]) -> None:
+    assert document("diff", *map(digits_model_path, forms), code=1)["answer"]
+
+
+def test_diff_of_targets(document, model: Path, plan: Path) -> None:
+    assert document("diff", model, plan)["same"]
+    for target in ("onednn-v2", "unified"):
+        told = document("diff", model, "--other-target", target, code=1)
+        assert [change["what"] for change in told["interface"]] == ["target"]
+
+
+@pytest.mark.parametrize("form", ["qdq", "fakequantize"])
+def test_compare(document, tmp_path: Path, images: np.ndarray, form: str) -> None:
+    np.savez(tmp_path / "in.npz", image=images)
+    data = ("--data", tmp_path / "in.npz")
+    models = (digits_model_path("f32"), digits_model_path(form))
+    assert document("compare", *models, *data, "--suggest")["suggestion"]
+    part = tmp_path / "part.onnx"
+    assert document("compare", *models, *data, "--reduce", part)["reduced"]["f32"]
+    told = document("compare", models[0], models[0], *data)
+    assert {layer["added"] for layer in told["layers"]} == {"inf"}
+
+
+def test_compare_with_another_program(document) -> None:
+    models = (digits_model_path("f32"), digits_model_path("qdq"))
+    told = document("compare", *models, "--size", "N=2", "--against", "onnxruntime")
+    assert told["peer"].keys() == told["outputs"].keys()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "auto"])
+def test_bench(document, backend: str) -> None:
+    quick = ("--threads", 1, "--rounds", 1, "--time", 0.002, "--backend", backend)
+    told = document("bench", digits_model_path("qdq"), *quick, "--size", "N=1,2")
+    assert [case["sizes"] for case in told["cases"]] == [{"N": 1}, {"N": 2}]
+
+
+def test_bench_beside_a_program_that_cannot_run_it(document, model: Path) -> None:
+    quick = ("--threads", 1, "--rounds", 1, "--time", 0.002, "--backend", "numpy")
+    (case,) = document("bench", model, *quick, "--against", "onnxruntime")["cases"]
+    assert case["engines"][1]["reason"]
+
+
+@pytest.mark.parametrize("form", ["f32", "qdq", "fakequantize"])
+@pytest.mark.parametrize("to", ["qdq", "qoperator"])
+def test_export(document, tmp_path: Path, form: str, to: str) -> None:
+    told = document("export", digits_model_path(form), "-o", tmp_path / "new.onnx", "--to", to)
+    assert told["bytes"] == (tmp_path / "new.onnx").stat().st_size
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_models_with_findings(document, tmp_path: Path, code) -> None:
+    wrong, mended = files = tmp_path / "wrong.onnx", tmp_path / "mended.onnx"
+    for file in files:
+        onnx.save(CASES[code](file == mended), file)
+        document("why", file, "*")
+    told = document("export", wrong, "-o", tmp_path / "new.onnx")
+    assert bool(told["notes"]) == (code == "fractional-zero-point")
+    assert document("diff", wrong, wrong)["same"]
+    assert document("compare", wrong, mended)["outputs"]
 
 
 def test_errors(document, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from support.finding_cases import CASES
 from support.finding_networks import U8, Net, codes
+from support.json_documents import problems
 from support.plan_corpus import every_plan
 
 import fqfuse
@@ -46,6 +47,12 @@ def chain(scale: float = 0.1, *, second: bool = True, weights: int = 1, relu: bo
 # -- law -------------------------------------------------------------------------------------------
 
 
+def check_document(found: Difference, where: str) -> None:
+    """It is what the schema says, as a reader gets it."""
+    told = json.loads(json.dumps(difference_data(found), allow_nan=False))
+    assert problems(told) == [], where
+
+
 @pytest.mark.slow
 def test_a_plan_equals_itself_and_every_step_is_somewhere(rendered) -> None:
     before: Plan | None = None
@@ -58,7 +65,7 @@ def test_a_plan_equals_itself_and_every_step_is_somewhere(rendered) -> None:
         if before is not None and before.inputs:
             found = compared(before, plan)
             check_complete(found)
-            json.dumps(difference_data(found), allow_nan=False)
+            check_document(found, name)
         before = plan
     assert before is not None
     for layout in (PIPE, Layout(60)):
@@ -116,6 +123,13 @@ def changed_steps(plan: Plan, index: int) -> Iterator[tuple[str, Plan]]:
         type_ = plan.values[step.output].with_quant(other)
         yield "result", replace(plan, values={**plan.values, step.output: type_})
     yield "gone", replace(plan, steps=(*plan.steps[:index], *plan.steps[index + 1 :]))
+
+
+def test_documents_are_what_the_schema_says() -> None:
+    for code, make in CASES.items():
+        wrong, mended = (fqfuse.compile(make(cured)) for cured in (False, True))
+        for one, other in ((wrong, mended), (mended, wrong)):
+            check_document(compared(one, other), code)
 
 
 def test_every_change_of_one_step_is_found() -> None:

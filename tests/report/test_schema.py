@@ -27,9 +27,11 @@ def test_a_schema_is_valid_complete_and_says_what_each_key_is(name: str) -> None
     Draft202012Validator.check_schema(schema)
     assert schema["title"] == schema["properties"]["schema"]["const"] == f"fqfuse.{name}/1"
     assert ".json#" not in json.dumps(schema)
-    optional = {"unfused"}  # `demo --form f32` has no such run
+    optional = {"unfused", "f32"}  # of `demo --form f32`, and of `compare --against --reduce`
     for part in objects(schema):
-        assert set(part["properties"]) - set(part["required"]) <= optional
+        ways = (part, *part.get("oneOf", ()))  # `why` tells of one name, or of several
+        told = {key for way in ways for key in way["required"]}
+        assert set(part["properties"]) - told <= optional
     for described in (schema, *(held for held in schema.get("$defs", {}).values())):
         if "title" in described and "properties" in described:
             assert [
@@ -63,3 +65,10 @@ def test_there_is_no_other_document() -> None:
 def test_a_key_that_is_not_told_is_found() -> None:
     document = {"schema": "fqfuse.error/1", "exit_code": 2, "error": {"kind": "x"}, "more": 1}
     assert len(problems(document)) == 5  # four texts of the error are not there, and `more` is
+
+
+def test_why_tells_of_one_name_or_of_several() -> None:
+    several = {"schema": "fqfuse.why/1", "matches": [{"name": "x", "ending": "step 0"}]}
+    assert problems(several) == []
+    assert problems({"schema": "fqfuse.why/1"}) != []
+    assert problems({**several, "answer": "x"}) != []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.finding_cases import CASES
 from support.finding_networks import Net
+from support.json_documents import problems
 from support.onnx_cases import model, node
 from support.plan_corpus import every_plan, models
 
@@ -22,7 +23,7 @@ from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.lines import WIDTH
 from fqfuse.report.verdict.findings import Verdict, verdict_of
 from fqfuse.report.verdict.machine import machine_from
-from fqfuse.report.why.document import story_data
+from fqfuse.report.why.document import matches_data, story_data
 from fqfuse.report.why.endings import anchor_of
 from fqfuse.report.why.index import Index
 from fqfuse.report.why.screen import matches_report, story_report
@@ -55,7 +56,12 @@ def check_ending(index: Index, name: str, verdict: Verdict) -> None:
         assert place.role, where
         assert place.post_op is None or place.post_op < len(step.attr.post_ops), where
     assert ending_of(index, name), where
-    json.dumps(story_data(index.plan, story), allow_nan=False)
+    check_document(story_data(index.plan, story), where)
+
+
+def check_document(document: dict, where: str) -> None:
+    """It is what the schema says, as a reader gets it."""
+    assert problems(json.loads(json.dumps(document, allow_nan=False))) == [], where
 
 
 @pytest.mark.slow
@@ -86,6 +92,7 @@ def test_every_node_of_a_model_has_an_ending() -> None:
             check_ending(index, each, verdict)
         for value in index.maker:
             check_ending(index, value, verdict)
+        check_document(matches_data(index, index.matching("*")), name)
 
 
 # -- answers ---------------------------------------------------------------------------------------
