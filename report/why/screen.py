@@ -38,14 +38,15 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
     """
     width = min(layout.width or WIDTH, WIDTH)
     kind = f"{story.kind}, {story.operator}" if story.operator else story.kind
-    name = middle_cut(printable(story.name), width)
+    name = _name(story.name, width)
     note = f"  {kind}; {title or plan.name}"
     parts: list[RenderableType] = [heading(name)]
     if len(name) + len(note) <= width:
         parts = [heading(name, note.strip())]
     else:
         parts += paragraph(printable(note), width, 2, "dim")
-    parts += paragraph(printable(story.answer), width, 2, "bold")
+    # no line of a message is indented so far: a name in the text cannot pass for one
+    parts += paragraph(printable(story.answer), width, 3, "bold")
     groups = (
         ("Where it ended", _places(plan, story, width)),
         ("Quantizers", _fates(story.fates, width, layout)),
@@ -61,6 +62,14 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
     return Group(*parts)
 
 
+def _name(name: str, width: int | None) -> str:
+    """A name that begins a line: in quotes where it has blanks, so that it reads as no message."""
+    shown = printable(name)
+    if " " not in shown:
+        return middle_cut(shown, width)
+    return f"'{middle_cut(shown, None if width is None else width - 2)}'"
+
+
 def matches_report(
     index: Index, name: str, matches: Sequence[str], layout: Layout
 ) -> RenderableType:
@@ -70,7 +79,7 @@ def matches_report(
     ]
     width = min(layout.width or WIDTH, WIDTH)
     for match in matches:
-        shown = middle_cut(printable(match), None if layout.width is None else width - 2)
+        shown = _name(match, None if layout.width is None else width - 2)
         parts.append(Text(f"  {shown}"))
         parts += paragraph(printable(ending_of(index, match)), width, 6, "dim")
     return Group(*parts)
@@ -96,7 +105,7 @@ def _fates(fates: Sequence[Fate], width: int, layout: Layout) -> Iterator[RichTe
     last = ""
     for fate in shown:
         if fate.quantizer != last:
-            yield Text(f"  {middle_cut(printable(fate.quantizer), width - 2)}")
+            yield Text(f"  {_name(fate.quantizer, width - 2)}")
             last = fate.quantizer
         at = "" if fate.step is None else f" at step {fate.step}"
         reader = f", read by {fate.consumer}" if fate.consumer else ""

@@ -14,7 +14,7 @@ def test_a_node_of_a_model(call) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith("stem.conv  node, Conv; ")
-    assert lines[1].startswith("  stem.conv runs in int8 as step 1, a convolution")
+    assert lines[1].startswith("   stem.conv runs in int8 as step 1, a convolution")
     assert max(map(len, lines)) <= 80
 
 
