@@ -45,8 +45,8 @@ def rows() -> dict[str, list[Row]]:
         title, _, body = section.partition("\n")
         lines = [line for line in body.splitlines() if line.startswith("|")]
         assert lines[:2] == ["| # | it says | here | test |", "|---|---|---|---|"], title
-        cells = [re.split(r"(?<!\\) \| ", line[2:].removesuffix(" |")) for line in lines[2:]]
-        assert {len(row) for row in cells} == {4}, [row for row in cells if len(row) != 4]
+        cells = [line[2:].removesuffix(" |").split(" | ") for line in lines[2:]]
+        assert [row for row in cells if len(row) != 4] == []
         found[title] = [(row[0], row[1], row[2], row[3]) for row in cells]
     return found
 
@@ -55,14 +55,21 @@ ALL = [row for part in rows().values() for row in part]
 
 
 @cache
-def collected(path: str) -> list[str]:
-    """The tests that pytest collects in a file, with each test as often as it is defined."""
+def collected(path: str) -> dict[str, str]:
+    """The tests that pytest collects in a file -> the folder of their golden files, or ''."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return [
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
+    tests = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    tests = [node for node in tests if node.name.startswith("test")]
+    assert len({node.name for node in tests}) == len(tests), "a test that another one hides"
+    return {node.name: golden_folder(node) for node in tests}
+
+
+def golden_folder(test: ast.FunctionDef) -> str:
+    """What its mark `golden` names."""
+    marks = [
+        re.match(r"pytest\.mark\.golden\('(\w+)'\)", ast.unparse(d)) for d in test.decorator_list
     ]
+    return next((mark[1] for mark in marks if mark), "")
 
 
 def test_the_documents_are_those_five_and_their_rows_are_counted() -> None:
@@ -84,11 +91,14 @@ def test_a_row_names_tests_that_exist_or_says_what_is_missing(row: Row) -> None:
     assert here
     named = tests.split(", ")
     for name in named:
-        match = re.fullmatch(r"`(tests/[\w/]+/test_\w+\.py)::(test_\w+)`", name)
+        match = re.fullmatch(r"`(tests/[\w/]+/test_\w+\.py)::(test_\w+)(?:\[([\w.-]+)\])?`", name)
         assert match is not None, name
-        path, function = match.groups()
+        path, function, case = match.groups()
         assert (ROOT / path).is_file(), path
-        assert collected(path).count(function) == 1, name
+        assert function in collected(path), name
+        folder = collected(path)[function]
+        assert bool(folder) == (case is not None), "a case, of golden files only"
+        assert case is None or (ROOT / "tests" / "golden" / folder / f"{case}.txt").is_file(), name
     assert len(set(named)) == len(named)
 
 
