@@ -22,14 +22,14 @@ TITLES = {
 }
 
 NOT_YET = {
-    "what a CPU without VNNI gives, emulated": "N11 N28",
-    "codes of 7 bits, proven not to saturate": "N15",
+    "what a CPU without VNNI gives, emulated": "N11 N29",
+    "codes of 7 bits, proven not to saturate": "N16",
     "approximations by name": "F35 F36 F37 F39",
-    "masks by name": "U59 U60 U61",
+    "masks by name": "U60 U61 U62",
     "masks of two dimensions of the data": "Q27",
     "scratchpads of the library, and the memory that a primitive takes": "S6 S8 S11 S12 S14",
     "fpmath modes": "S33 S35 S36 S37 S38 S39",
-    "sum, inner product, GEMM, a depthwise post-op on request": "S5 U15 U26 U54 U56 N3",
+    "sum, inner product, GEMM, a depthwise post-op on request": "S5 U15 U26 U55 U57 N3",
     "zero points of sources by channel, and of operands of post-ops": "S25 S29",
     "scales of all arguments at run time": "U9 U33 U45",
 }
