@@ -218,6 +218,22 @@ _KINDS = (
         },
     ),
     Kind(
+        "control-flow",
+        "loop or branch with layers inside",
+        "loops and branches with layers inside",
+        "An If, Loop or Scan whose bodies hold convolutions, matrix products or recurrent layers.",
+        "its bodies run as ONNX has them, node by node on NumPy and one core: no layer in there becomes a "
+        "primitive, quantized or not",
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.ANY: (
+                "export {names} without control flow: a traced PyTorch model (torch.jit.trace) unrolls "
+                "loops of a fixed length and keeps the branch that was taken; write recurrences as nn.LSTM, "
+                "nn.GRU or nn.RNN"
+            ),
+        },
+    ),
+    Kind(
         "half-float",
         "step in half or double precision",
         "steps in half or double precision",

@@ -78,6 +78,18 @@ def recurrence(cured: bool) -> onnx.ModelProto:
     return net.proto(inputs={"x": [4, 2, 16]})
 
 
+def control_flow(cured: bool) -> onnx.ModelProto:
+    """Three products, in a Loop or unrolled."""
+    net = Net()
+    hidden = net.matmul(net.quantized("x"), "fc")
+    if cured:
+        for trip in range(3):
+            hidden = net.matmul(net.quantized(hidden), f"fc{trip}", out="y" if trip == 2 else "")
+    else:
+        net.loop(hidden, net.constant(random([16, 16])), 3, "steps", [4, 16], out="y")
+    return net.proto(inputs={"x": [4, 16]})
+
+
 def half_float(cured: bool) -> onnx.ModelProto:
     net = Net()
     value = "x"
@@ -301,6 +313,7 @@ CASES: dict[str, Case] = {
     "unused-sign": unused_sign,
     "saturation-without-vnni": seven_bits,
     "unquantized-recurrence": recurrence,
+    "control-flow": control_flow,
     "half-float": half_float,
     "wide-codes": wide_codes,
     "per-channel-activation": per_channel,
