@@ -496,17 +496,11 @@ _KINDS = (
         "the primitive for two tensors takes scales and no zero point, so the codes are written as f32 "
         "in front of it",
         effect=Effect.REORDERS_GO,
-        remedies={
-            Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: activations without a zero point",
-            Tool.ORT: (
-                'activation_type=QuantType.QInt8, extra_options={{"ActivationSymmetric": True}}: '
-                "activations without a zero point; check accuracy"
-            ),
-            Tool.PYTORCH: (
-                "qscheme=torch.per_tensor_symmetric for activations in the qconfig; check accuracy"
-            ),
-            Tool.ANY: "quantize what {names} read symmetrically, with zero point 0",
-        },
+        no_remedy=(
+            "no setting of the quantizer pays: activations without a zero point need no decoding, and cost "
+            "as much elsewhere, for unsigned codes clip at 0 and signed ones need the ReLU as an operation "
+            "(a MobileNetV3 Small took 1.14 ms with zero points and 1.15 ms without)"
+        ),
     ),
     Kind(
         "quantizer-apart",
