@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -11,7 +10,9 @@ from rich.table import Table
 from rich.text import Text as RichText
 
 from ..errors import printable
+from ..report.columns import columns, tail
 from ..report.layout import Layout, Text, heading, plain_table
+from ..report.lines import labelled, paragraph
 from ..report.notation import count_text, middle_cut
 from .compare import OURS, Comparison
 from .layers import Cause, Layer
@@ -286,15 +287,11 @@ def _notes(found: Comparison, width: int, *, suggested: bool) -> Iterator[RichTe
 
 
 def _lines(text: str, width: int, style: str = "") -> Iterator[RichText]:
-    for line in textwrap.wrap(printable(text), width - 2, break_on_hyphens=False):
-        yield Text(f"  {line}", style=style)
+    yield from paragraph(printable(text), width, 2, style)
 
 
 def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[RichText]:
-    lines = textwrap.wrap(printable(text), width - 12, break_on_hyphens=False) or [""]
-    for number, line in enumerate(lines):
-        word = "" if number else label
-        yield Text.assemble((f"   {word:<9}", "dim"), (line, style))
+    yield from labelled(label, printable(text), width, 3, 9, style)
 
 
 def _table(*columns: str) -> Table:
@@ -309,7 +306,8 @@ def _table(*columns: str) -> Table:
 def _name(name: str, room: int | None = _NAME) -> RichText:
     """A name, cut in front: the end tells layers apart."""
     shown = printable(name)
-    return Text(shown if room is None or len(shown) <= room else f"…{shown[1 - room :]}")
+    fits = room is None or columns(shown) <= room
+    return Text(shown if fits else f"…{tail(shown, room - 1)}")
 
 
 def _number(value: float) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import math
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -246,7 +245,9 @@ def _report(
         color,
     )
     if cut is not None:
+        from ..errors import printable
         from ..report.layout import Text
+        from ..report.lines import WIDTH, wrapped
 
-        for line in textwrap.wrap(cut[0], 78, break_long_words=False, break_on_hyphens=False):
+        for line in wrapped(printable(cut[0]), WIDTH - 2, whole_words=True):
             show(Text(f"  {line}"), color)

@@ -26,6 +26,7 @@ from .options import (
     Dynamic,
     ModelOrPlan,
     Target,
+    place,
     sizes_of,
 )
 from .out import refuse_over, write_out
@@ -128,6 +129,8 @@ def command(
     sizes = sizes_of(size)
     _check_files(model, as_page, as_picture)
     plan = plan_of(model, target, dynamic, tuple(approximate or ()))
+    if sizes:
+        _check_sizes(plan, sizes)
     written = _written(plan, model, as_page, as_picture, sizes)
     if as_text:
         from ..ir.text_write import shortened
@@ -156,6 +159,17 @@ def command(
         show(content, color)
     if written:
         write_out("\n" + "".join(f"  {line}\n" for line in written))
+
+
+def _check_sizes(plan: Plan, sizes: Mapping[str, int]) -> None:
+    """Refuses a name that the inputs leave no size open for, whatever is to be shown."""
+    from ..report.verdict.findings import checked_sizes
+    from ..report.verdict.work import symbols_of
+
+    try:
+        checked_sizes(sizes, symbols_of(plan))
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=place("--size"), hint=error.hint) from error
 
 
 def _check_files(model: Path, page: Path | None, picture: Path | None) -> None:

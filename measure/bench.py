@@ -31,7 +31,7 @@ from ..plan.seal import is_plan
 from ..plan.types import Plan
 from ..report.notation import Notation
 from ..report.verdict.estimate import least_ms
-from ..report.verdict.findings import check_sizes
+from ..report.verdict.findings import checked_sizes
 from ..report.verdict.machine import Machine, this_machine
 from ..report.verdict.work import at_sizes, symbols_of
 from ..runtime.processors import machine_bytes
@@ -219,8 +219,8 @@ def _cases(plan: Plan, asked: Measurement) -> Iterator[_Case]:
         sizes = symbol_sizes(plan, {name: array.shape for name, array in arrays.items()})
         yield _Case({name: sizes[name] for name in symbols if name in sizes}, (), arrays, False)
         return
-    for sizes in _combinations(asked.sizes):
-        check_sizes(sizes, symbols)
+    for given in _combinations(asked.sizes):
+        sizes = checked_sizes(given, symbols)
         _check_memory(plan, sizes)
         taken = tuple(name for name in symbols if name not in sizes)
         known = {**sizes, **dict.fromkeys(taken, 1)}

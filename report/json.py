@@ -23,10 +23,8 @@ from ..plan.attributes import DepthwiseConv, PostOp
 from ..plan.types import Plan, Step, runs_in_int8
 from .fates import fates_by_quantizer
 from .summary import summary_of
-from .verdict.estimate import step_ms
 from .verdict.findings import Verdict, as_data, verdict_of
 from .verdict.machine import Machine, this_machine
-from .verdict.work import at_sizes, work_of
 
 __all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plain", "plan_json", "summary_json"]
 
@@ -62,14 +60,13 @@ def plan_json(
     """
     machine = machine or this_machine()
     verdict = verdict_of(plan, machine, sizes)
-    sized = at_sizes(plan, sizes)
     return {
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
         "verdict": _verdict(verdict),
         "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
         "steps": [
-            _step(plan, index, step) | _cost(sized, index, machine)
+            _step(plan, index, step) | _cost(verdict, index)
             for index, step in enumerate(plan.steps)
         ],
         "constants": [_constant(plan, name) for name in sorted(plan.constants)],
@@ -122,6 +119,7 @@ def _verdict(verdict: Verdict) -> dict[str, Json]:
         "bytes": verdict.estimate.bytes,
         "machine": verdict.machine.description,
         "taken_for_1": list(verdict.symbols),
+        "loops_taken_once": list(verdict.loops),
     }
 
 
@@ -151,9 +149,9 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
     }
 
 
-def _cost(sized: Plan, index: int, machine: Machine) -> dict[str, Json]:
-    work = work_of(sized, sized.steps[index])
-    ms = float(f"{step_ms(sized, index, machine):.4g}")
+def _cost(verdict: Verdict, index: int) -> dict[str, Json]:
+    work = verdict.costs.works[index]
+    ms = float(f"{verdict.costs.ms[index]:.4g}")
     return {"macs": work.macs, "bytes": work.bytes, "ms": ms}
 
 

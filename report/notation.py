@@ -27,6 +27,7 @@ from ..plan.attributes import (
 )
 from ..plan.conversion.recurrent import qparams_of
 from ..plan.types import Plan, Step
+from .columns import columns, head, tail
 from .summary import COMPUTE
 
 __all__ = [
@@ -74,13 +75,13 @@ def count_text(count: int, noun: str, plural: str = "") -> str:
 
 
 def middle_cut(text: str, room: int | None) -> str:
-    """The text with its middle left out where it is longer than `room` characters (None: never);
+    """The text with its middle left out where it takes more than `room` columns (None: never);
     names differ most at their ends.
     """
-    if room is None or len(text) <= room:
+    if room is None or columns(text) <= room:
         return text
-    head = (room - 1) // 3
-    return f"{text[:head]}…{text[len(text) - (room - 1 - head) :]}"
+    front = head(text, (room - 1) // 3)
+    return f"{front}…{tail(text, room - 1 - columns(front))}"
 
 
 def title_text(name: str) -> str:

@@ -13,10 +13,8 @@ from ..ir.decision import Half
 from ..plan.types import Plan, check_is_plan, runs_in_int8
 from .fates import fates_by_quantizer
 from .notation import Notation
-from .verdict.estimate import step_ms
 from .verdict.findings import FindingData, Verdict, verdict_of
-from .verdict.machine import Machine, this_machine
-from .verdict.work import at_sizes, work_of
+from .verdict.machine import Machine
 from .weighed import weighed_text
 
 __all__ = [
@@ -110,10 +108,8 @@ def steps_table(
         InvalidInput: it is no plan, or has no such size.
     """
     check_is_plan(plan)
-    machine = machine or this_machine()
-    codes = _codes(verdict_of(plan, machine, sizes))
-    notation, sized = Notation(plan), at_sizes(plan, sizes)
-    works = [work_of(sized, step) for step in sized.steps]
+    verdict = verdict_of(plan, machine, sizes)
+    notation, codes, costs = Notation(plan), _codes(verdict), verdict.costs
     return [
         {
             "index": index,
@@ -123,9 +119,9 @@ def steps_table(
             "fused": notation.fused(step),
             "origin": list(step.origin),
             "int8": runs_in_int8(plan, step),
-            "macs": works[index].macs,
-            "bytes": works[index].bytes,
-            "ms": float(f"{step_ms(sized, index, machine):.4g}"),
+            "macs": costs.works[index].macs,
+            "bytes": costs.works[index].bytes,
+            "ms": float(f"{costs.ms[index]:.4g}"),
             "findings": codes.get(index, []),
         }
         for index, step in enumerate(plan.steps)

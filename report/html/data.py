@@ -17,18 +17,16 @@ from ...ir.decision import Decision, Outcome
 from ...plan.attributes import Scale, ZeroPoint
 from ...plan.types import Plan, Step, runs_in_int8
 from ..notation import Notation, bytes_text, count_text, number_text, title_text
-from ..verdict.estimate import on_numpy, step_ms
+from ..verdict.estimate import on_numpy
 from ..verdict.findings import Verdict, verdict_of
 from ..verdict.machine import Machine
 from ..verdict.screen import answer_text, change_text, gain_text, is_shown
 from ..verdict.work import (
     MOVES,
-    at_sizes,
     bytes_of,
     elements_of,
     multiplies_codes,
     operator_of,
-    work_of,
 )
 from .layout import laid_out
 
@@ -126,7 +124,7 @@ def document(
         measured: times and errors, as `measured_from` checked them.
     """
     verdict = verdict_of(plan, machine, sizes)
-    sized = at_sizes(plan, sizes)
+    sized = verdict.costs.plan
     text = _Texts()
     notation = Notation(plan)
     steps = [_step(plan, sized, index, verdict, notation, text) for index in range(len(plan.steps))]
@@ -176,6 +174,7 @@ def _verdict(plan: Plan, verdict: Verdict) -> dict[str, Any]:
         "ms": _rounded(verdict.estimate.ms),
         "machine": verdict.machine.description,
         "open": [printable(name) for name in verdict.symbols],
+        "loops": [printable(name) for name in verdict.loops],
         "quantizers": len(plan.quantizers),
     }
 
@@ -225,7 +224,7 @@ def _step(
     text: _Texts,
 ) -> dict[str, Any]:
     step = plan.steps[index]
-    work = work_of(sized, sized.steps[index])
+    work = verdict.costs.works[index]
     return {
         "primitive": text(notation.primitive(step)),
         "category": CATEGORIES.index(_category(sized, sized.steps[index])),
@@ -240,7 +239,7 @@ def _step(
         "facts": [[text(name), text(value)] for name, value in _facts(step, notation)],
         "macs": work.macs,
         "bytes": work.bytes,
-        "ms": _rounded(step_ms(sized, index, verdict.machine)),
+        "ms": _rounded(verdict.costs.ms[index]),
     }
 
 

@@ -33,6 +33,7 @@ _WITH_QUANTIZERS = frozenset(
         "fractional-zero-point",
         "f32-embedding",
         "fallback",
+        "control-flow",
     }
 )
 """Kinds whose f32 is the only reason for the quantizer behind it to be a step of its own."""
@@ -108,6 +109,17 @@ def _float_products(view: View) -> set[int]:
 def not_quantized(view: View) -> Iterable[int]:
     """Everything in a model without quantizers."""
     return _all(view, lambda index: is_suspect(view, index) and not _on_integers(view, index))
+
+
+def control_flow(view: View) -> Iterable[int]:
+    """If, Loop and Scan with products in their bodies, and what writes f32 for them."""
+    found = with_products_inside(view)
+    return found | _feeding(view, found)
+
+
+def with_products_inside(view: View) -> set[int]:
+    """If, Loop and Scan with products in their bodies."""
+    return _all(view, view.multiplies_inside)
 
 
 def index_arithmetic(view: View) -> Iterable[int]:
@@ -553,6 +565,7 @@ def own_step(view: View) -> Iterable[int]:
 
 _RULES: Mapping[str, Rule] = MappingProxyType(
     {
+        "control-flow": control_flow,
         "index-arithmetic": index_arithmetic,
         "unquantized-recurrence": recurrence,
         "half-float": half_floats,
@@ -584,6 +597,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
 
 _UNQUANTIZED: Mapping[str, Rule] = MappingProxyType(
     {
+        "control-flow": with_products_inside,
         "index-arithmetic": index_arithmetic,
         "unquantized-recurrence": recurrence,
         "half-float": half_floats,

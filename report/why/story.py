@@ -88,7 +88,7 @@ def ending_of(index: Index, name: str) -> str:
     if fates:
         halves = [fate for fate in fates if quantizer == name or fate.half is Half.DEQUANTIZE]
         return half_text(index.plan, halves)
-    return gone(index, name)[0]
+    return gone(index, name).why
 
 
 # -- nodes -----------------------------------------------------------------------------------------
@@ -98,17 +98,17 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
     quantizer = index.quantizer_of(name)
     if quantizer:
         return _quantizer(index, verdict, name, quantizer)
-    plan, places = index.plan, tuple(places_of(index, name))
+    plan, places, ending = index.plan, tuple(places_of(index, name)), None
     decisions = tuple(index.decisions.get(name, ()))
     silent = not places and not decisions and bool(index.nodes.get(name))
     steps = [place.step for place in places]
     if places:
         answer = _placed(index, name, places)
     else:
-        why, steps = gone(index, name)
-        goes = f" Its result goes into {_into(plan, steps)}." if steps and "constant" in why else ""
-        goes = goes or (f" Next to it: {_into(plan, steps)}." if steps else "")
-        answer = f"{_called(name)} has no step: {why}.{goes}"
+        ending = gone(index, name)
+        steps = list(ending.steps)
+        goes = f" {ending.relation} {_into(plan, steps)}." if steps else ""
+        answer = f"{_called(name)} has no step: {ending.why}.{goes}"
     anchored = [n for n in steps if places and name == anchor_of(plan, plan.steps[n])]
     around = [
         fate
@@ -127,10 +127,10 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
         f"{answer}{_obstacle(findings, decisions)}",
         places,
         fates,
-        _nearby(index, name) if silent else decisions,
+        (ending.decisions or _nearby(index, name)) if silent and ending else decisions,
         behind,
         findings,
-        _unknown(index, silent=silent and "rewritten" in answer),
+        _unknown(index, silent=silent and ending is not None and not ending.known),
     )
 
 
