@@ -22,7 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-GUIDES = ("why-slow", "why-wrong", "troubleshooting")
+GUIDES = ("commands", "why-slow", "why-wrong", "troubleshooting")
 
 
 def blocks(language: str, text: str = README) -> list[str]:
