@@ -17,7 +17,7 @@ define make_venv
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 endef
 
-.PHONY: help demo test test-all coverage lint types fuzz docs wheel bench decoding models clean
+.PHONY: help demo test test-all coverage lint types fuzz docs site wheel bench decoding models clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -49,12 +49,19 @@ types: .venv/.dev  ## mypy --strict on the unpacked wheel
 fuzz: .venv/.dev  ## run the Hypothesis tests on thousands of new examples
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m hypothesis --hypothesis-profile=fuzz tests
 
-docs: .venv/.dev  ## write docs/rules.md, docs/findings.md, docs/json-schema.md and docs/onednn-defects.md from the code, check links and the commands of the README
+docs: .venv/.dev  ## write what docs/ generates from the code (rules, findings, dialects, operators, options, JSON, defects), check links and the commands of the README
 	$(BIN)/python -c "from fqfuse.report.rules import rules_document; open('docs/rules.md', 'w', encoding='utf-8').write(rules_document())"
 	$(BIN)/python -c "from fqfuse.report.verdict.document import findings_document; open('docs/findings.md', 'w', encoding='utf-8').write(findings_document())"
 	$(BIN)/python -c "from fqfuse.report.schema import schemas_document; open('docs/json-schema.md', 'w', encoding='utf-8').write(schemas_document())"
 	$(BIN)/python -c "from fqfuse.onednn.defects import defects_document; open('docs/onednn-defects.md', 'w', encoding='utf-8').write(defects_document())"
+	$(BIN)/python -c "from fqfuse.report.dialects import dialects_document; open('docs/dialects.md', 'w', encoding='utf-8').write(dialects_document())"
+	$(BIN)/python -c "from fqfuse.cli.document import options_document; open('docs/options.md', 'w', encoding='utf-8').write(options_document())"
+	PYTHONPATH=tests $(BIN)/python -m support.operator_table docs/operators.md
 	$(BIN)/python -m pytest tests/packaging/test_docs.py
+
+site: .venv-site/.site  ## build the documentation as a site in site/, with the Python API, for any browser, offline
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet
+	@echo "site/index.html"
 
 wheel: .venv/.dev  ## build dist/fqfuse-<version>-py3-none-any.whl from a clean tree
 	rm -rf build dist
@@ -71,7 +78,7 @@ models: .venv-models/.models  ## train the digits models again from their seed, 
 	.venv-models/bin/python -m fqfuse.models.build_digits
 
 clean:  ## remove environments, builds and caches
-	rm -rf .venv .venv-bench .venv-models .venv-onednn2 build dist *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-bench .venv-models .venv-onednn2 .venv-site build dist site *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.base: pyproject.toml
@@ -87,6 +94,14 @@ clean:  ## remove environments, builds and caches
 .venv-bench/.bench: pyproject.toml benchmarks/requirements.txt
 	$(call make_venv,.venv-bench)
 	.venv-bench/bin/python $(PIP_INSTALL) -r benchmarks/requirements.txt --editable .
+	touch $@
+
+# The API is read from the sources, without importing them: they need a folder that is called like the package.
+.venv-site/.site: docs/site/requirements.txt
+	$(call make_venv,.venv-site)
+	.venv-site/bin/python $(PIP_INSTALL) -r docs/site/requirements.txt
+	mkdir -p .venv-site/src
+	ln -sfn ../.. .venv-site/src/fqfuse
 	touch $@
 
 .venv-models/.models: pyproject.toml

@@ -65,7 +65,9 @@ def diff(first: Plan, second: Plan) -> dict[str, Any]:
     """What differs between two plans, step by step: of two models, or of one for two targets.
 
     Args:
-        first, second: the plans. Steps are aligned by the nodes of the model that both name.
+        first: a plan.
+        second: the one to compare it with. Steps are aligned by the nodes of the model that both
+            name.
 
     Returns:
         The keys of docs/json-schema.md: `same`, `answer`, `steps`, `equal`, `verdicts`, `moved`,

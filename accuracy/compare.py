@@ -223,7 +223,8 @@ def compare(
     """How far a quantized model is from the f32 model it was made from, and which layers make it so.
 
     Args:
-        f32, int8: the models: paths, bytes or `onnx.ModelProto`.
+        f32: the model as it was: a path, bytes or `onnx.ModelProto`.
+        int8: the quantized model, likewise.
         data: an array for each input, or several such samples; None: one sample of random data of the right kind.
         sizes: for random data: of what the model leaves open.
         against: `onnxruntime` or `openvino`: runs the int8 model, too, which tells a bad quantization from a wrong fqfuse.

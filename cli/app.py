@@ -54,12 +54,17 @@ class Commands(TyperGroup):
             sys.exit(code)
         return code
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, without the one that would write into the user's ~/.bashrc: not at once, and
+        not where the file is no UTF-8. docs/completion.md says which line to add.
+        """
+        return [param for param in super().get_params(ctx) if param.name != "install_completion"]
+
 
 app = typer.Typer(
     name="fqfuse",
     cls=Commands,
     help=_HELP,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

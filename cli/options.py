@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -77,6 +77,29 @@ def choice(option: str, kind: type[_Choice], help: str, called: str = "") -> Any
     return typer.Option(option, parser=parse, metavar="|".join(words), help=help)
 
 
+def _completed(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Completes a word in the shell by those that are `known`."""
+    return lambda incomplete: [word for word in known() if word.startswith(incomplete)]
+
+
+def _targets() -> Iterable[str]:
+    from ..plan.targets import TARGETS
+
+    return TARGETS
+
+
+def _products() -> Iterable[str]:
+    from ..passes.quantize_at_run_time import DYNAMIC
+
+    return DYNAMIC
+
+
+def _approximations() -> Iterable[str]:
+    from ..composer.approximations import APPROXIMATIONS
+
+    return APPROXIMATIONS
+
+
 def _threads(text: str) -> int:
     if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
         raise UsageError(
@@ -118,6 +141,7 @@ Target = Annotated[
     typer.Option(
         "--target",
         metavar="NAME",
+        autocompletion=_completed(_targets),
         help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified.",
     ),
 ]
@@ -126,6 +150,7 @@ Dynamic = Annotated[
     typer.Option(
         "--dynamic",
         metavar="matmul|all",
+        autocompletion=_completed(_products),
         help="Quantize by ranges at run time what no quantizer does: sources of matrix products (matmul), or of convolutions, too (all).",
     ),
 ]
@@ -134,6 +159,7 @@ Approximate = Annotated[
     typer.Option(
         "--approximate",
         metavar="NAME",
+        autocompletion=_completed(_approximations),
         help="An approximation that may be made: int8-recurrence (LSTM and GRU in int8). Repeat it for others.",
     ),
 ]

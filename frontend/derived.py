@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Final
 
 import numpy as np
@@ -147,8 +148,13 @@ class Derived:
 
 
 def written(run: Callable[[Derived], object]) -> Handler:
-    """The handler that says by `run` what a node means."""
-    return lambda ctx, node: run(Derived(ctx, node))
+    """The handler that says by `run` what a node means, and is described as it is."""
+
+    @wraps(run)
+    def handler(ctx: Importer, node: OnnxNode) -> object:
+        return run(Derived(ctx, node))
+
+    return handler
 
 
 def _check_kinds(made: OnnxNode) -> None:

@@ -28,7 +28,7 @@ from .standard import import_newest, keep
 from .structure import subgraphs
 from .upgrade import newest
 
-__all__ = ["HANDLERS", "check_known", "handler_of"]
+__all__ = ["HANDLERS", "OTHER_DOMAINS", "check_known", "handler_of"]
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
     {
@@ -50,7 +50,7 @@ _EVALUATED: Final = frozenset(
 
 _SHOWN_NODES: Final = 3
 _SHOWN_OPS: Final = 20
-_HINTS: Final = {
+OTHER_DOMAINS: Final[Mapping[str, str]] = {
     "com.microsoft": "save the model without ONNX Runtime's own fusions (ORT_DISABLE_ALL), and quantize it in QDQ format",
     "com.ms.internal.nhwc": "save the model without ONNX Runtime's layout changes (ORT_DISABLE_ALL)",
     "org.openvinotoolkit": "of OpenVINO's own ops fqfuse knows FakeQuantize only: export with NNCF, or in the Q/DQ form",
@@ -60,6 +60,7 @@ _HINTS: Final = {
     "com.vai.quantize": "export with ONNX's own QuantizeLinear and DequantizeLinear (8-bit Q/DQ)",
     "trt": "export with ONNX's own QuantizeLinear and DequantizeLinear (int8, not fp8)",
 }
+"""Domains of which no other op is known -> what to do about them."""
 
 
 def handler_of(op: str, domain: str) -> Handler:
@@ -132,9 +133,9 @@ def _names(names: list[str]) -> str:
 
 
 def _hint(unknown: Iterable[tuple[str, str]], opsets: Mapping[str, int]) -> str:
-    hints = dict.fromkeys(_HINTS[domain] for domain, _ in unknown if domain in _HINTS)
+    hints = dict.fromkeys(OTHER_DOMAINS[domain] for domain, _ in unknown if domain in OTHER_DOMAINS)
     for domain, op in unknown:
-        if domain in _HINTS:
+        if domain in OTHER_DOMAINS:
             continue
         newest = _newest_version(op, domain)
         if newest:

@@ -84,16 +84,20 @@ def _gemm(at: Derived) -> None:
 
 
 def _elementwise(op: str) -> _Run:
-    """QLinearAdd, QLinearMul(A, as, az, B, bs, bz, cs, cz)."""
-    return lambda at: at.quantized(at.real(op, [at.decoded(0, "a"), at.decoded(3, "b")]), 6)
+    def run(at: Derived) -> None:
+        """QLinearAdd, QLinearMul(A, as, az, B, bs, bz, cs, cz)."""
+        at.quantized(at.real(op, [at.decoded(0, "a"), at.decoded(3, "b")]), 6)
+
+    return run
 
 
 def _unary(op: str, *kept: str, version: int = 0) -> _Run:
-    """QLinearLeakyRelu, QLinearSigmoid, the pools(X, xs, xz, ys, yz){attributes of the op,
-    channels_last}; `version`: the opset whose meaning the op has, 0 for the newest.
-    """
+    """`version`: the opset whose meaning the op has, 0 for the newest."""
 
     def run(at: Derived) -> None:
+        """QLinearLeakyRelu, QLinearSigmoid, the pools(X, xs, xz, ys, yz){attributes of the op,
+        channels_last}.
+        """
         value = _channels_first(at, at.decoded(0, "x"))
         result = at.real(op, [value], _attrs(at, *kept), version=version)
         at.quantized(_channels_last(at, result), 3)

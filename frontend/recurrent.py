@@ -21,7 +21,9 @@ _CODES: Final = (DType.U8, DType.S8)
 
 
 def _import(ctx: Importer, node: OnnxNode) -> None:
-    """Its parameters stand behind what may be absent; the row has them in front.
+    """DynamicQuantizeLSTM(X, W, R, B?, sequence_lens?, initial_h?, initial_c?, P?, ws, wz, rs, rz)
+    {attributes of LSTM}: parameters of the weights stand behind what may be absent; the row has
+    them in front.
 
     Raises:
         InvalidModel: an input is missing, or its weights are no codes.

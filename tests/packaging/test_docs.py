@@ -22,7 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-GUIDES = ("why-slow", "why-wrong", "troubleshooting")
+GUIDES = ("commands", "why-slow", "why-wrong", "troubleshooting")
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -53,7 +53,7 @@ def test_links_within_the_repository_resolve(document: Path) -> None:
 
 def test_the_layout_names_each_folder() -> None:
     listed = set(re.findall(r"^\| \[(\w+)/\]", README, flags=re.MULTILINE))
-    hidden = {"build", "dist"}
+    hidden = {"build", "dist", "site"}
     present = {
         path.name for path in ROOT.iterdir() if path.is_dir() and re.fullmatch(r"[a-z]+", path.name)
     } - hidden

@@ -1,0 +1,87 @@
+"""What `make site` makes of the repository's files; mkdocs itself has an environment of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import fqfuse
+
+ROOT = Path(__file__).parents[2]
+PINNED = re.compile(r"[\w.-]+==[\w.]+")
+
+
+@pytest.fixture(scope="module")
+def pages():
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs" / "site" / "pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_navigation_names_pages_that_there_are(pages) -> None:
+    named = re.findall(
+        r"^ +- ([\w./-]+\.md)$",
+        (ROOT / "docs" / ".nav.yml").read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    assert len(named) > 20
+    made = {*pages.PAGES.values(), "api.md"}
+    assert [
+        name for name in named if name not in made and not (ROOT / "docs" / name).is_file()
+    ] == []
+
+
+def test_links_lead_to_where_a_file_is_on_the_site(pages) -> None:
+    text = "[a](docs/rules.md#x) [b](CONTRIBUTING.md) [c](ir) [d](LICENSE) [e](#f) [g](https://h)"
+    turned = "[a](rules.md#x) [b](contributing.md) c d [e](#f) [g](https://h)"
+    assert pages.linked(text, "README.md", "index.md") == turned
+    assert pages.linked("[r](../README.md)", "docs/rules.md", "rules.md") == "[r](index.md)"
+    inside = "[r](../why-slow.md) [i](../images/page-dark.png)"
+    assert pages.linked(inside, "docs/notebooks/a.ipynb", "notebooks/a.md") == inside
+    code = "```\n[c](ir)\n```"
+    assert pages.linked(code, "README.md", "index.md") == code
+
+
+def test_the_api_has_each_public_name_once(pages) -> None:
+    text = pages.api_page()
+    assert sorted(re.findall(r"^::: fqfuse\.(\w+)$", text, flags=re.MULTILINE)) == sorted(
+        fqfuse.__all__
+    )
+    errors = text.split("## Errors", 1)[1]
+    assert set(re.findall(r"fqfuse\.(\w+)", errors)) == {
+        name
+        for name in fqfuse.__all__
+        if isinstance(getattr(fqfuse, name), type)
+        and issubclass(getattr(fqfuse, name), BaseException)
+    }
+
+
+def test_a_notebook_becomes_its_text_code_and_output(pages) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# A\n", "b"]},
+        {"cell_type": "code", "source": ["print(1)"], "outputs": [{"text": ["1\n"]}]},
+        {
+            "cell_type": "code",
+            "source": ["2"],
+            "outputs": [{"data": {"text/plain": ["2"]}}],
+        },
+    ]
+    assert pages.notebook_page({"cells": cells}, "a.ipynb") == (
+        "# A\nb\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n```python\n2\n```\n\n```text\n2\n```\n\n"
+        "[The notebook itself](a.ipynb), for Jupyter.\n"
+    )
+
+
+def test_versions_are_pinned_and_pages_ask_no_server() -> None:
+    lines = (ROOT / "docs" / "site" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    wanted = [line.partition("#")[0].strip() for line in lines]
+    assert [line for line in wanted if line and not PINNED.fullmatch(line)] == []
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "font: false" in settings  # the theme would fetch fonts
+    assert "polyfills: [assets/iframe-worker.js]" in settings  # and the search a script
+    assert (ROOT / "docs" / "assets" / "iframe-worker.js").is_file()
+    assert "http" not in settings
