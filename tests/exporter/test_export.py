@@ -308,6 +308,39 @@ def test_packed_weights_stay_packed(scheme: Scheme, form: str, tmp_path: Path) -
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5 * np.abs(before).max())
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("block", [8, 16])
+def test_blocks_that_no_operator_takes_are_decoded(block: int, form: str, tmp_path: Path) -> None:
+    """MatMulNBits begins with blocks of 16."""
+    random = RANDOM(9)
+    codes = random.integers(0, 16, (32, 8))
+    source = network(
+        (
+            [
+                helper.make_node(
+                    "DequantizeLinear", ["codes", "scales"], ["w"], axis=0, block_size=block
+                )
+            ],
+            [
+                helper.make_tensor("codes", onnx.TensorProto.UINT4, codes.shape, codes.ravel()),
+                numpy_helper.from_array(
+                    random.uniform(0.1, 1, (32 // block, 8)).astype(np.float32), "scales"
+                ),
+            ],
+        ),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        x=(3, 32),
+        y=(3, 8),
+    )
+    source.opset_import[0].version, source.ir_version = 21, 10
+    exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
+    operators = Counter(node.op_type for node in exported.model.graph.node)
+    assert bool(operators["MatMulNBits"]) == (form == "qoperator" and block == 16)
+    feeds = {"x": random.normal(size=(3, 32)).astype(np.float32)}
+    (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-4)  # sums in another order
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
