@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.types import DType
 from ..passes.retyping import moves_codes
 
-__all__ = ["is_folded", "would_be_joined"]
+__all__ = ["is_folded", "would_be_joined", "would_be_quantized"]
 
 
 def is_folded(graph: Graph, node: Node) -> bool:
@@ -28,7 +29,7 @@ def is_folded(graph: Graph, node: Node) -> bool:
 
 def would_be_joined(graph: Graph, store: Node) -> bool:
     """True of a Quantize that ONNX Runtime joins with what is in front of it, at the expense of the
-    numbers; a Sum of one value between keeps them apart.
+    numbers; a Sum or Concat of one value between keeps them apart.
 
     Behind a Dequantize of codes that another Quantize made, it takes one quantizer for the two.
     Behind a Conv or Gemm (a MatMul with an Add) whose source is decoded, it makes codes of weights
@@ -50,6 +51,14 @@ def would_be_joined(graph: Graph, store: Node) -> bool:
         return False
     operands = [value for part in parts for value in part.inputs]
     return bool(_decoded(graph, parts[-1])) and any(value in graph.constants for value in operands)
+
+
+def would_be_quantized(graph: Graph, output: str) -> bool:
+    """True of an output of the model in f32 that an operation moves, too: ONNX Runtime takes a
+    Quantize behind that in front of it, and returns what was quantized.
+    """
+    moved = any(moves_codes(reader) for reader in graph.consumers(output))
+    return moved and graph.type(output).dtype is DType.F32 and graph.producer(output) is not None
 
 
 def _decoded(graph: Graph, node: Node) -> list[str]:

@@ -86,7 +86,10 @@ def write_quantize(writer: Writer, graph: Graph, node: Node) -> None:
     if graph.type(source).dtype is not DType.F32:
         source = writer.one("Cast", [source], node.name, to=1)
     elif would_be_joined(graph, node):
-        source = writer.one("Sum", [source], node.name)
+        again = graph.producer(source, "Dequantize") and graph.type(source).rank
+        # of codes, a Concat is one that looks them up in a table
+        op, attributes = ("Concat", {"axis": 0}) if again else ("Sum", {})
+        source = writer.one(op, [source], node.name, **attributes)
     if dtype not in _CODES:
         _write_rounding(writer, graph, node, source)
         return

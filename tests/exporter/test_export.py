@@ -137,8 +137,10 @@ def depthwise_pair() -> onnx.ModelProto:
     )
 
 
-def dense(behind: bool, rows: int | str) -> onnx.ModelProto:
-    """A product with a bias, as NNCF writes a transformer's; with a quantizer behind, or f32."""
+def dense(behind: bool, rows: int | str | None) -> onnx.ModelProto:
+    """A product with a bias, as NNCF writes a transformer's, or a classifier's (no rows); with a
+    quantizer behind, or f32.
+    """
     random = RANDOM(1)
     return network(
         quantized("xq", "x", 0.02, np.int8(-3)),
@@ -147,8 +149,8 @@ def dense(behind: bool, rows: int | str) -> onnx.ModelProto:
         helper.make_node("MatMul", ["xq", "w"], ["m"]),
         helper.make_node("Add", ["m", "b"], ["a" if behind else "y"]),
         *([quantized("y", "a", 0.07, np.int8(5))] if behind else []),
-        x=(2, rows, 16),
-        y=(2, rows, 12),
+        x=(2, rows, 16) if rows else (2, 16),
+        y=(2, rows, 12) if rows else (2, 12),
     )
 
 
@@ -178,12 +180,13 @@ def test_a_scale_for_each_channel_becomes_one(form: str, tmp_path: Path) -> None
         ("qdq", True, 7, "QGemm"),
         ("qdq", True, "S", "MatMulIntegerToFloat"),  # it makes a Gemm of known sizes only
         ("qdq", False, 7, "MatMulIntegerToFloat"),
+        ("qdq", False, None, "MatMulIntegerToFloat"),
         ("qoperator", True, "S", "QGemm"),
         ("qoperator", False, "S", "MatMulIntegerToFloat"),
     ],
 )
 def test_products_with_a_bias_stay_on_codes(
-    form: str, behind: bool, rows: int | str, wanted: str, tmp_path: Path
+    form: str, behind: bool, rows: int | str | None, wanted: str, tmp_path: Path
 ) -> None:
     source = dense(behind, rows)
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
@@ -191,7 +194,7 @@ def test_products_with_a_bias_stay_on_codes(
     assert found[wanted] == 1, found
     assert not found["Gemm"]
     assert not found["MatMul"]
-    feeds = {"x": RANDOM(3).normal(size=(2, 7, 16)).astype(np.float32)}
+    feeds = {"x": RANDOM(3).normal(size=(2, 7, 16) if rows else (2, 16)).astype(np.float32)}
     (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
     # behind a quantizer one step, at a tie; f32 sums in another order
     assert np.abs(before - after).max() <= (0.0701 if behind else 1e-4)
@@ -217,6 +220,66 @@ def test_signed_residuals_are_added_on_codes(form: str, tmp_path: Path) -> None:
     feeds = {"x": np.abs(random.normal(size=(1, 4, 5, 5))).astype(np.float32) * 5}
     (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
     assert np.abs(before - after).max() <= 0.0701  # a step, at a tie
+
+
+def dense_block() -> onnx.ModelProto:
+    """As ONNX Runtime's quantizer writes a DenseNet: concatenations of three scales, each behind it
+    with a quantizer, a normalization and a convolution of its own.
+    """
+    random = RANDOM(10)
+    parts: list = [quantized("a0", "x", 0.05, np.uint8(128))]
+    for index in (1, 2):
+        joined, channels = f"j{index}", 4 * index
+        norm = {
+            "s": random.uniform(0.5, 2, channels),
+            "b": random.normal(size=channels),
+            "m": random.normal(size=channels),
+            "v": random.uniform(0.5, 2, channels),
+        }
+        weights = random.normal(size=(4, channels, 1, 1)).astype(np.float32)
+        inputs = [f"a{i}" for i in range(index)]
+        parts += [
+            helper.make_node("Concat", inputs, [joined], axis=1),
+            quantized(f"{joined}q", joined, 0.04 + index / 100, np.uint8(120)),
+            (
+                [],
+                [
+                    numpy_helper.from_array(data.astype(np.float32), f"{name}{index}")
+                    for name, data in norm.items()
+                ],
+            ),
+            helper.make_node(
+                "BatchNormalization",
+                [f"{joined}q", *(f"{name}{index}" for name in norm)],
+                [f"n{index}"],
+            ),
+            quantized(f"n{index}q", f"n{index}", 0.06, np.uint8(110)),
+            codes_of(f"w{index}", weights, 0),
+            helper.make_node("Conv", [f"n{index}q", f"w{index}"], [f"c{index}"]),
+            quantized(f"a{index}", f"c{index}", 0.03 * index, np.uint8(100)),
+        ]
+    parts += [
+        helper.make_node("Concat", ["a0", "a1", "a2"], ["j3"], axis=1),
+        quantized("y", "j3", 0.08, np.uint8(120)),
+    ]
+    return network(*parts, x=(1, 4, 5, 5), y=(1, 12, 5, 5))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_dense_block_keeps_its_operators(form: str, tmp_path: Path) -> None:
+    source = dense_block()
+    exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
+    before, after = optimized(source, tmp_path), optimized(exported.model, tmp_path)
+    wanted = ("QLinearConv", "QLinearConcat", "BatchNormalization")
+    assert [after[op] for op in wanted] == [2, 3, 2], after
+    assert sum(after.values()) <= sum(before.values()), (before, after)
+    feeds = {"x": RANDOM(11).normal(size=(1, 4, 5, 5)).astype(np.float32)}
+    for fast in (False, True):
+        (given,) = run_ort(source, feeds)
+        (found,) = run_ort(exported.model, feeds, optimized=fast)
+        steps = np.rint(np.abs(given - found) / 0.08)
+        assert steps.max() <= 2  # ties in front of each of two convolutions
+        assert steps.mean() < 0.05
 
 
 def test_codes_that_onnx_has_an_operator_not_for_go_through_f32(tmp_path: Path) -> None:

@@ -84,6 +84,20 @@ def convolution(weights: np.ndarray, *bias: float) -> onnx.ModelProto:
     )
 
 
+def returned() -> onnx.ModelProto:
+    """An output that is transposed, too, and then quantized: it returns the quantized values."""
+    return model(
+        [
+            node("Neg", ["x"]),
+            node("Transpose", ["y"], ["t"], perm=[1, 0]),
+            *quantizer("d", "t", "s", "z"),
+        ],
+        inputs={"x": [4, 32]},
+        outputs=("y", "d"),
+        constants={"s": np.float32(0.1), "z": np.uint8(128)},
+    )
+
+
 def weights_in_f32() -> onnx.ModelProto:
     """Weights that the model leaves in f32: it quantizes them, one large one at the others' cost."""
     weights = random((2, 2, 3, 3), 4)
@@ -125,6 +139,7 @@ CASES = {
     for found, feeds in (
         (weights_alone, X),
         (two_quantizers, X),
+        (returned, X),
         (weights_in_f32, IMAGE),
         (product_in_f32, X),
         (large_bias, IMAGE),
@@ -133,7 +148,7 @@ CASES = {
 
 
 def differs(proto: onnx.ModelProto, feeds: dict, expected: np.ndarray) -> bool:
-    (found,) = run_ort(proto, feeds, optimized=True)
+    found = run_ort(proto, feeds, optimized=True)[0]
     return not np.allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
