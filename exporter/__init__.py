@@ -7,6 +7,7 @@ out: an `onnx.ModelProto` that other runtimes load.
     rows.py         a node of the op table as the ONNX node that it means
     spelled.py      fqfuse's own ops, in standard operators
     quantizers.py   Quantize and Dequantize
+    run_time.py     quantization by parameters that are computed in each run
     liberties.py    where ONNX Runtime's optimizations would compute other numbers
     zero_points.py  codes that decode by parameters that ONNX has not
     clips.py        relu and clip that a Quantize says

@@ -24,7 +24,12 @@ def is_folded(graph: Graph, node: Node) -> bool:
     if graph.constant(node.input) is None or graph.is_output(node.output):
         return False
     readers = graph.consumers(node.output)
-    return not any(moves_codes(reader) or _decoded(graph, reader) for reader in readers)
+    return not any(
+        moves_codes(reader)
+        or any(map(graph.decoder, reader.inputs))
+        or (reader.op != "MatMul" and _decoded(graph, reader))
+        for reader in readers
+    )
 
 
 def would_be_joined(graph: Graph, store: Node) -> bool:
@@ -54,11 +59,21 @@ def would_be_joined(graph: Graph, store: Node) -> bool:
 
 
 def would_be_quantized(graph: Graph, output: str) -> bool:
-    """True of an output of the model in f32 that an operation moves, too: ONNX Runtime takes a
-    Quantize behind that in front of it, and returns what was quantized.
+    """True of an output of the model in f32 next to which a Quantize stands, with nothing but moved
+    data between: ONNX Runtime takes the Quantize in front of the move, and returns what it wrote.
     """
-    moved = any(moves_codes(reader) for reader in graph.consumers(output))
-    return moved and graph.type(output).dtype is DType.F32 and graph.producer(output) is not None
+    if graph.type(output).dtype is not DType.F32 or graph.producer(output) is None:
+        return False
+    root, maker = output, graph.producer(output)
+    while maker is not None and moves_codes(maker):
+        root, maker = maker.inputs[0], graph.producer(maker.inputs[0])
+    waiting = [root]
+    while waiting:
+        readers = graph.consumers(waiting.pop())
+        if any(reader.op == "Quantize" for reader in readers):
+            return True
+        waiting += [reader.output for reader in readers if moves_codes(reader)]
+    return False
 
 
 def _decoded(graph: Graph, node: Node) -> list[str]:

@@ -25,6 +25,7 @@ from .packed import join_packed
 from .qoperator import Fused, fused_operators
 from .quantizers import write_dequantize, write_quantize
 from .rows import is_standard, refused, write_row
+from .run_time import run_time_operators
 from .signs import unsigned_codes
 from .spelled import SPELLED
 from .sums import place_sums
@@ -80,7 +81,7 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     fold_factors(graph)
     join_affine(graph)
     place_sums(graph)
-    fused: Mapping[str, Fused] = {}
+    fused: dict[str, Fused] = {}
     if form == "qoperator":
         join_packed(graph)
         unsigned_codes(graph)
@@ -89,6 +90,7 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     else:
         place_constants(graph)
         place_biases(graph)
+    fused |= run_time_operators(graph)
     writer = Writer([*graph.values, *graph.constants])
     for node in graph.nodes():
         found = fused.get(node.name)
@@ -152,7 +154,7 @@ def _return_apart(writer: Writer, name: str) -> None:
     for node in writer.nodes:
         node.input[:] = [inner if value == name else value for value in node.input]
         node.output[:] = [inner if value == name else value for value in node.output]
-    writer.node("Identity", [inner], [name], name)
+    writer.node("Sum", [inner], [name], name)  # an Identity is taken out again
     writer.nodes.insert(makers[0] + 1, writer.nodes.pop())
 
 

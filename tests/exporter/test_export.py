@@ -282,6 +282,66 @@ def test_a_dense_block_keeps_its_operators(form: str, tmp_path: Path) -> None:
         assert steps.mean() < 0.05
 
 
+def dynamic_products(rank: int) -> onnx.ModelProto:
+    """As `quantize_dynamic` writes two products of one source."""
+    random = RANDOM(12)
+    tensors, nodes = [], [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    for index, zero in enumerate((np.int8(0), np.uint8(117))):
+        info = np.iinfo(zero.dtype)
+        tensors += [
+            numpy_helper.from_array(
+                random.integers(info.min, info.max + 1, (16, 6)).astype(zero.dtype), f"w{index}"
+            ),
+            numpy_helper.from_array(np.asarray(zero), f"zw{index}"),
+            numpy_helper.from_array(np.float32(0.01 + index), f"sw{index}"),
+        ]
+        nodes += [
+            helper.make_node("MatMulInteger", ["q", f"w{index}", "z", f"zw{index}"], [f"i{index}"]),
+            helper.make_node("Cast", [f"i{index}"], [f"r{index}"], to=1),
+            helper.make_node("Mul", ["s", f"sw{index}"], [f"t{index}"]),
+            helper.make_node("Mul", [f"r{index}", f"t{index}"], [f"m{index}"]),
+        ]
+    nodes.append(helper.make_node("Add", ["m0", "m1"], ["y"]))
+    shape = [3] * (rank - 1)
+    return network((nodes, tensors), x=(*shape, 16), y=(*shape, 6))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rank", [2, 3])
+def test_ranges_taken_in_each_run_stay_whole(rank: int, form: str, tmp_path: Path) -> None:
+    source = dynamic_products(rank)
+    exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
+    written = Counter(node.op_type for node in exported.model.graph.node)
+    assert written == Counter(node.op_type for node in source.graph.node)
+    assert optimized(exported.model, tmp_path) == optimized(source, tmp_path)
+    feeds = {"x": RANDOM(13).normal(size=[3] * (rank - 1) + [16]).astype(np.float32)}
+    (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
+    # scales of another order of products
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6 * np.abs(before).max())
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_a_computed_scale_is_a_scale_again(zero: bool, tmp_path: Path) -> None:
+    """QuantizeLinear and DequantizeLinear by a maximum, with and without a zero point."""
+    given = [numpy_helper.from_array(np.int8(-3), "z")] if zero else []
+    parameters = ["s", "z"] if zero else ["s"]
+    source = network(
+        helper.make_node("Abs", ["x"], ["a"]),
+        helper.make_node("ReduceMax", ["a"], ["m"], keepdims=0),
+        ([], [numpy_helper.from_array(np.float32(127 if zero else 255), "c"), *given]),
+        helper.make_node("Div", ["m", "c"], ["s"]),
+        helper.make_node("QuantizeLinear", ["x", *parameters], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", *parameters], ["y"]),
+        x=(3, 16),
+        y=(3, 16),
+    )
+    exported = fqfuse.export(source, tmp_path / "out.onnx")
+    written = Counter(node.op_type for node in exported.model.graph.node)
+    assert (written["QuantizeLinear"], written["Round"]) == (1, 0)
+    feeds = {"x": RANDOM(14).normal(size=(3, 16)).astype(np.float32)}
+    assert np.array_equal(run_ort(source, feeds)[0], run_ort(exported.model, feeds)[0])
+
+
 def test_codes_that_onnx_has_an_operator_not_for_go_through_f32(tmp_path: Path) -> None:
     source = network(
         quantized("xq", "x", 0.05, np.uint8(7)),
