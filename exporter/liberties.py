@@ -10,8 +10,12 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType
 from ..passes.retyping import moves_codes
+from .names import Writer
 
-__all__ = ["is_folded", "would_be_joined", "would_be_quantized"]
+__all__ = ["is_folded", "kept_apart", "would_be_quantized"]
+
+_STORES = ("Quantize", "Div")
+"""How a quantizer begins: by computed parameters it is Div, Round, Add, and Quantize of integers."""
 
 
 def is_folded(graph: Graph, node: Node) -> bool:
@@ -32,17 +36,22 @@ def is_folded(graph: Graph, node: Node) -> bool:
     )
 
 
-def would_be_joined(graph: Graph, store: Node) -> bool:
-    """True of a Quantize that ONNX Runtime joins with what is in front of it, at the expense of the
-    numbers; a Sum or Concat of one value between keeps them apart.
+def kept_apart(writer: Writer, graph: Graph, value: str, name: str) -> str:
+    """What the quantizer of that name reads in place of a value, so that ONNX Runtime does not join
+    it with what makes the value, at the expense of the numbers.
 
-    Behind a Dequantize of codes that another Quantize made, it takes one quantizer for the two.
-    Behind a Conv or Gemm (a MatMul with an Add) whose source is decoded, it makes codes of weights
-    and bias that are constants in f32, whatever they lose.
+    Behind a Dequantize of codes that another Quantize made, it takes one quantizer for the two: a
+    Concat of one value between is a lookup in a table with both. Behind a Conv or Gemm (a MatMul
+    with an Add) whose source is decoded, it makes codes of weights and bias that are constants in
+    f32, whatever they lose: a Sum of one value between.
     """
-    maker = graph.producer(store.input)
-    if maker is not None and maker.op == "Dequantize":
-        return graph.decoder(maker.output) is not None
+    if graph.decoder(value) is not None and graph.type(value).rank:
+        return writer.one("Concat", [value], name, axis=0)
+    return writer.one("Sum", [value], name) if _would_be_joined(graph, value) else value
+
+
+def _would_be_joined(graph: Graph, value: str) -> bool:
+    maker = graph.producer(value)
     while maker is not None and maker.op in ("Relu", "Clip"):
         maker = graph.producer(maker.inputs[0])
     if maker is None:
@@ -53,7 +62,7 @@ def would_be_joined(graph: Graph, store: Node) -> bool:
         if len(parts) == 1:
             return False
     elif maker.op not in ("Conv", "ConvTranspose", "Gemm"):
-        return False
+        return graph.decoder(value) is not None
     operands = [value for part in parts for value in part.inputs]
     return bool(_decoded(graph, parts[-1])) and any(value in graph.constants for value in operands)
 
@@ -70,7 +79,7 @@ def would_be_quantized(graph: Graph, output: str) -> bool:
     waiting = [root]
     while waiting:
         readers = graph.consumers(waiting.pop())
-        if any(reader.op == "Quantize" for reader in readers):
+        if any(reader.op in _STORES for reader in readers):
             return True
         waiting += [reader.output for reader in readers if moves_codes(reader)]
     return False

@@ -11,7 +11,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
-from .liberties import is_folded, would_be_joined
+from .liberties import is_folded, kept_apart
 from .names import Writer
 
 __all__ = [
@@ -85,11 +85,8 @@ def write_quantize(writer: Writer, graph: Graph, node: Node) -> None:
     source = node.input
     if graph.type(source).dtype is not DType.F32:
         source = writer.one("Cast", [source], node.name, to=1)
-    elif would_be_joined(graph, node):
-        again = graph.producer(source, "Dequantize") and graph.type(source).rank
-        # of codes, a Concat is one that looks them up in a table
-        op, attributes = ("Concat", {"axis": 0}) if again else ("Sum", {})
-        source = writer.one(op, [source], node.name, **attributes)
+    else:
+        source = kept_apart(writer, graph, source, node.name)
     if dtype not in _CODES:
         _write_rounding(writer, graph, node, source)
         return

@@ -14,6 +14,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType, Quantization
 from .biases import decoded_codes
+from .liberties import kept_apart
 from .names import Writer
 
 __all__ = ["number", "run_time_operators"]
@@ -132,7 +133,8 @@ def _encode(graph: Graph, store: Node, parts: _Parameters) -> Callable[[Writer],
         if known is not None:
             code = known.astype(store.attr("dtype", DType).numpy).reshape(())
             zero = writer.constant(f"{store.output}/zero_point", code)
-        writer.node("QuantizeLinear", [parts.x, scale, zero], [store.output], store.name)
+        x = kept_apart(writer, graph, parts.x, store.name)
+        writer.node("QuantizeLinear", [x, scale, zero], [store.output], store.name)
 
     return write
 
