@@ -18,9 +18,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import InvalidInput
 from .options import AsJson, Color, ColorOption, choice
-from .out import refuse_over
 
 __all__ = ["command"]
 
@@ -44,16 +42,6 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Exports a model, and sums up what was written."""
-    from .load import is_plan_file
-
-    if is_plan_file(model):
-        raise InvalidInput(
-            "the file is a plan, whose scales are folded into its weights",
-            where=str(model),
-            hint="name the ONNX model that it was compiled from",
-        )
-    refuse_over(output, model, "the export would replace the model")
-
     from ..exporting import export
     from .progress import Progress
 

@@ -105,6 +105,8 @@ def _stored(graph: Graph, node: Node) -> Fused | None:
         return _product(store, core, None)
     if core.op in _PAIRS:
         return _biased_product(store, core) or _pair(store, core)
+    if core.op == "Concat":
+        return _joined(store, core)
     return _unary(store, core) if core.op in _POOLS else None
 
 
@@ -247,6 +249,24 @@ def _pair(store: _Store, node: Node) -> Fused | None:
     def write(writer: Writer) -> None:
         inputs = [name for decode in decodes for name in _read(writer, graph, decode)]
         store.write(writer, _PAIRS[node.op], inputs, domain=MICROSOFT)
+
+    return write
+
+
+def _joined(store: _Store, node: Node) -> Fused | None:
+    graph = store.graph
+    operands = [_operand(graph, value, store.dtype) for value in node.inputs]
+    decodes = [operand for operand in operands if operand is not None]
+    if len(decodes) < len(operands):
+        return None
+
+    def write(writer: Writer) -> None:
+        parts = [name for decode in decodes for name in _read(writer, graph, decode)]
+        own = parameters(writer, store.node.output, store.node.quant, store.dtype)
+        codes = codes_of(writer, store.node)
+        inputs, axis = [*own, *parts], node.attrs["axis"]
+        writer.node("QLinearConcat", inputs, [codes], store.node.name, MICROSOFT, axis=axis)
+        write_clip(writer, store.node, codes)
 
     return write
 

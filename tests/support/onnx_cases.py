@@ -79,17 +79,19 @@ def random(
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
-def run_ort(proto: onnx.ModelProto, feeds: Feeds) -> list[Any]:
-    """The outputs of ONNX Runtime without any optimization."""
-    return list(
-        ort_session(proto).run(None, {name: np.asarray(value) for name, value in feeds.items()})
-    )
+def run_ort(proto: onnx.ModelProto, feeds: Feeds, *, optimized: bool = False) -> list[Any]:
+    """The outputs of ONNX Runtime without any optimization, or with all of them."""
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    return list(ort_session(proto, optimized=optimized).run(None, arrays))
 
 
-def ort_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """A session of ONNX Runtime without any optimization."""
+def ort_session(proto: onnx.ModelProto, *, optimized: bool = False) -> onnxruntime.InferenceSession:
+    """A session of ONNX Runtime without any optimization, or with all of them."""
+    levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = (
+        levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    )
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(proto.SerializeToString(), options)
