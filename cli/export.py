@@ -16,10 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, choice
+from .options import AsJson, Color, ColorOption, Model, choice, option
 from .out import refuse_over
 
 __all__ = ["command"]
@@ -33,10 +31,8 @@ class To(enum.StrEnum):
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="The file to write.")
-    ],
+    model: Model,
+    output: Annotated[Path, option("--output -o", "The file to write.", "OUT")],
     to: Annotated[
         To, choice("--to", To, "Quantizers around operators, or operators on codes.", "form")
     ] = To.QDQ,
