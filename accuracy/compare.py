@@ -25,7 +25,7 @@ from .data import Samples, check_inputs, drawn, given
 from .layers import Layer, Measured, Run, grid_of, measure_layers
 from .matching import Pair, pairs_of
 from .measures import Measure
-from .peers import PEERS, peer
+from .peers import TELLS_VALUES, peer
 
 if TYPE_CHECKING:
     from ..plan.types import Plan
@@ -104,7 +104,7 @@ class Comparison:
     @property
     def told_by_peer(self) -> bool:
         """True where the layers' accumulated figures are the other program's."""
-        return bool(self.peer) and PEERS[self.peer].tells_values
+        return self.peer == TELLS_VALUES
 
     @property
     def worst(self) -> float:

@@ -21,7 +21,17 @@ from .matching import Pair
 from .measures import Floats, Measure, unmasked
 from .walk import Foreigners, Walk
 
-__all__ = ["Cause", "Grid", "Layer", "Measured", "Run", "Values", "grid_of", "measure_layers"]
+__all__ = [
+    "Cause",
+    "Grid",
+    "Layer",
+    "Measured",
+    "Run",
+    "Values",
+    "grid_of",
+    "measure_layers",
+    "no_values",
+]
 
 
 _TOO_WIDE = 8.0  # of 255 codes fewer than 32 are used then
@@ -138,7 +148,8 @@ Values = Callable[[Mapping[str, Array]], Callable[[str], Array | None]]
 """Feeds -> what another program computes for a value of the int8 model; None where it does not tell."""
 
 
-def _own_values(_: Mapping[str, Array]) -> Callable[[str], Array | None]:
+def no_values(_: Mapping[str, Array]) -> Callable[[str], Array | None]:
+    """Nothing is told of any value."""
     return lambda _: None
 
 
@@ -163,7 +174,7 @@ def measure_layers(
     pairs: Sequence[Pair],
     samples: Sequence[Mapping[str, Array]],
     runs: Mapping[str, Run],
-    values: Values = _own_values,
+    values: Values = no_values,
     advance: Callable[[], None] = lambda: None,
 ) -> Measured:
     """Measures every pair of values, and the outputs.
