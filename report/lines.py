@@ -1,4 +1,6 @@
-"""Paragraphs and labelled lines of a report that is as wide as a page, in a pipe, too."""
+"""Paragraphs and labelled lines of a report that is as wide as a page, in a pipe, too. Texts are made
+printable here.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Iterator
 
 from rich.text import Text as RichText
 
+from ..errors import printable
 from .layout import Text
 
 __all__ = ["WIDTH", "labelled", "paragraph"]
@@ -37,6 +40,6 @@ def paragraph(text: str, width: int, indent: int, style: str = "") -> list[RichT
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    tied = _UNITS.sub(f"{_TIED}\\g<0>", text).replace(f" {_TIED}", _TIED)
+    tied = _UNITS.sub(f"{_TIED}\\g<0>", printable(text)).replace(f" {_TIED}", _TIED)
     lines = textwrap.wrap(tied, max(width, 20), break_on_hyphens=False) or [""]
     return [line.replace(_TIED, " ") for line in lines]
