@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ...ir.ops import dims
 from ...ir.types import Dim, DType, TensorType
@@ -18,6 +19,7 @@ from ...plan.types import Plan, Step, runs_in_int8
 
 __all__ = [
     "MOVES",
+    "NO_SIZES",
     "PRODUCTS",
     "RECURRENT",
     "VIEWS",
@@ -30,6 +32,9 @@ __all__ = [
     "symbols_of",
     "work_of",
 ]
+
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
+"""Every size that the model leaves open counts as 1."""
 
 VIEWS = frozenset(
     f"onnx.{op}" for op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape")
