@@ -12,7 +12,7 @@ from rich.text import Text as RichText
 from ..errors import printable
 from ..report.columns import columns, tail
 from ..report.layout import Layout, Text, heading, plain_table
-from ..report.lines import labelled, paragraph
+from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text, middle_cut
 from .compare import OURS, Comparison
 from .layers import Cause, Layer
@@ -20,7 +20,6 @@ from .suggest import Suggestion, Trial
 
 __all__ = ["comparison_report"]
 
-_WIDTH = 80
 _SHOWN = 8
 _NAME = 36
 _WHYS = 3
@@ -71,7 +70,7 @@ def comparison_report(
         title: stands in front.
         all_rows: every layer in the model's order instead of the worst.
     """
-    width = min(layout.width or _WIDTH, _WIDTH)
+    width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [heading(title, "int8 against f32")]
     parts += _answer(found, width)
     parts += [Text(), _outputs(found), Text()]
@@ -84,7 +83,7 @@ def comparison_report(
     return Group(*parts)
 
 
-def _answer(found: Comparison, width: int) -> Iterator[RichText]:
+def _answer(found: Comparison, width: int) -> list[RichText]:
     worst = min(found.outputs.items(), key=lambda item: item[1].sqnr)
     word, style = next((word, style) for bound, word, style in _WORDS if worst[1].sqnr >= bound)
     whose = "the output is" if len(found.outputs) == 1 else f"the worst output, {worst[0]}, is"
@@ -99,7 +98,7 @@ def _answer(found: Comparison, width: int) -> Iterator[RichText]:
         text += f". {ranking[0].pair.layer} adds most noise: {_WHY[ranking[0].cause]}."
     else:
         text += ". No layer adds any noise."
-    yield from _lines(text, width, style)
+    return _lines(text, width, style)
 
 
 def _outputs(found: Comparison) -> Table:
@@ -286,12 +285,12 @@ def _notes(found: Comparison, width: int, *, suggested: bool) -> Iterator[RichTe
         )
 
 
-def _lines(text: str, width: int, style: str = "") -> Iterator[RichText]:
-    yield from paragraph(printable(text), width, 2, style)
-
-
 def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[RichText]:
-    yield from labelled(label, printable(text), width, 3, 9, style)
+    return labelled(label, text, width, 3, 9, style)
+
+
+def _lines(text: str, width: int, style: str = "") -> list[RichText]:
+    return paragraph(text, width, 2, style)
 
 
 def _table(*columns: str) -> Table:

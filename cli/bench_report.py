@@ -277,7 +277,7 @@ def _sum_cells(ms: float, whole: float) -> list[RenderableType]:
 
 
 def _labelled(label: str, text: str, style: str = "") -> Iterator[RichText]:
-    return labelled(label, printable(text), WIDTH, 2, _LABEL, style)
+    return labelled(label, text, WIDTH, 2, _LABEL, style)
 
 
 def _sizes(case: Data) -> str:

@@ -16,9 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from .options import AsJson, Color, ColorOption, choice
+from .options import AsJson, Color, ColorOption, Model, choice, option
 
 __all__ = ["command"]
 
@@ -31,10 +29,8 @@ class To(enum.StrEnum):
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="The file to write.")
-    ],
+    model: Model,
+    output: Annotated[Path, option("--output -o", "The file to write.", "OUT")],
     to: Annotated[
         To, choice("--to", To, "Quantizers around operators, or operators on codes.", "form")
     ] = To.QDQ,

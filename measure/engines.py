@@ -1,5 +1,5 @@
-"""The engines under measurement, each opened in one function; imported inside worker processes
-only.
+"""ONNX Runtime and OpenVINO, each opened in one function, and the engines under measurement, which worker
+processes open.
 
 Every engine gets the same thread count, the lowest latency it offers and f32 for what is not int8.
 """
@@ -16,7 +16,16 @@ from typing import Any
 
 from .arrays import Array, Feeds
 
-__all__ = ["AUTO", "ENGINES", "PEERS", "Engine", "Opened", "Unavailable"]
+__all__ = [
+    "AUTO",
+    "ENGINES",
+    "PEERS",
+    "Engine",
+    "Opened",
+    "Unavailable",
+    "onnxruntime_session",
+    "openvino_model",
+]
 
 Run = Callable[[Feeds], Sequence[Array]]
 
@@ -76,25 +85,52 @@ def _open_fqfuse(backend: str, path: Path, threads: int) -> Opened:
     return Opened(lambda feeds: session.run(None, feeds), session=session)
 
 
-def _open_onnxruntime(path: Path, threads: int) -> Opened:
+def onnxruntime_session(
+    model: str | bytes, threads: int | None = None, *, optimized: bool = True
+) -> Any:
+    """A session of ONNX Runtime on the CPU.
+
+    Args:
+        model: a path, or the file's bytes.
+        threads: how many compute; None: as it chooses.
+        optimized: it may fuse; else it computes what the file says, node by node.
+    """
     runtime: Any = import_module("onnxruntime")
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    if not optimized:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4  # what goes wrong is raised, too
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def openvino_model(model: str | bytes, **config: object) -> Any:
+    """A model that OpenVINO has compiled for the CPU, with f32 for what is not int8: by itself it takes
+    bf16 silently where the CPU has it.
+
+    Args:
+        model: a path, or the file's bytes.
+        config: further properties.
+    """
+    core: Any = import_module("openvino").Core()
+    read = (
+        core.read_model(model)
+        if isinstance(model, str)
+        else core.read_model(model=model, weights=b"")
+    )
+    return core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32", **config})
+
+
+def _open_onnxruntime(path: Path, threads: int) -> Opened:
+    session = onnxruntime_session(str(path), threads)
     return Opened(lambda feeds: session.run(None, dict(feeds)))
 
 
 def _open_openvino(path: Path, threads: int) -> Opened:
-    openvino: Any = import_module("openvino")
-    config = {
-        "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",  # the default takes bf16 silently where the CPU has it
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-    }
-    compiled = openvino.Core().compile_model(str(path), "CPU", config)
+    config = {"NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+    compiled = openvino_model(str(path), **config)
     request = compiled.create_infer_request()
     outputs = list(compiled.outputs)
 

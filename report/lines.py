@@ -1,4 +1,6 @@
-"""Paragraphs and labelled lines of a report that is as wide as a page, in a pipe, too."""
+"""Paragraphs and labelled lines of a report that is as wide as a page, in a pipe, too. Texts are made
+printable here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Iterator
 
 from rich.text import Text as RichText
 
+from ..errors import printable
 from .columns import columns, head
 from .layout import Text
 
@@ -41,11 +44,11 @@ def wrapped(text: str, width: int, *, whole_words: bool = False) -> list[str]:
     """The text in lines of so many columns; numbers stay with their units.
 
     Args:
-        text: printable.
+        text: what it says; made printable.
         width: in columns, at least 20.
         whole_words: a word that is longer than a line is not broken.
     """
-    tied = _UNITS.sub(f"{_TIED}\\g<0>", text).replace(f" {_TIED}", _TIED)
+    tied = _UNITS.sub(f"{_TIED}\\g<0>", printable(text)).replace(f" {_TIED}", _TIED)
     width = max(width, _NARROW)
     lines, line = list[str](), ""
     for gap, word in _WORDS.findall(tied):

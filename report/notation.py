@@ -36,6 +36,7 @@ __all__ = [
     "count_text",
     "middle_cut",
     "number_text",
+    "rounded",
     "short_names",
     "title_text",
 ]
@@ -52,6 +53,11 @@ def number_text(value: float) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     return f"{value:.4g}"
+
+
+def rounded(value: float) -> float:
+    """A number with four significant digits, for programs: an estimate has no more."""
+    return float(f"{value:.4g}")
 
 
 def bytes_text(count: int) -> str:

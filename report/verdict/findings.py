@@ -22,7 +22,7 @@ from .recognize import claims, is_quantized, takes_a_range
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
 from .view import View
-from .work import RECURRENT, at_sizes, operator_of, symbols_of
+from .work import NO_SIZES, RECURRENT, at_sizes, operator_of, symbols_of
 
 __all__ = [
     "Finding",
@@ -34,7 +34,6 @@ __all__ = [
     "verdict_of",
 ]
 
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
 _QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
 
@@ -110,7 +109,7 @@ class Verdict:
         return self.costs.estimate
 
 
-def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[FindingData]:
+def findings(plan: Plan, *, sizes: Mapping[str, int] = NO_SIZES) -> list[FindingData]:
     """What costs most in a plan or makes its numbers wrong, as `fqfuse inspect` tells it.
 
     Args:
@@ -166,7 +165,7 @@ def as_data(finding: Finding) -> FindingData:
 
 
 def verdict_of(
-    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = _NO_SIZES
+    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = NO_SIZES
 ) -> Verdict:
     """The verdict on a plan.
 

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ir.ops import dims
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOVES",
+    "NO_SIZES",
     "PRODUCTS",
     "RECURRENT",
     "VIEWS",
@@ -35,6 +37,9 @@ __all__ = [
     "symbols_of",
     "work_of",
 ]
+
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
+"""Every size that the model leaves open counts as 1."""
 
 VIEWS = frozenset(
     f"onnx.{op}" for op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape")

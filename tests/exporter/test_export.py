@@ -19,6 +19,7 @@ from support.packed_models import network as packed_network
 import fqfuse
 from fqfuse.exporter import FORMS
 from fqfuse.exporter.file import save_model
+from fqfuse.measure.engines import onnxruntime_session
 from fqfuse.models.digits import FORMS as DIGITS
 from fqfuse.models.digits import digits_model_path, digits_test_set
 from fqfuse.plan.types import runs_in_int8
@@ -474,9 +475,7 @@ def test_large_data_lies_beside_the_model(tmp_path: Path) -> None:
     save_model(exported.model, tmp_path / "large.onnx", limit=1000)
     assert (tmp_path / "large.onnx.data").stat().st_size > 1000
     assert (tmp_path / "large.onnx").stat().st_size < (tmp_path / "small.onnx").stat().st_size
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(tmp_path / "large.onnx", options)
+    session = onnxruntime_session(str(tmp_path / "large.onnx"), optimized=False)
     assert np.array_equal(session.run(None, feeds)[0], expected[0])
     assert np.isfinite(fqfuse.InferenceSession(tmp_path / "large.onnx").run(None, feeds)[0]).all()
 
