@@ -389,6 +389,33 @@ class Binder(Values):
             if value:
                 self._define(value, Tensor(written[arg].buffer, layout))
 
+    def commit_steps(
+        self,
+        product: Offer,
+        products: Tensor,
+        steps: Action,
+        implementation: str,
+        outputs: Mapping[str, Tensor],
+    ) -> None:
+        """Runs a recurrent layer as the product of its input, and its steps by machine code.
+
+        Args:
+            product: the product's primitive.
+            products: where that writes.
+            steps: the steps.
+            implementation: what takes them, for the placement.
+            outputs: value -> the tensor in which the steps leave it.
+        """
+        found = {
+            arg: self.fetch(need) if isinstance(need, Wanted) else need
+            for arg, need in product.args.items()
+        }
+        self._run(product.desc, {**found, Arg.DST: products})
+        self._impl.append(implementation)
+        self._actions.append(steps)
+        for value, tensor in outputs.items():
+            self._define(value, tensor)
+
     def commit_box(
         self,
         step: Step,
