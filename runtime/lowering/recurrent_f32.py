@@ -1,11 +1,12 @@
-"""LSTM layers in f32 by a kernel of our own: the library multiplies the input of all steps and
-directions at once, and the steps follow in one call (`onednn/lstm_kernel.py`).
+"""LSTM layers in f32 by a kernel of our own (`onednn/lstm_kernel.py`), all steps in one call. It
+multiplies the input of one sequence itself, that of several the library in front of it, for
+all steps and directions at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,16 +16,24 @@ from ...onednn.attributes import Attributes
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.library import Library
-from ...onednn.lstm_kernel import F32LstmKernel, F32Work, f32_lstm_kernel
+from ...onednn.lstm_kernel import GROUP, F32LstmKernel, F32Work, f32_lstm_kernel
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.recurrent_kernel import CONSTANTS, LANES
 from ...onednn.strides import agree
 from ...plan.types import Step
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
 from .program import Buffer, Owner, Tensor
+from .recurrent_steps import by_blocks
 from .recurrent_weights import F32, biases
 
-__all__ = ["F32Layer", "StepsAction", "directions_apart", "lstm_by_kernel", "packed_weights"]
+__all__ = [
+    "F32Layer",
+    "StepsAction",
+    "directions_apart",
+    "lstm_by_kernel",
+    "packed_inputs",
+    "packed_weights",
+]
 
 _GATES = 4
 
@@ -36,6 +45,11 @@ which have to meet behind each step.
 _FEW = 8
 """Sequences up to which the weights are read no faster than they are multiplied by; the library's
 products of more are as fast.
+"""
+
+_WIDE = 4
+"""How many times as wide as the hidden state an input is at most that is multiplied while the steps
+wait for weights: no more fits in between.
 """
 
 _MOST_PRODUCTS = 64 << 20  # bytes of the products of the input, which the library needs in parts
@@ -58,26 +72,35 @@ class F32Layer:
     """The steps of a layer.
 
     Attributes:
-        kernel: the function.
-        weights: see `packed_weights`.
+        kernel: the functions.
         dims: of the result: steps, directions, batch, hidden.
         backwards: for each direction whether it goes backwards.
-        by_sequence: the products of the input lie as [N, T, D*4H], else as [T, N, D*4H].
         threads: how many the kernel may use.
+        weights: see `packed_weights`.
+        of_x, bias: of one sequence whose input the kernel multiplies: see `packed_inputs`, and sums
+            of both biases, [D, blocks, 4, 16].
+        by_sequence: the products of the input lie as [N, T, D*4H], else as [T, N, D*4H].
     """
 
     kernel: F32LstmKernel
-    weights: F32
     dims: tuple[int, int, int, int]
     backwards: tuple[bool, ...]
-    by_sequence: bool
     threads: int
+    weights: F32
+    of_x: F32 | None = None
+    bias: F32 | None = None
+    by_sequence: bool = False
 
     def __post_init__(self) -> None:
-        _, directions, _, hidden = self.dims
-        wanted = (directions, -(-hidden // LANES), hidden, _GATES, LANES)
-        if self.weights.shape != wanted or not self.weights.flags.c_contiguous:
-            raise ValueError(f"weights must be {list(wanted)}, found {list(self.weights.shape)}")
+        steps, directions, batch, hidden = self.dims
+        blocks = -(-hidden // LANES)
+        _check(self.weights, (directions, blocks, hidden, _GATES, LANES))
+        if self.of_x is not None:
+            assert self.bias is not None
+            _check(self.of_x, (directions, blocks, 2, self.of_x.shape[3], 2, LANES))
+            _check(self.bias, (directions, blocks, _GATES, LANES))
+            if batch > 1 or steps < GROUP:
+                raise ValueError(f"the kernel multiplies one sequence of {GROUP} steps or more")
 
     def call(self, memories: Mapping[str, Memory]) -> Callable[[], int]:
         """What takes all steps; it returns 0.
@@ -103,8 +126,14 @@ class F32Layer:
             y_step=batch * directions * hidden,
             y_row=directions * hidden,
         )
+        address = self.kernel.steps
+        if self.of_x is not None:
+            assert self.bias is not None
+            address = self.kernel.sequence
+            work.of_x, work.bias = self.of_x.ctypes.data, self.bias.ctypes.data
+            work.inputs = self.of_x.shape[3]
         fed = [(role, memory) for role, memory in named.items() if memory.data is None]
-        run = self.kernel.call(self.kernel.steps, work, self.threads, (self, memories))
+        run = self.kernel.call(address, work, self.threads, (self, memories))
         last, y = memories.get("last"), memories["y"].view()
         ends = [0 if back else steps - 1 for back in self.backwards]
 
@@ -119,6 +148,11 @@ class F32Layer:
         return call
 
 
+def _check(array: F32, shape: tuple[int, ...]) -> None:
+    if array.shape != shape or not array.flags.c_contiguous or array.dtype != np.float32:
+        raise ValueError(f"weights must be f32{list(shape)}, found {list(array.shape)}")
+
+
 def _address(memory: Memory) -> int:
     assert memory.data is not None
     return int(memory.data.ctypes.data)
@@ -126,13 +160,13 @@ def _address(memory: Memory) -> int:
 
 @dataclass(frozen=True, eq=False)
 class StepsAction:
-    """The steps of a layer, behind the products of its input.
+    """The steps of a layer.
 
     Attributes:
         layer: takes them.
-        args: what it reads (`pre`, `first_h`, `first_c`) and writes (`y`; `c`, the cell state; and
-            `last`, the last hidden state, where somebody reads it), f32; `y` lies as
-            `directions_apart` has it, the others are row-major.
+        args: what it reads (`first_h`, `first_c`, and either `pre` or `x`, which needs `room`) and
+            writes (`y`; `c`, the cell state; and `last`, the last hidden state, where somebody
+            reads it), f32; `y` lies as `directions_apart` has it, the others are row-major.
     """
 
     layer: F32Layer
@@ -154,6 +188,17 @@ def packed_weights(r: F32) -> F32:
     return parts.transpose(0, 2, 4, 1, 3)
 
 
+def packed_inputs(w: F32) -> F32:
+    """Weights [D, 4H, I] as the kernel reads them, [D, blocks, 2, I, 2 gates, 16]."""
+    directions, rows, inputs = w.shape
+    hidden = rows // _GATES
+    blocks = -(-hidden // LANES)
+    whole = np.zeros((directions, _GATES, blocks * LANES, inputs), np.float32)
+    whole[:, :, :hidden] = w.reshape(directions, _GATES, hidden, inputs)
+    parts = whole.reshape(directions, 2, 2, blocks, LANES, inputs)
+    return parts.transpose(0, 3, 1, 5, 2, 4)
+
+
 # -- lowering --------------------------------------------------------------------------------------
 
 
@@ -167,18 +212,13 @@ def lstm_by_kernel(binder: Binder, step: Step) -> None:
     kernel = _kernel_for(binder, step)
     steps, directions, batch, hidden = binder.dims(step.output)
     dims = (steps, directions, batch, hidden)
-    library = binder.library
-    pre = row_major(library, (steps * batch, directions * _GATES * hidden), DataType.f32)
-    rows, by_sequence = _rows(binder, need(step, "src"))
-    product = _product(binder, step, rows, pre)
-    r = need(step, "r")
+    library, constants, r = binder.library, binder.constants, need(step, "r")
     layer = F32Layer(
         kernel,
-        binder.constants.arranged(r, step.op, lambda: packed_weights(binder.constants.data(r))),
         dims,
         directions_of(OPS[step.op].known(step.params)),
-        by_sequence,
         min(binder.threads, directions),
+        constants.arranged(r, step.op, lambda: packed_weights(constants.data(r))),
     )
     names = dict(enumerate(step.outputs))
     state = row_major(library, (directions, batch, hidden), DataType.f32)
@@ -190,20 +230,47 @@ def lstm_by_kernel(binder: Binder, step: Step) -> None:
     if not names.get(1):
         del written["last"]
     tensors = {
-        role: Tensor(Buffer(name or f"{step.name}, {role}", Owner.ARENA, desc.size), desc)
+        role: _tensor(name or f"{step.name}, {role}", desc)
         for role, (name, desc) in written.items()
     }
-    products = Tensor(Buffer(f"{step.name}, products", Owner.ARENA, pre.size), pre)
     first = {
         f"first_{which}": _first(binder, step.arg(f"initial_{which}"), state) for which in "hc"
     }
+    layer, source = _with_input(binder, step, layer)
     binder.commit_steps(
-        product,
-        products,
-        StepsAction(layer, {"pre": products, **first, **tensors}),
+        StepsAction(layer, {**source, **first, **tensors}),
         "LSTM by avx512_core",
         {name: tensors[role] for role, (name, _) in written.items() if name},
     )
+
+
+def _tensor(name: str, desc: MemoryDesc) -> Tensor:
+    return Tensor(Buffer(name, Owner.ARENA, desc.size), desc)
+
+
+def _with_input(
+    binder: Binder, step: Step, layer: F32Layer
+) -> tuple[F32Layer, dict[str, Tensor | Memory]]:
+    """The layer with what it needs to know of its input, and the arguments from which it takes
+    that.
+    """
+    library, (steps, directions, batch, hidden) = binder.library, layer.dims
+    rows, by_sequence = _rows(binder, need(step, "src"))
+    inputs = rows.desc.dims[1]
+    if batch == 1 and steps >= GROUP and inputs <= _WIDE * hidden:
+        constants, w, blocks = binder.constants, need(step, "w"), layer.weights.shape[1]
+        of_x = constants.arranged(w, step.op, lambda: packed_inputs(constants.data(w)))
+        sums = biases(binder, step)
+        bias = np.zeros((directions, _GATES * hidden), np.float32) if sums is None else sums
+        room = row_major(library, (directions, 2, blocks, GROUP * _GATES * LANES), DataType.f32)
+        return replace(layer, of_x=of_x, bias=by_blocks(bias)), {
+            "x": binder.fetch(rows),
+            "room": _tensor(f"{step.name}, room", room),
+        }
+    desc = row_major(library, (steps * batch, directions * _GATES * hidden), DataType.f32)
+    products = _tensor(f"{step.name}, products", desc)
+    binder.commit_part(_product(binder, step, rows, desc), products)
+    return replace(layer, by_sequence=by_sequence), {"pre": products}
 
 
 def _kernel_for(binder: Binder, step: Step) -> F32LstmKernel:
@@ -215,7 +282,8 @@ def _kernel_for(binder: Binder, step: Step) -> F32LstmKernel:
         raise NotLowered("the kernel of LSTM takes f32")
     if step.arg("p") is not None:
         raise NotLowered("the kernel of LSTM has no peepholes")
-    if not all(binder.is_constant(need(step, role)) for role in ("w", "r")):
+    weights = (need(step, "w"), need(step, "r"), step.arg("b"))
+    if not all(name is None or binder.is_constant(name) for name in weights):
         raise NotLowered("its weights are computed at run time")
     steps, directions, batch, hidden = binder.dims(step.output)
     if batch > _FEW:

@@ -13,12 +13,13 @@ import onnx
 import pytest
 from laws.poison import BYTES, poisoned
 from support.machine_code import Guarded, check_listing
-from support.onnx_cases import model, node, run_ort
+from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.lstm_kernel import (
+    F32_LSTM_SEQUENCE,
     F32_LSTM_STEPS,
     F32LstmKernel,
     F32Work,
@@ -26,7 +27,8 @@ from fqfuse.onednn.lstm_kernel import (
 )
 from fqfuse.onednn.recurrent_kernel import CONSTANTS
 from fqfuse.runtime.lowering import recurrent_f32
-from fqfuse.runtime.lowering.recurrent_f32 import packed_weights
+from fqfuse.runtime.lowering.recurrent_f32 import packed_inputs, packed_weights
+from fqfuse.runtime.lowering.recurrent_steps import by_blocks
 
 GATES, FORGET = 4, 2
 OURS = "LSTM by avx512_core"
@@ -40,8 +42,9 @@ def kernel(library: Library) -> F32LstmKernel:
     return found
 
 
-def test_the_listing_is_the_code(tmp_path: Path) -> None:
-    check_listing(F32_LSTM_STEPS, tmp_path)
+@pytest.mark.parametrize("listing", [F32_LSTM_STEPS, F32_LSTM_SEQUENCE])
+def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
+    check_listing(listing, tmp_path)
 
 
 @pytest.mark.parametrize("isa", [CpuIsa.default, CpuIsa.avx2, CpuIsa.avx2_vnni])
@@ -72,18 +75,53 @@ class Layer:
     ) -> tuple[np.ndarray, np.ndarray]:
         """y [T, D, N, H] and c."""
         steps, batch = self.pre.shape[:2]
-        directions, _, hidden = self.h.shape
         pre = np.ascontiguousarray(self.pre.swapaxes(0, 1)) if by_sequence else self.pre
-        row = directions * GATES * hidden
+        row = self.h.shape[0] * GATES * self.h.shape[2]
+        apart = {
+            "pre_step": row if by_sequence else batch * row,
+            "pre_row": steps * row if by_sequence else row,
+        }
+        return self._call(self.kernel.steps, steps, {"pre": pre}, apart, threads, in_place=in_place)
+
+    def multiply(self, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> None:
+        """Products of an input [T, N, I] with weights [D, 4H, I], and biases [D, 4H]."""
+        products = np.einsum("tni,dgi->tndg", x.astype(np.float64), w.astype(np.float64)) + b
+        self.pre = products.astype(np.float32)
+
+    def run_sequence(
+        self, x: np.ndarray, w: np.ndarray, b: np.ndarray, threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same of an input [T, 1, I], which the kernel multiplies."""
+        blocks = -(-self.h.shape[2] // 16)
+        arrays = {
+            "x": x,
+            "of_x": packed_inputs(w),
+            "bias": by_blocks(b),
+            "room": np.full((len(w), 2, blocks, 512), np.nan, np.float32),
+        }
+        sizes = {"inputs": x.shape[2]}
+        return self._call(self.kernel.sequence, len(x), arrays, sizes, threads)
+
+    def _call(
+        self,
+        address: int,
+        steps: int,
+        more: dict[str, np.ndarray],
+        sizes: dict[str, int],
+        threads: int,
+        *,
+        in_place: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        directions, batch, hidden = self.h.shape
         packed = packed_weights(self.r)
         arrays = {
             "weights": packed,
             "constants": CONSTANTS,
-            "pre": pre,
             "first_h": self.h,
             "first_c": self.c,
             "c": np.full(self.c.shape, np.nan, np.float32),
             "y": np.full((steps, batch, directions, hidden), np.nan, np.float32),
+            **more,
         }
         guarded = {name: Guarded(np.ascontiguousarray(array)) for name, array in arrays.items()}
         if in_place:
@@ -96,12 +134,11 @@ class Layer:
             hidden=hidden,
             blocks=packed.shape[1],
             backwards=sum(1 << d for d, back in enumerate(self.backwards) if back),
-            pre_step=row if by_sequence else batch * row,
-            pre_row=steps * row if by_sequence else row,
             y_step=batch * directions * hidden,
             y_row=directions * hidden,
+            **sizes,
         )
-        self.kernel.call(self.kernel.steps, work, threads, guarded)()
+        self.kernel.call(address, work, threads, guarded)()
         return guarded["y"].array.swapaxes(1, 2), guarded["c"].array
 
     def step_of(self, d: int, at: int) -> tuple[np.ndarray, np.ndarray]:
@@ -205,6 +242,62 @@ def test_a_nan_stays_in_its_sequence(kernel, role) -> None:
     assert not np.isnan(np.delete(y, 4, axis=2)).any()
 
 
+# -- one sequence, which multiplies its input ------------------------------------------------------
+
+SEQUENCES = [
+    (8, 2, 5, 1),
+    (9, 1, 16, 2),
+    (15, 2, 17, 3),
+    (16, 1, 33, 40),
+    (17, 2, 3, 19),
+    (23, 2, 100, 37),
+    (24, 1, 16, 70),
+    (50, 2, 64, 256),
+]
+
+
+def drawn_input(seed: int, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """An input, its weights, and biases of a sequence (steps, directions, hidden, inputs)."""
+    steps, directions, hidden, inputs = shape
+    rng = np.random.default_rng(seed)
+    rows = GATES * hidden
+    w = rng.normal(0, 0.7 / inputs**0.5, (directions, rows, inputs))
+    draws = rng.normal(0, 2, (steps, 1, inputs)), w, rng.normal(0, 0.3, (directions, rows))
+    x, w, b = (array.astype(np.float32) for array in draws)
+    return x, w, b
+
+
+@pytest.mark.parametrize("shape", SEQUENCES)
+def test_a_sequence_that_multiplies_its_input(kernel, shape) -> None:
+    steps, directions, hidden, _ = shape
+    layer = Layer(kernel, sum(shape), (steps, directions, 1, hidden))
+    given = drawn_input(1, shape)
+    found = layer.run_sequence(*given)
+    layer.multiply(*given)
+    for mine, wanted in zip(found, layer.run(), strict=True):
+        # sums of f32 against those of f64; states as above
+        np.testing.assert_allclose(mine, wanted, rtol=0, atol=5e-6)
+    for one, other in zip(found, layer.run_sequence(*given, threads=2), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("steps", [8, 11, 16, 21])
+def test_each_step_has_its_own_input(kernel, steps) -> None:
+    """A NaN shows from its step on, in the direction's order, and changes nothing in front."""
+    shape = (steps, 2, 18, 7)
+    layer = Layer(kernel, 1, (steps, 2, 1, 18))
+    x, w, b = drawn_input(2, shape)
+    clean, _ = layer.run_sequence(x, w, b)
+    for at in range(steps):
+        bad = x.copy()
+        bad[at, 0, at % 7] = np.nan
+        y, _ = layer.run_sequence(bad, w, b)
+        np.testing.assert_array_equal(y[:at, 0], clean[:at, 0])
+        np.testing.assert_array_equal(y[at + 1 :, 1], clean[at + 1 :, 1])
+        assert np.isnan(y[at:, 0]).all()
+        assert np.isnan(y[: at + 1, 1]).all()
+
+
 # -- layers ----------------------------------------------------------------------------------------
 
 
@@ -214,8 +307,10 @@ def layer_model(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """
     rng = np.random.default_rng(seed)
     steps, batch, inputs, hidden = (int(rng.integers(1, top)) for top in (51, 10, 40, 70))
+    if seed % 3 == 0:
+        batch = 1
     if seed % 8 == 0:
-        steps, batch, hidden = steps % 5 + 1, 1 + batch % 2, int(rng.integers(200, 300))
+        steps, batch, hidden = steps % 12 + 1, 1 + batch % 2, int(rng.integers(200, 300))
     directions = int(rng.integers(1, 3))
     rows, state = GATES * hidden, (directions, batch, hidden)
     constants: dict[str, Any] = {
@@ -312,6 +407,30 @@ def test_which_layers_the_kernel_takes(
     session.run(None, {"x": rng.normal(size=(steps, batch, 8)).astype(np.float32)})
     (placed,) = session.placement()
     assert (OURS in placed.implementation) == ours
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize(
+    ("dims", "by"),
+    [
+        ((8, 1, 16), ["LSTM"]),
+        ((7, 1, 16), ["product", "LSTM"]),  # too short
+        ((8, 2, 16), ["product", "LSTM"]),  # two sequences
+        ((8, 1, 65), ["product", "LSTM"]),  # a wide input
+    ],
+)
+def test_what_multiplies_the_input(dims: tuple[int, int, int], by: list[str]) -> None:
+    constants = {"w": random([1, 64, dims[2]], 1, 0.1), "r": random([1, 64, 16], 2, 0.1)}
+    layer = node("LSTM", ["x", "w", "r"], ["y"], hidden_size=16)
+    proto = model([layer], inputs={"x": list(dims)}, constants=constants)
+    session = fqfuse.InferenceSession(proto, "onednn")
+    feeds = {"x": random(list(dims))}
+    # as above
+    np.testing.assert_allclose(
+        session.run(None, feeds)[0], run_ort(proto, feeds)[0], rtol=0, atol=1e-5
+    )
+    (placed,) = session.placement()
+    assert len(placed.implementation.split(" + ")) == len(by)
 
 
 @pytest.mark.usefixtures("kernel")
