@@ -389,6 +389,34 @@ class Binder(Values):
             if value:
                 self._define(value, Tensor(written[arg].buffer, layout))
 
+    def commit_part(self, offer: Offer, target: Tensor) -> None:
+        """Runs a primitive as a part of a step, whose other actions read its result.
+
+        Args:
+            offer: the primitive.
+            target: where it writes.
+        """
+        found = {
+            arg: self.fetch(need) if isinstance(need, Wanted) else need
+            for arg, need in offer.args.items()
+        }
+        self._run(offer.desc, {**found, Arg.DST: target})
+
+    def commit_steps(
+        self, steps: Action, implementation: str, outputs: Mapping[str, Tensor]
+    ) -> None:
+        """Runs the steps of a recurrent layer by machine code.
+
+        Args:
+            steps: the action.
+            implementation: what takes them, for the placement.
+            outputs: value -> the tensor in which the steps leave it.
+        """
+        self._impl.append(implementation)
+        self._actions.append(steps)
+        for value, tensor in outputs.items():
+            self._define(value, tensor)
+
     def commit_box(
         self,
         step: Step,

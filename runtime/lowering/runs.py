@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,11 @@ from ..shapes import bound_otherwise
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
 from .program import Action, Owner, PrimitiveAction, Program, Tensor
+from .recurrent_f32 import StepsAction
 
 __all__ = ["Run"]
+
+A = TypeVar("A")
 
 
 class Run:
@@ -197,15 +200,17 @@ class Run:
             return self._parts_call(action)
         if isinstance(action, RowsAction):
             return self._rows_call(action)
+        if isinstance(action, StepsAction):
+            return action.layer.call(self._memories_of(action.args))
         assert isinstance(action, HostAction)
         return self._host_call(action)
 
+    def _memories_of(self, args: Mapping[A, Tensor | Memory]) -> dict[A, Memory]:
+        return {arg: self._memory(of) if isinstance(of, Tensor) else of for arg, of in args.items()}
+
     def _primitive_call(self, action: PrimitiveAction) -> Callable[[], int]:
         desc = action.primitive.desc
-        memories = {
-            arg: self._memory(of) if isinstance(of, Tensor) else of
-            for arg, of in action.args.items()
-        }
+        memories = self._memories_of(action.args)
         if desc.scratchpad_size:
             memories[Arg.SCRATCHPAD] = self._scratchpad
         args = ExecArgs(desc, memories)
