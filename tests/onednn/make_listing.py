@@ -1,8 +1,10 @@
-"""Writes the listings of machine code that `onednn/block_kernels.py` and `byte_kernels.py` hold.
+"""Writes the listings of machine code that `onednn/block_kernels.py`, `byte_kernels.py`,
+`coded_kernels.py` and `coded_byte_kernels.py` hold.
 
-    python tests/onednn/make_listing.py BITS FUNCTION
+    python tests/onednn/make_listing.py BITS FUNCTION [SOURCE]
 
-compiles `block_kernels.c` as its head says and prints one function, an instruction to a line.
+compiles SOURCE (`block_kernels.c` where none is named) as its head says and prints one function, an
+instruction to a line.
 """
 
 from __future__ import annotations
@@ -13,21 +15,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("block_kernels.c")
+SOURCE = "block_kernels.c"
 _JUMP = re.compile(r"^(j\w+|call)\s+([0-9a-f]+)\b.*")
 
 
-def flags() -> list[str]:
+def flags(source: Path) -> list[str]:
     """The compiler's options, from the head of the source."""
-    head = SOURCE.read_text(encoding="utf-8").split("*/", 1)[0]
+    head = source.read_text(encoding="utf-8").split("*/", 1)[0]
     return [word for word in head.split() if word.startswith("-") and not word.startswith("-DBITS")]
 
 
-def listing(bits: int, function: str) -> list[tuple[str, str]]:
+def listing(bits: int, function: str, name: str = SOURCE) -> list[tuple[str, str]]:
     """Machine code in hexadecimal and the same in assembly language, of each instruction."""
+    source = Path(__file__).with_name(name)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "kernels.o")
-        subprocess.run(["gcc", f"-DBITS={bits}", *flags(), SOURCE, "-o", made], check=True)
+        subprocess.run(["gcc", f"-DBITS={bits}", *flags(source), source, "-o", made], check=True)
         command = ["objdump", "-M", "intel", "--insn-width=16", f"--disassemble={function}", made]
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = [line.split("\t") for line in shown.splitlines() if line.count("\t") == 2]
@@ -44,5 +47,5 @@ def _row(at: int, code: str, text: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    for row in listing(int(sys.argv[1]), sys.argv[2]):
+    for row in listing(int(sys.argv[1]), *sys.argv[2:]):
         print(f'    ("{row[0]}", "{row[1]}"),')
