@@ -2,6 +2,8 @@
 processes open.
 
 Every engine gets the same thread count, the lowest latency it offers and f32 for what is not int8.
+With weights in 4 or 8 bits alone an engine may make codes of activations as it runs; whether it
+shall can be said (``coded``), so that all compute the same.
 """
 
 from __future__ import annotations
@@ -48,12 +50,15 @@ class Opened:
 
 @dataclass(frozen=True)
 class Engine:
-    """How to load an engine's library (``entry`` of ``module``) and open a model with it."""
+    """How to load an engine's library (``entry`` of ``module``), and how to open a model with it: path,
+    threads, and whether sources of products with packed weights become codes (None: as the engine
+    does by itself; ONNX Runtime reads it in the model, as accuracy_level).
+    """
 
     name: str
     module: str
     entry: str
-    open: Callable[[Path, int], Opened]
+    open: Callable[[Path, int, bool | None], Opened]
 
     def load_library(self) -> None:
         """Import the engine's package, or raise Unavailable.
@@ -78,11 +83,12 @@ class Engine:
             return str(getattr(import_module(self.module), "__version__", ""))
 
 
-def _open_fqfuse(backend: str, path: Path, threads: int) -> Opened:
-    session: Any = import_module("fqfuse").InferenceSession(
-        str(path), backend=backend, threads=threads
-    )
-    return Opened(lambda feeds: session.run(None, feeds), session=session)
+def _open_fqfuse(backend: str, path: Path, threads: int, coded: bool | None) -> Opened:
+    fqfuse: Any = import_module("fqfuse")
+    model = fqfuse.compile(str(path), dynamic="matmul") if coded else str(path)
+    session = fqfuse.InferenceSession(model, backend=backend, threads=threads)
+    note = "sources of packed products in s8, by blocks" if coded else ""
+    return Opened(lambda feeds: session.run(None, feeds), note, session)
 
 
 def onnxruntime_session(
@@ -123,13 +129,20 @@ def openvino_model(model: str | bytes, **config: object) -> Any:
     return core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32", **config})
 
 
-def _open_onnxruntime(path: Path, threads: int) -> Opened:
+def _open_onnxruntime(path: Path, threads: int, coded: bool | None) -> Opened:
     session = onnxruntime_session(str(path), threads)
-    return Opened(lambda feeds: session.run(None, dict(feeds)))
+    note = "" if coded is None else "sources of packed products as accuracy_level says"
+    return Opened(lambda feeds: session.run(None, dict(feeds)), note)
 
 
-def _open_openvino(path: Path, threads: int) -> Opened:
-    config = {"NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+def _open_openvino(path: Path, threads: int, coded: bool | None) -> Opened:
+    config: dict[str, object] = {
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+    }
+    if coded is False:  # by default sources become codes in groups of 32
+        config["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
     compiled = openvino_model(str(path), **config)
     request = compiled.create_infer_request()
     outputs = list(compiled.outputs)
@@ -138,7 +151,11 @@ def _open_openvino(path: Path, threads: int) -> Opened:
         results = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
         return [results[output] for output in outputs]
 
-    return Opened(run, f"precision {compiled.get_property('INFERENCE_PRECISION_HINT').to_string()}")
+    note = f"precision {compiled.get_property('INFERENCE_PRECISION_HINT').to_string()}"
+    if coded is not None:
+        group = compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE")
+        note += f", sources of packed products {f'in s8, by {group}' if group else 'in f32'}"
+    return Opened(run, note)
 
 
 AUTO = "fqfuse-auto"

@@ -50,6 +50,7 @@ _WORST_FIRST = (
     QuantizeFate.FALLBACK,
     QuantizeFate.STANDALONE,
     QuantizeFate.POST_OP,
+    QuantizeFate.SOURCE,
     QuantizeFate.DST_SCALE,
     QuantizeFate.CONSTANT,
     QuantizeFate.REDUNDANT,

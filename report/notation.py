@@ -26,7 +26,7 @@ from ..plan.attributes import (
     Sum,
 )
 from ..plan.conversion.recurrent import qparams_of
-from ..plan.types import Plan, Step
+from ..plan.types import Plan, Step, codes_source
 from .columns import columns, head, tail
 from .summary import COMPUTE
 
@@ -174,10 +174,11 @@ class Notation:
 
     def types(self, step: Step) -> str:
         """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many; `f32×u4/32`
-        for packed weights, a scale for each 32. Biases and other constants are left out.
+        for packed weights, a scale for each 32, and `s8/32×u4/32` where the source becomes codes,
+        too. Biases and other constants are left out.
         """
         given = [
-            _packed_type(step) if role == "weights" and step.op == PACKED else self._dtype(value)
+            self._operand_type(step, role, value)
             for role, value in step.args
             if role in _WEIGHTS or self._is_source(step, role, value)
         ]
@@ -186,6 +187,13 @@ class Notation:
         return (
             f"{sources or '-'} → {', '.join(result if len(result) <= _FEW else _counted(result))}"
         )
+
+    def _operand_type(self, step: Step, role: str, value: str) -> str:
+        if step.op == PACKED and role == "weights":
+            return _packed_type(step)
+        if codes_source(step) and role == "src":
+            return f"s8/{step.params.get('block')!r}"
+        return self._dtype(value)
 
     def type(self, value: str) -> str:
         """A type without its quantization: `u8[N,32,8,8]`."""
@@ -201,7 +209,8 @@ class Notation:
         parts = [f"decode({', '.join(map(self.value, computed))})"] if computed else []
         if step.op == PACKED:
             bits, block = (step.params.get(name) for name in ("bits", "block"))
-            parts.append(f"decode({bits!r} bits, blocks of {block!r})")
+            what = "quantize(source" if codes_source(step) else f"decode({bits!r} bits"
+            parts.append(f"{what}, blocks of {block!r})")
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
             parts.append(f"output_scales({_scale(step.attr.output_scales)})")

@@ -371,8 +371,9 @@ _KINDS = (
         "the codes save memory, not arithmetic: they are decoded in front of each product in f32",
         remedies={
             Tool.ANY: (
-                "nothing where tokens come one by one, which memory bounds; where many come at once, "
-                "quantize activations as well (quantize_static, nncf.quantize)"
+                "nothing where tokens come one by one, which memory bounds; where many come at once, let "
+                "activations become codes, too: at run time (--dynamic matmul), or by calibration "
+                "(quantize_static, nncf.quantize)"
             ),
         },
     ),

@@ -33,6 +33,7 @@ _FEW = 3
 
 _QUANTIZE = {
     QuantizeFate.DST_SCALE: "the store of {at}",
+    QuantizeFate.SOURCE: "the source of {at}, in each run",
     QuantizeFate.POST_OP: "among the post-ops of {at}",
     QuantizeFate.CONSTANT: "done at compile time",
     QuantizeFate.REDUNDANT: "not needed",

@@ -26,6 +26,7 @@ from ...onednn.workers import making
 from ...plan.types import Plan
 from ..executor import StepTimes
 from ..shapes import bound_otherwise
+from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
 from .program import Action, Owner, PrimitiveAction, Program, Tensor
@@ -202,6 +203,8 @@ class Run:
             return self._rows_call(action)
         if isinstance(action, StepsAction):
             return action.layer.call(self._memories_of(action.args))
+        if isinstance(action, CodedAction):
+            return self._coded_call(action)
         assert isinstance(action, HostAction)
         return self._host_call(action)
 
@@ -296,6 +299,18 @@ class Run:
             return 0
 
         return call_few
+
+    def _coded_call(self, action: CodedAction) -> Callable[[], int]:
+        rows, size = action.src.desc.dims
+        read = self._viewer(action.source, action.src)
+        out = view(action.dst.desc, self._place(action.dst))
+        multiply = action.weights.product(rows, out, self._place(action.scratch))
+
+        def call() -> int:
+            multiply(read().reshape(rows, size))
+            return 0
+
+        return call
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep
