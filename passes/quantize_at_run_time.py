@@ -113,7 +113,7 @@ def _rewrite(graph: Graph, node: Node, decoded: dict[str, str]) -> Verdict:
             "a factor is no matrix, or of an unknown rank",
             "matrices",
             str(types[1]),
-            "declare the shape of the model's inputs",
+            "export the model with the number of dimensions of each input",
         )
     blocks = block_weights(graph, node.inputs[1])
     if blocks is not None:
@@ -170,7 +170,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
         return _own_codes(graph, node, decode)
     data = graph.constant(value)
     if data is None:
-        hint = "make the weights a constant of the model"
+        hint = "export the weights as a constant (an initializer)"
         return Refusal("the second factor is computed", "constant weights", value, hint)
     array = np.asarray(data, np.float64)
     if not np.isfinite(array).all():

@@ -8,6 +8,7 @@ have all of them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import assert_never
@@ -34,6 +35,7 @@ __all__ = [
     "Notation",
     "bytes_text",
     "count_text",
+    "layer_names",
     "middle_cut",
     "number_text",
     "rounded",
@@ -43,6 +45,7 @@ __all__ = [
 
 _NO_ATTR = PrimitiveAttr()
 _WEIGHTS = ("weights", "w", "r")
+_ON_CODES = re.compile(r"QLinear\w+|QGemm|QAttention|\w+ of codes")  # forms of quantizers
 _FEW = 3
 _TITLE = 60
 _PREFIX = 4  # a shared beginning of fewer characters is not worth an ellipsis
@@ -88,6 +91,14 @@ def middle_cut(text: str, room: int | None) -> str:
         return text
     front = head(text, (room - 1) // 3)
     return f"{front}…{tail(text, room - 1 - columns(front))}"
+
+
+def layer_names(plan: Plan, step: Step) -> list[str]:
+    """The nodes of a step that are more than quantizers: operators on codes (QLinearConv, MatMulNBits)
+    are layers, too.
+    """
+    forms = ((name, plan.quantizers.get(name)) for name in step.origin)
+    return [name for name, found in forms if found is None or _ON_CODES.fullmatch(found.form)]
 
 
 def title_text(name: str) -> str:
@@ -228,9 +239,7 @@ class Notation:
         """Names of the model's nodes in the step; without quantizers, which have a table of their
         own, unless there is nothing else.
         """
-        return [name for name in step.origin if name not in self.plan.quantizers] or list(
-            step.origin
-        )
+        return layer_names(self.plan, step) or list(step.origin)
 
     def _quantizes(self, step: Step) -> bool:
         """True when the step rounds to codes, rather than moving or selecting those of its

@@ -138,7 +138,7 @@ class _Anchor:
                 f"{self.primitive} packs its weights beforehand",
                 "constant weights",
                 "weights that are computed at run time",
-                "make the weights a constant of the model",
+                "export the weights as a constant (an initializer)",
             )
         computed = weights.is_scaled_at_run_time or bool(source.parameters)
         ranks = [
@@ -156,7 +156,7 @@ class _Anchor:
                 "the bias and the scales are computed at run time",
                 "a constant bias",
                 self.bias_value,
-                "make the bias a constant of the model",
+                "export the bias as a constant (an initializer)",
             )
         if source.per_channel is not None and weights.is_scaled_at_run_time:
             return Refusal(

@@ -80,7 +80,7 @@ def _padding_refusal(node: Node, zero: float) -> Refusal | None:
             "what is read outside is a real number, not a code",
             "another coordinate transformation",
             "tf_crop_and_resize",
-            "choose another coordinate_transformation_mode",
+            "export the Resize with a mode that reads nothing outside, such as half_pixel",
         )
     return None
 

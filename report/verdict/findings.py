@@ -13,7 +13,7 @@ from typing import SupportsIndex, TypedDict
 
 from ...errors import InvalidInput
 from ...plan.types import Plan, check_is_plan
-from ..notation import middle_cut
+from ..notation import layer_names, middle_cut
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Costs, Estimate, Remedied, costs_of
 from .machine import Machine, this_machine
@@ -387,8 +387,7 @@ def _around(view: View, steps: Sequence[int]) -> tuple[str, ...]:
 def _plain(view: View, index: int) -> list[str]:
     """The nodes of a step that are no quantizers; where there is none, whatever it has."""
     step = view.steps[index]
-    nodes = [name for name in step.origin if name not in view.plan.quantizers]
-    names = nodes or list(step.origin) or [step.name]
+    names = layer_names(view.plan, step) or list(step.origin) or [step.name]
     return [name for name in names if not _QUANTIZING.search(name)] or names
 
 

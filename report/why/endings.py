@@ -11,7 +11,7 @@ from ...ir.model_node import ModelNode
 from ...ir.ops import OPS
 from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from ...plan.types import Plan, Step, runs_in_int8
-from ..notation import Notation, middle_cut
+from ..notation import Notation, layer_names, middle_cut
 from ..verdict.work import multiplies_codes
 from .index import Index
 
@@ -69,9 +69,8 @@ class Place:
 
 
 def anchor_of(plan: Plan, step: Step) -> str:
-    """The node of the model that a step is built around: its first that is no quantizer."""
-    names = [name for name in step.origin if name not in plan.quantizers]
-    return next(iter([*names, *step.origin]), step.name)
+    """The node of the model that a step is built around: its first that is more than a quantizer."""
+    return next(iter([*layer_names(plan, step), *step.origin]), step.name)
 
 
 def step_text(plan: Plan, index: int) -> str:

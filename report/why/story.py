@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.decision import Decision, Fate, Half, Outcome
 from ...plan.types import Plan
-from ..notation import Notation, count_text, middle_cut
+from ..notation import Notation, count_text, layer_names, middle_cut
 from ..summary import COSTLY
 from ..verdict.findings import Finding, Verdict, verdict_of
 from .endings import (
@@ -321,6 +321,11 @@ def _quantizer(index: Index, verdict: Verdict, name: str, quantizer: str) -> Sto
         dict.fromkeys([*index.decisions.get(quantizer, ()), *index.decisions.get(name, ())])
     )
     places = tuple(dict.fromkeys([*places_of(index, name), *places_of(index, quantizer)]))
+    findings = _findings(index.plan, verdict, quantizer, own)
+    layers = [p.step for p in places if name in layer_names(plan, plan.steps[p.step])]
+    if layers:  # an operator on codes is a layer, too
+        findings = _findings(index.plan, verdict, name, layers)
+        answer = f"{_placed(index, name, places)} {answer}{_obstacle(findings, decisions)}"
     return Story(
         name,
         "quantizer",
@@ -330,7 +335,7 @@ def _quantizer(index: Index, verdict: Verdict, name: str, quantizer: str) -> Sto
         fates,
         decisions,
         (),
-        _findings(index.plan, verdict, quantizer, own),
+        findings,
         _unknown(index),
     )
 

@@ -250,6 +250,24 @@ def test_the_product_of_scales_is_in_the_step_of_the_product_of_codes() -> None:
     assert [d["rule"] for d in told["decisions"]] == ["scale_into_product"]
 
 
+def test_an_operator_on_codes_is_a_layer_and_not_what_is_fused_into_it() -> None:
+    """MatMulNBits holds its weights' quantizer; the addition behind it is its bias."""
+    net = Net()
+    packed = np.random.default_rng(1).integers(0, 256, (16, 1, 8)).astype(np.uint8)
+    operands = (net.constant(packed), net.constant(np.full(16, 0.1, np.float32)))
+    sizes = {"K": 16, "N": 16, "bits": 4, "block_size": 16}
+    hidden = net.op("MatMulNBits", "x", *operands, name="fc", domain="com.microsoft", **sizes)
+    net.op("Add", hidden, net.constant(np.ones(16, np.float32)), name="bias", out="y")
+    proto = net.proto(inputs={"x": [4, 16]}, domains={"com.microsoft": 1})
+    plan = fqfuse.compile(proto)
+    told = {name: fqfuse.why(plan, name, model=proto) for name in ("fc", "bias")}
+    assert told["fc"]["answer"].startswith("fc runs in f32 as step 0, a matmul, with bias. ")
+    assert "the codes save memory, not arithmetic" in told["fc"]["answer"]
+    assert told["bias"]["answer"].startswith("bias has no step of its own: it is in step 0, ")
+    (finding,) = plan.findings()[:1]
+    assert (finding["code"], finding["layers"]) == ("weights-only", ["fc"])
+
+
 def test_where_no_rule_left_a_word_the_neighbours_are_told() -> None:
     """A plan of two steps, asked with a model that has a node between them."""
     nodes = [
