@@ -36,8 +36,8 @@ def _section(name: str, command: TyperCommand) -> str:
         if isinstance(param, TyperArgument):
             label = f"`{param.metavar or (param.name or '').upper()}`"
         elif isinstance(param, TyperOption):
-            value = "" if param.is_flag else f" {param.metavar}"
-            label = f"`{', '.join(reversed(param.opts))}{value}`"
+            value = "" if param.is_flag else f" *{param.metavar}*"
+            label = f"`{', '.join(reversed(param.opts))}`{value}"
         else:
             continue
         needed = ", needed" if param.required else ""

@@ -23,8 +23,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=linked(text, source, page)))
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         page = notebook.src_uri.removesuffix(".ipynb") + ".md"
-        text = notebook_page(json.loads(notebook.content_string), Path(notebook.src_uri).name)
-        text = linked(text, f"docs/{notebook.src_uri}", page)
+        document = json.loads(notebook.content_string)
+        text = notebook_page(document, f"docs/{notebook.src_uri}", page)
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "api.md", content=api_page()))
     return files

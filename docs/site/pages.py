@@ -59,19 +59,26 @@ def linked(text: str, source: str, page: str) -> str:
     return "".join(part if part.startswith("```") else _LINK.sub(turned, part) for part in parts)
 
 
-def notebook_page(notebook: Mapping[str, Any], name: str) -> str:
-    """A notebook as Markdown: its text, its code, and what the code printed when it was run."""
+def notebook_page(notebook: Mapping[str, Any], source: str, page: str) -> str:
+    """A notebook as Markdown: its text, its code, and what the code printed when it was run.
+
+    Args:
+        notebook: its document.
+        source: where it lies in the repository.
+        page: where it will lie on the site.
+    """
     parts = []
     for cell in notebook["cells"]:
-        source = "".join(cell["source"])
+        text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            parts.append(source)
+            parts.append(linked(text, source, page))
             continue
-        parts.append(f"```python\n{source}\n```")
+        language = "sh" if text.startswith("!") else "python"
+        parts.append(f"```{language}\n{text}\n```")
         for output in cell["outputs"]:
-            text = "".join(output.get("text") or output["data"]["text/plain"])
-            parts.append(f"```text\n{text.rstrip()}\n```")
-    parts.append(f"[The notebook itself]({name}), for Jupyter.")
+            printed = "".join(output["text"]).rstrip()
+            parts.append(f"```text\n{printed}\n```")
+    parts.append(f"[The notebook itself]({Path(source).name}), for Jupyter.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -12,10 +12,12 @@ import pytest
 from fqfuse.cli.document import options_document
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "options.md"
-SECTIONS = re.findall(
-    r"^## fqfuse (\w+)\n(.*?)(?=^## |\Z)",
-    DOCUMENT.read_text(encoding="utf-8"),
-    flags=re.MULTILINE | re.DOTALL,
+SECTIONS = dict(
+    re.findall(
+        r"^## fqfuse (\w+)\n(.*?)(?=^## |\Z)",
+        DOCUMENT.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
 )
 
 
@@ -25,8 +27,9 @@ def test_the_document_is_current() -> None:
     )
 
 
-@pytest.mark.parametrize(("command", "section"), SECTIONS, ids=[name for name, _ in SECTIONS])
-def test_the_options_are_those_that_help_lists(command: str, section: str) -> None:
+@pytest.mark.parametrize("command", ["compile", "bench"])
+def test_the_options_are_those_that_help_lists(command: str) -> None:
+    section = SECTIONS[command]
     shown = subprocess.run(
         [sys.executable, "-m", "fqfuse", command, "--help"],
         capture_output=True,

@@ -41,6 +41,8 @@ def test_links_lead_to_where_a_file_is_on_the_site(pages) -> None:
     assert pages.linked(text, "README.md", "index.md") == turned
     assert pages.linked("[r](../README.md)", "docs/rules.md", "rules.md") == "[r](index.md)"
     inside = "[r](../why-slow.md) [i](../images/page-dark.png)"
+    notebook = "[n](docs/notebooks/slow-to-fast.ipynb)"
+    assert pages.linked(notebook, "README.md", "index.md") == "[n](notebooks/slow-to-fast.md)"
     assert pages.linked(inside, "docs/notebooks/a.ipynb", "notebooks/a.md") == inside
     code = "```\n[c](ir)\n```"
     assert pages.linked(code, "README.md", "index.md") == code
@@ -62,16 +64,13 @@ def test_the_api_has_each_public_name_once(pages) -> None:
 
 def test_a_notebook_becomes_its_text_code_and_output(pages) -> None:
     cells = [
-        {"cell_type": "markdown", "source": ["# A\n", "b"]},
+        {"cell_type": "markdown", "source": ["# A\n", "[b](../rules.md)"]},
         {"cell_type": "code", "source": ["print(1)"], "outputs": [{"text": ["1\n"]}]},
-        {
-            "cell_type": "code",
-            "source": ["2"],
-            "outputs": [{"data": {"text/plain": ["2"]}}],
-        },
+        {"cell_type": "code", "source": ["!ls"], "outputs": []},
     ]
-    assert pages.notebook_page({"cells": cells}, "a.ipynb") == (
-        "# A\nb\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n```python\n2\n```\n\n```text\n2\n```\n\n"
+    text = pages.notebook_page({"cells": cells}, "docs/notebooks/a.ipynb", "notebooks/a.md")
+    assert text == (
+        "# A\n[b](../rules.md)\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n```sh\n!ls\n```\n\n"
         "[The notebook itself](a.ipynb), for Jupyter.\n"
     )
 
