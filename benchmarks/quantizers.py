@@ -80,7 +80,7 @@ def quantize_static(
     quantization.quantize_static(
         str(source),
         str(target),
-        _reader(quantization.CalibrationDataReader, feeds),
+        reader(quantization.CalibrationDataReader, feeds),
         quant_format=quantization.QuantFormat[layout],
         activation_type=quantization.QuantType[activations],
         weight_type=quantization.QuantType.QInt8,
@@ -165,7 +165,7 @@ CODED: Mapping[str, bool] = {"int4": False, "int4-dynamic": True}
 """Quantizer of weights in blocks -> whether every engine makes codes of activations as it runs."""
 
 
-def _reader(base: Any, feeds: Sequence[Feeds]) -> Any:
+def reader(base: Any, feeds: Sequence[Feeds]) -> Any:
     """Return ONNX Runtime's reader protocol over the feeds: ``get_next`` gives a feed, then
     None.
     """
