@@ -465,6 +465,33 @@ def test_blocks_that_no_operator_takes_are_decoded(block: int, form: str, tmp_pa
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-4)  # sums in another order
 
 
+def with_a_branch() -> onnx.ModelProto:
+    """An If whose branches read a value that a quantizer makes, and an operator without a row."""
+    branches = {}
+    for name, op in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        out = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph([helper.make_node(op, ["xq"], [name])], name, [], [out])
+    return network(
+        quantized("xq", "x", 0.05, np.uint8(120)),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        ([], [numpy_helper.from_array(np.float32(0), "none")]),
+        helper.make_node("Greater", ["sum", "none"], ["positive"]),
+        helper.make_node("If", ["positive"], ["b"], **branches),
+        helper.make_node("Det", ["b"], ["y"]),
+        x=(2, 3, 3),
+        y=(2,),
+    )
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_operators_without_a_row_are_written_as_they_were(sign: int, tmp_path: Path) -> None:
+    source = with_a_branch()
+    exported = fqfuse.export(source, tmp_path / "out.onnx", to="qoperator")
+    onnx.checker.check_model(exported.model, full_check=True)
+    feeds = {"x": (sign * np.abs(RANDOM(15).normal(size=(2, 3, 3)))).astype(np.float32)}
+    assert np.array_equal(run_ort(source, feeds)[0], run_ort(exported.model, feeds)[0])
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
