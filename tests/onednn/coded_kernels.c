@@ -246,6 +246,7 @@ void multiply_codes(Work *a) {
       float *out = a->out + first;
       I m = 0;
       for (; m + 6 <= many; m += 6) multiplied(6, a, p, m, b, count, out + m * ld, k0, k1);
+      for (; m + 4 <= many; m += 4) multiplied(4, a, p, m, b, count, out + m * ld, k0, k1);
       for (; m + 2 <= many; m += 2) multiplied(2, a, p, m, b, count, out + m * ld, k0, k1);
       if (m < many) multiplied(1, a, p, m, b, count, out + m * ld, k0, k1);
     }
