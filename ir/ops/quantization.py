@@ -200,8 +200,9 @@ def dynamic_range(x: A) -> tuple[A, A]:
 
 
 def _dynamic_blocks_shape(call: Call) -> Shape:
-    if integer(call.attrs, "block") < 1:
-        raise ShapeError(f"blocks of {call.attrs['block']} elements")
+    block = integer(call.attrs, "block")
+    if block < 1:
+        raise ShapeError(f"blocks of {block} elements")
     return call.at_least(0, 1)
 
 

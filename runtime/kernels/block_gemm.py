@@ -207,7 +207,7 @@ class CodedBlockGemm(Kernel):
 
         return Tasks(len(self._parts) if self._tiles else 0, task)
 
-    def _record_product(self, rows: F32Array, part: slice, acc: F32Array, record: Recorder) -> None:
+    def _record_product(self, rows: Array, part: slice, acc: F32Array, record: Recorder) -> None:
         weights, many = self._weights, len(rows)
         codes = record.take((weights.blocks, many, weights.block), np.float32)
         scales = record.take((weights.blocks, many, 1), np.float32)
@@ -224,7 +224,7 @@ class CodedBlockGemm(Kernel):
             record(np.add, acc, exact, acc)
 
 
-def _made_codes(rows: F32Array, codes: F32Array, scales: F32Array) -> None:
+def _made_codes(rows: Array, codes: F32Array, scales: F32Array) -> None:
     """Codes [blocks, rows, block] and scales [blocks, rows, 1] of rows."""
     found, factors = source_codes(rows, codes.shape[2])
     codes[...] = found.swapaxes(0, 1)

@@ -18,6 +18,7 @@ from .program import Tensor
 
 __all__ = ["CodedAction", "CodedRows"]
 
+_FEW = 2  # rows that take less time one by one than it takes to bring weights into another order
 _ALONE = 1 << 15  # elements whose codes one thread makes before a second one is awake
 
 
@@ -76,14 +77,14 @@ class CodedRows:
         scales, sums, end = self._places(rows)
         if out.shape != (rows, blocks.rows) or not out.flags.c_contiguous or scratch.size < end:
             raise ValueError(f"no place for {rows} rows of {blocks.rows}")
-        address = scratch.ctypes.data
+        place = scratch.ctypes.data
         work = CodedWork(
             codes=self._codes.ctypes.data,
             scales=self._scales.ctypes.data,
             zeros=None if self._zeros is None else self._zeros.ctypes.data,
-            xcodes=address,
-            xscales=address + scales,
-            xsums=address + sums,
+            xcodes=place,
+            xscales=place + scales,
+            xsums=place + sums,
             out=out.ctypes.data,
             stride=self._codes.shape[1],
             blocks=blocks.blocks,
@@ -96,7 +97,9 @@ class CodedRows:
         held = (self._codes, self._scales, self._zeros)
         many = self._threads if rows * blocks.width >= _ALONE else 1
         quantize = kernels.call(kernels.quantize, work, many, held)
-        multiply_codes = kernels.call(kernels.multiply, work, self._threads, held)
+        few = rows <= _FEW and blocks.block * blocks.bits % 128 == 0
+        address = kernels.multiply_row if few else kernels.multiply
+        multiply_codes = kernels.call(address, work, self._threads, held)
 
         def multiply(sources: NDArray[np.float32]) -> None:
             if sources.shape != shape or not sources.flags.c_contiguous:

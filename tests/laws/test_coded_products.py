@@ -94,18 +94,14 @@ class Written:
         y = np.zeros((len(rows), d.columns), f32)
         for block in range(self.scales.shape[1]):
             part = rows[:, block * d.block : (block + 1) * d.block]
-            for row, values in enumerate(part):
-                largest = max(map(abs, values.tolist()))
-                if not np.isfinite(values).all():
-                    y[row] = np.nan
-                    continue
-                scale = f32(largest) / f32(127)
-                if scale < f32(2.0**-126):
-                    continue  # adds 0
-                codes = np.rint(values * (f32(1) / scale)).astype(np.int64)
-                assert abs(codes).max() <= 127
-                sums = self.weights[:, block, : len(codes)] @ codes
-                y[row] += sums.astype(f32) * (scale * self.scales[:, block])
+            scale = np.abs(part).max(1, keepdims=True) / f32(127)
+            inverse = np.where(scale < f32(2.0**-126), f32(0), f32(1) / scale)
+            infinite = ~np.isfinite(part).all(1)
+            codes = np.rint(np.where(infinite[:, None], f32(0), part * inverse)).astype(np.int64)
+            assert abs(codes).max() <= 127
+            sums = codes @ self.weights[:, block, : part.shape[1]].T
+            y += sums.astype(f32) * (scale * self.scales[:, block])
+            y[infinite] = np.nan
         if d.bias:
             y += self.constants["b"]
         return y.reshape(*d.lead, d.columns)

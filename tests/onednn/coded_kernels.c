@@ -246,8 +246,98 @@ void multiply_codes(Work *a) {
       float *out = a->out + first;
       I m = 0;
       for (; m + 6 <= many; m += 6) multiplied(6, a, p, m, b, count, out + m * ld, k0, k1);
+      for (; m + 4 <= many; m += 4) multiplied(4, a, p, m, b, count, out + m * ld, k0, k1);
       for (; m + 2 <= many; m += 2) multiplied(2, a, p, m, b, count, out + m * ld, k0, k1);
       if (m < many) multiplied(1, a, p, m, b, count, out + m * ld, k0, k1);
+    }
+  }
+}
+
+#define UNIT (128 / BITS) /* codes of a quarter of a register: a block has whole ones */
+
+/* a row of x after the other times 16 columns at a time, whose codes stay in the order of their rows: for few rows */
+void multiply_row(Work *a) {
+  V scales[CODES / 16][2] __attribute__((aligned(64))), zeros[CODES / 16][2] __attribute__((aligned(64)));
+  I block = a->block, blocks = a->blocks, many = a->many, width = blocks * block, at_once = CODES / block, units = block / UNIT;
+  for (;;) {
+    I first = __atomic_fetch_add(&a->next, 16, __ATOMIC_RELAXED), left = a->rows - first;
+    if (left <= 0) return;
+    __mmask16 some = SOME(left);
+    for (I b = 0; b < blocks; b += at_once) {
+      I count = blocks - b < at_once ? blocks - b : at_once, bytes = count * block * BITS / 8;
+      I given[3][5] = {
+          {(I)a->zeros, blocks, b, count, (I)zeros[0]},
+          {(I)a->scales, blocks * 4, b * 4, count * 4, (I)scales[0]},
+          {(I)a->codes, a->stride, b * block * BITS / 8, 0, 0},
+      };
+      const uint8_t *rows[16];
+#pragma GCC unroll 1
+      for (int n = 0; n < 3; n++) {
+        const I *one = given[n];
+        if (!one[0]) continue;
+#pragma GCC unroll 1
+        for (I i = 0; i < 16; i++) {
+          I row = i < left ? first + i : a->rows - 1;
+          rows[i] = (const uint8_t *)one[0] + row * one[1] + one[2];
+        }
+        turned(rows, 0, one[3], (V *)one[4]);
+      }
+      for (I m = 0; m < many; m++) {
+        const int8_t *x = a->xcodes + m * width + b * block;
+        const float *xs = a->xscales + m * blocks + b;
+        const int32_t *sums = a->xsums + m * blocks + b;
+        float *out = a->out + m * a->ld + first;
+        F y = b ? _mm512_maskz_loadu_ps(some, out) : _mm512_setzero_ps();
+        V sum = _mm512_setzero_si512();
+        I i = 0, unit = 0;
+        for (I at = 0; at < bytes; at += 64, x += 4 * UNIT) {
+          I rest = bytes - at;
+          __mmask64 k = _bzhi_u64(~0ull, rest < 64 ? (unsigned)rest : 64);
+#if BITS == 4
+          /* x at even places, and at odd ones: words of the two by turns, with 128 more */
+          V u = _mm512_maskz_loadu_epi8(_bzhi_u64(~0ull, 2 * rest < 64 ? (unsigned)(2 * rest) : 64), x);
+          V v = _mm512_maskz_loadu_epi8(rest > 32 ? _bzhi_u64(~0ull, 2 * rest - 64 < 64 ? (unsigned)(2 * rest - 64) : 64) : 0, x + 64);
+          V more = INTS(0x80808080), low = INTS(0x0f0f0f0f);
+#define HALVES(u, v) _mm512_xor_si512(more, _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(u)), _mm512_cvtepi64_epi32(v), 1))
+          V even = HALVES(u, v), odd = HALVES(_mm512_srli_epi64(u, 32), _mm512_srli_epi64(v, 32));
+#define SUM(w) _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(w, low), even), \
+                                   _mm512_and_si512(_mm512_srli_epi32(w, 4), low), odd)
+#else
+          V u = _mm512_maskz_loadu_epi8(k, x);
+#define SUM(w) _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, u)
+#endif
+          V r[4]; /* of 4 columns each: their sums side by side, one quarter a unit */
+#pragma GCC unroll 4
+          for (int c = 0; c < 4; c++) {
+            V s[4];
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) {
+              V w = _mm512_maskz_loadu_epi8(k, rows[4 * c + j] + at);
+              s[j] = SUM(w);
+            }
+#define PAIR(p, q) _mm512_add_epi32(_mm512_unpacklo_epi32(p, q), _mm512_unpackhi_epi32(p, q))
+            V f = PAIR(s[0], s[1]), g = PAIR(s[2], s[3]);
+            r[c] = _mm512_add_epi32(_mm512_unpacklo_epi64(f, g), _mm512_unpackhi_epi64(f, g));
+          }
+          V p = _mm512_shuffle_i32x4(r[0], r[1], 0x88), q = _mm512_shuffle_i32x4(r[2], r[3], 0x88);
+          V t = _mm512_shuffle_i32x4(r[0], r[1], 0xdd), z = _mm512_shuffle_i32x4(r[2], r[3], 0xdd);
+          V of_units[4] = {_mm512_shuffle_i32x4(p, q, 0x88), _mm512_shuffle_i32x4(t, z, 0x88), _mm512_shuffle_i32x4(p, q, 0xdd),
+                           _mm512_shuffle_i32x4(t, z, 0xdd)};
+          for (I n = 0; n < 4 && 16 * n < rest; n++) {
+            sum = _mm512_add_epi32(sum, of_units[n]);
+            if (++unit < units) continue;
+            V zero = INTS(1 << (BITS - 1));
+            if (a->zeros) zero = _mm512_and_si512(_mm512_srlv_epi32(zeros[i >> 2][0], _mm512_set1_epi32((int)(i & 3) * 8)), INTS(255));
+            sum = _mm512_sub_epi32(sum, _mm512_mullo_epi32(zero, _mm512_set1_epi32(sums[i])));
+            F s = _mm512_mul_ps(_mm512_set1_ps(xs[i]), _mm512_castsi512_ps(scales[i][0]));
+            y = _mm512_add_ps(y, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), s));
+            sum = _mm512_setzero_si512();
+            unit = 0;
+            i++;
+          }
+        }
+        _mm512_mask_storeu_ps(out, some, y);
+      }
     }
   }
 }

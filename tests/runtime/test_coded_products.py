@@ -22,6 +22,8 @@ from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan, runs_in_int8
 from fqfuse.plan.verify import verify_plan
+from fqfuse.report.verdict.findings import verdict_of
+from fqfuse.report.verdict.work import work_of
 from fqfuse.runtime.lowering import packed
 
 KERNEL = "packed codes by avx512_core_vnni"
@@ -112,6 +114,36 @@ def test_the_plan_says_it(target):
     fates = {(f.quantizer, f.half): (f.fate, f.step) for f in plan.fates}
     assert fates["x.dynamic", Half.QUANTIZE] == (QuantizeFate.SOURCE, 0)
     assert fates["x.dynamic", Half.DEQUANTIZE] == (DequantizeFate.SOURCE_SCALE, 0)
+
+
+def test_every_target_gives_the_same_bits():
+    proto = product(4, 96, 40, Scheme("nbits", 4, 32, False))
+    feeds = feeds_for(proto)
+    found = [
+        fqfuse.InferenceSession(
+            fqfuse.compile(proto, dynamic="matmul", target=target), backend
+        ).run(None, feeds)[0]
+        for target, backend in (
+            ("onednn-v3", "numpy"),
+            ("onednn-v3", "onednn"),
+            ("onednn-v2", "numpy"),
+            ("onednn-v2", "onednn"),
+            ("unified", "numpy"),
+        )
+    ]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+def test_the_verdict_counts_codes():
+    """All multiply-adds are int8, and the finding is about ranges, not about weights alone."""
+    proto = product(4, 96, 40)
+    for dynamic, share, code in ((None, 0, "weights-only"), ("matmul", 1, "dynamic-quantizer")):
+        plan = fqfuse.compile(proto, dynamic=dynamic)
+        (step,) = plan.steps
+        work = work_of(plan, step)
+        assert (work.macs, work.int8) == (4 * 96 * 40, bool(share))
+        assert code in {finding.kind.code for finding in verdict_of(plan).findings}
 
 
 def test_two_products_share_a_quantizer():
