@@ -86,10 +86,19 @@ def test_a_table_goes_to_its_place_and_nowhere_else() -> None:
     assert filled(guide, {"one": "new\n"}) == guide.replace("old", "new")
 
 
-@pytest.mark.parametrize("tool", GUIDES)
+@pytest.mark.parametrize("tool", SETTINGS)
 def test_a_guide_has_a_table_for_each_network(tool: str) -> None:
     text = GUIDES[tool].read_text(encoding="utf-8")
     assert places(text) == [f"{tool}-{network}" for network in SUBJECTS]
+
+
+@pytest.mark.parametrize("tool", GUIDES)
+def test_no_place_of_a_guide_is_empty_or_without_a_network(tool: str) -> None:
+    text = GUIDES[tool].read_text(encoding="utf-8")
+    assert filled(text, dict.fromkeys(places(text), "")).count("| setting |") == 0
+    for name in places(text):
+        assert name.split("-")[1] in SUBJECTS
+        assert text.split(f"<!-- table {name} -->\n")[1].startswith("| setting |")
 
 
 @pytest.mark.parametrize("network", SUBJECTS)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
 GUIDES = ("commands", "why-slow", "why-wrong", "troubleshooting")
+RECIPES = {
+    "onnxruntime": ("onnxruntime", "sympy"),
+    "nncf": ("nncf",),
+    "pytorch": ("onnxscript", "torch", "torchao"),
+}
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -78,13 +84,8 @@ def test_ci_finds_the_test_command() -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{guide}.md" for guide in GUIDES)])
-def test_the_commands_and_the_python_of_a_document_run(tmp_path: Path, name: str) -> None:
-    # All blocks, in order, as a reader would type them at the root of a checkout; the folder holds
-    # nothing but the models.
-    (tmp_path / "models").symlink_to(ROOT / "models")
-    text = (ROOT / name).read_text(encoding="utf-8")
+def run_commands(text: str, folder: Path) -> str:
+    """Runs the sh blocks, line by line, and gives what they print."""
     commands = [
         line
         for block in blocks("sh", text)
@@ -96,20 +97,53 @@ def test_the_commands_and_the_python_of_a_document_run(tmp_path: Path, name: str
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
+    printed = ""
     for command in commands:
         ran = subprocess.run(
             ["/bin/sh", "-ec", command],
-            cwd=tmp_path,
+            cwd=folder,
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+        printed += ran.stdout
+    return printed
+
+
+def run_python(text: str, folder: Path) -> str:
+    """Runs the Python blocks as one program, and gives what it prints."""
     program = "\n".join(blocks("python", text))  # later blocks use what earlier ones made
     ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", *(f"docs/{guide}.md" for guide in GUIDES)])
+def test_the_commands_and_the_python_of_a_document_run(tmp_path: Path, name: str) -> None:
+    # All blocks, in order, as a reader would type them at the root of a checkout; the folder holds
+    # nothing but the models.
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    text = (ROOT / name).read_text(encoding="utf-8")
+    run_commands(text, tmp_path)
+    printed = run_python(text, tmp_path)
     if name == "README.md":
-        assert ran.stdout == "(1, 10)\n"
+        assert printed == "(1, 10)\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", RECIPES)
+def test_the_recipe_of_a_quantizer_runs_and_the_commands_behind_it(
+    tmp_path: Path, tool: str
+) -> None:
+    missing = [name for name in RECIPES[tool] if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the recipe needs {', '.join(missing)}: benchmarks/README.md says where")
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    text = (ROOT / "docs" / f"quantize-{tool}.md").read_text(encoding="utf-8")
+    run_python(text, tmp_path)
+    assert "100 % in int8" in run_commands(text, tmp_path)
