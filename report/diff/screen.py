@@ -93,14 +93,15 @@ def answer_of(difference: Difference) -> str:
 
 
 def _quantizers(difference: Difference) -> str:
-    """`Quantizers: 2 are in A only, 1 is in B only.`"""
-    told = [
-        f"{count:,} {'is' if count == 1 else 'are'} in {letter} only"
-        for letter, count in zip("AB", difference.quantizers, strict=True)
-        if count
-    ]
-    trace = ", of which nothing is left in the steps" if difference.is_empty else ""
-    return f"Quantizers: {', '.join(told)}{trace}."
+    """How many each has, and how many quantize a value that both name: tools name values in
+    different ways.
+    """
+    first, second = (len(plan.quantizers) for plan in (difference.first, difference.second))
+    shared = first - difference.quantizers[0]
+    left = "; nothing of the difference is left in the steps" if difference.is_empty else ""
+    return (
+        f"Quantizers: {first:,} in A, {second:,} in B, of values of the same name {shared:,}{left}."
+    )
 
 
 def _rules(count: int) -> str:
