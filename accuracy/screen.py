@@ -306,8 +306,9 @@ def _table(*columns: str) -> Table:
 def _name(name: str, room: int | None = _NAME) -> RichText:
     """A name, cut in front: the end tells layers apart."""
     shown = printable(name)
-    fits = room is None or columns(shown) <= room
-    return Text(shown if fits else f"…{tail(shown, room - 1)}")
+    if room is None or columns(shown) <= room:
+        return Text(shown)
+    return Text(f"…{tail(shown, room - 1)}")
 
 
 def _number(value: float) -> str:
