@@ -10,6 +10,7 @@ from rich.text import Text as RichText
 
 from ...errors import printable
 from ...ir.decision import Decision, Outcome
+from ..columns import columns
 from ..layout import Layout, Text, heading
 from ..lines import WIDTH, labelled, paragraph
 from ..notation import count_text, middle_cut
@@ -21,6 +22,7 @@ __all__ = ["answer_of", "diff_report"]
 Item = TypeVar("Item")
 
 _LABEL = 12
+_NAME = 30  # columns that a name has at least
 _SHOWN = 10  # rows of each part, without --all
 _SAME = 3  # of those that differ in numbers only
 _WHAT = 3  # kinds of steps in the answer
@@ -93,14 +95,15 @@ def answer_of(difference: Difference) -> str:
 
 
 def _quantizers(difference: Difference) -> str:
-    """`Quantizers: 2 are in A only, 1 is in B only.`"""
-    told = [
-        f"{count:,} {'is' if count == 1 else 'are'} in {letter} only"
-        for letter, count in zip("AB", difference.quantizers, strict=True)
-        if count
-    ]
-    trace = ", of which nothing is left in the steps" if difference.is_empty else ""
-    return f"Quantizers: {', '.join(told)}{trace}."
+    """How many each has, and how many quantize a value that both name: tools name values in
+    different ways.
+    """
+    first, second = (len(plan.quantizers) for plan in (difference.first, difference.second))
+    shared = first - difference.quantizers[0]
+    left = "; nothing of the difference is left in the steps" if difference.is_empty else ""
+    return (
+        f"Quantizers: {first:,} in A, {second:,} in B, of values of the same name {shared:,}{left}."
+    )
 
 
 def _rules(count: int) -> str:
@@ -205,13 +208,18 @@ def _part(label: str, rows: Sequence[Iterator[RichText]], limit: int | None) -> 
 
 def _alone(item: Alone, other: str, width: int) -> Iterator[RichText]:
     inside = f"; in {other} inside step {item.inside}" if item.inside is not None else ""
-    text = printable(f"{item.text}: {item.name}{inside}")
-    return labelled(f"#{item.step}", text, width, 2, 7)
+    return labelled(f"#{item.step}", f"{_called(item, width - 9)}{inside}", width, 2, 7)
 
 
 def _strange(difference: Difference, item: Alone, width: int) -> Iterator[RichText]:
     letter = "A" if item in difference.strange_first else "B"
-    return labelled(f"{letter} #{item.step}", printable(f"{item.text}: {item.name}"), width, 2, 8)
+    return labelled(f"{letter} #{item.step}", _called(item, width - 10), width, 2, 8)
+
+
+def _called(item: Alone, room: int) -> str:
+    """`reorder: /conv1/Conv`, on one line: a name is cut rather than broken."""
+    what = printable(item.text)
+    return f"{what}: {middle_cut(printable(item.name), max(room - columns(what) - 2, _NAME))}"
 
 
 def _pair(pair: Pair, width: int) -> Iterator[RichText]:

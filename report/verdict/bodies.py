@@ -26,6 +26,7 @@ from ...plan.types import Plan, Step
 
 __all__ = ["Body", "body_of"]
 
+_EMPTY = onnx.GraphProto()
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
 
 
@@ -85,27 +86,29 @@ class _Scope:
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+    known = (item for item in node.attribute if item.type != onnx.AttributeProto.UNDEFINED)
+    return {item.name: onnx.helper.get_attribute_value(item) for item in known}
 
 
 def _bodies(node: onnx.NodeProto, scope: _Scope) -> Body:
     given = _attributes(node)
     if node.op_type == "If":
-        branches = [given["then_branch"], given["else_branch"]]
+        branches = [given.get(name, _EMPTY) for name in ("then_branch", "else_branch")]
         chosen = scope.constants.get(node.input[0])
-        if chosen is not None:
+        if chosen is not None and chosen.size == 1:
             branches = [branches[0 if chosen.any() else 1]]
         found = [_graph(branch, scope, []) for branch in branches]
         costliest = max(found, key=lambda body: (body.macs, body.nodes))
         return replace(costliest, once=any(body.once for body in found))
-    body = given["body"]
+    body = given.get("body", _EMPTY)
+    inputs: list[onnx.ValueInfoProto | None]
     if node.op_type == "Loop":
         counters = [(onnx.TensorProto.INT64, ()), (onnx.TensorProto.BOOL, ())]
         inputs = [_typed(*item) for item in counters]
         inputs += [scope.types.get(name) for name in node.input[2:]]
-        going = {body.input[1].name: np.array(True)}  # where a trip begins, the condition holds
+        going = {info.name: np.array(True) for info in body.input[1:2]}  # or no trip begins
         return _repeated(_graph(body, scope, inputs, going), _trips(node, body, scope))
-    scanned = int(given["num_scan_inputs"])  # along their first axes: no other is supported
+    scanned = int(given.get("num_scan_inputs", 1))  # along their first axes: no other is supported
     states, rows = node.input[:-scanned], node.input[-scanned:]
     inputs = [*map(scope.types.get, states), *(_row(scope, name) for name in rows)]
     shape = scope.shape(rows[0])
@@ -123,17 +126,19 @@ def _trips(node: onnx.NodeProto, body: onnx.GraphProto, scope: _Scope) -> int | 
     most, going = (scope.constants.get(name) for name in (node.input[0], node.input[1]))
     if going is not None and not going.any():
         return 0
-    if most is None or (node.input[1] and going is None) or not _goes_on(body):
+    if most is None or most.size != 1 or (node.input[1] and going is None) or not _goes_on(body):
         return None
     return max(0, int(most.reshape(-1)[0]))
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
     """True of a body that hands on its condition as it is, or as a constant that holds."""
+    if len(body.input) < 2 or not body.output:  # such a body fails in a run
+        return False
     made = {name: node for node in body.node for name in node.output}
     name = body.output[0].name
-    while name in made and made[name].op_type in ("Identity", "Cast"):
-        name = made[name].input[0]
+    while name in made and made[name].op_type in ("Identity", "Cast") and made[name].input:
+        name = made.pop(name).input[0]
     known = _constants(body).get(name)
     return name == body.input[1].name or (known is not None and bool(known.all()))
 
@@ -238,6 +243,8 @@ _OPERANDS: Mapping[str, tuple[int, ...]] = MappingProxyType(
 def _macs(node: onnx.NodeProto, scope: _Scope) -> int:
     """At least 1 of an operator that multiplies: what has no known size is there nevertheless."""
     operator = node.op_type
+    if not node.input or not node.output:
+        return 0
     if operator == "Einsum":
         return _einsum(node, scope)
     if operator == "Gemm":
@@ -246,7 +253,8 @@ def _macs(node: onnx.NodeProto, scope: _Scope) -> int:
         return scope.elements(node.output[0]) * inner
     if operator not in _OPERANDS:
         return 0
-    source, weights, *state = (node.input[place] for place in _OPERANDS[operator])
+    given = [*node.input, "", "", "", ""]  # what is missing fails in a run
+    source, weights, *state = (given[place] for place in _OPERANDS[operator])
     if state:
         sequence = math.prod((scope.shape(source) or ())[:2])
         return sequence * (scope.elements(weights) + scope.elements(state[0]))
@@ -259,7 +267,14 @@ def _macs(node: onnx.NodeProto, scope: _Scope) -> int:
 
 def _einsum(node: onnx.NodeProto, scope: _Scope) -> int:
     """The product of all sizes that the equation runs over, for each operand behind the first."""
-    terms = _attributes(node)["equation"].decode().replace(" ", "").partition("->")[0].split(",")
+    terms = (
+        _attributes(node)
+        .get("equation", b"")
+        .decode()
+        .replace(" ", "")
+        .partition("->")[0]
+        .split(",")
+    )
     sizes: dict[str, int] = {}
     for term, name in zip(terms, node.input, strict=False):
         before, dots, behind = term.partition("...")

@@ -199,8 +199,8 @@ _KINDS = (
         "recurrent layer in f32",
         "recurrent layers in f32",
         "LSTM, GRU or RNN that computes in f32, though its weights or input may be codes.",
-        "no quantizer gives the operator an int8 form: its products run in f32, step by step, and codes "
-        "are decoded in front of it",
+        "its products run in f32, one step of the sequence after the other, and what is quantized in front "
+        "of it is decoded",
         effect=Effect.PRIMITIVES,
         remedies={
             Tool.ORT: (

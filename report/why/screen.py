@@ -53,7 +53,7 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
         ("Quantizers", _fates(story.fates, width, layout)),
         ("Rules, in the order in which they looked at it", _rules(story, width)),
         ("What comes next was not fused into it", _decisions(story.behind, width, story.name)),
-        ("In the way of better", _findings(story, width)),
+        (_heading(story), _findings(story, width)),
         ("What cannot be told", _unknown(story.unknown, width)),
     )
     for label, lines in groups:
@@ -61,6 +61,12 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
         if found:
             parts += [Text(), Text(label, style="bold"), *found]
     return Group(*parts)
+
+
+def _heading(story: Story) -> str:
+    """What the findings are: in the way of better, where something can be changed."""
+    useful = any(not finding.kind.no_remedy for finding in story.findings)
+    return "In the way of better" if useful else "Findings"
 
 
 def _name(name: str, width: int | None) -> str:

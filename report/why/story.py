@@ -9,6 +9,7 @@ from ...ir.decision import Decision, Fate, Half, Outcome
 from ...plan.types import Plan
 from ..notation import Notation, count_text, layer_names, middle_cut
 from ..summary import COSTLY
+from ..verdict.catalogue import Gain
 from ..verdict.findings import Finding, Verdict, verdict_of
 from .endings import (
     Place,
@@ -260,6 +261,8 @@ def _obstacle(findings: Sequence[Finding], decisions: Sequence[Decision]) -> str
         return f" What stands in the way of better: {kind.why} ({kind.code})."
     if findings:
         code = findings[0].kind.code
+        if findings[0].kind.gain is Gain.NOTHING:
+            return f" It belongs to the finding {code}, which costs nothing to speak of."
         return f" It belongs to the finding {code}: no change of the quantization helps there."
     refused = [d for d in decisions if d.outcome is Outcome.REFUSED and d.rule.endswith(" in int8")]
     return f" What stands in the way of better: {refused[-1].reason}." if refused else ""

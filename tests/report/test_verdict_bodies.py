@@ -216,3 +216,36 @@ def test_loops_in_loops_multiply() -> None:
     verdict = verdict_of(plan_of_a_nested_loop(), MACHINE)
     assert verdict.shares.macs == 3 * 2 * LAYER
     assert verdict.loops == (), "where a trip begins, its condition holds"
+
+
+TRIP, GOING, STATE = info("trip", S64, []), info("going", BOOL, []), info("s")
+ON = node("Identity", ["going"], ["on"])
+PRODUCT = node("MatMul", ["s", "w"], ["next"])
+ODD: dict[str, tuple[list[str], list[onnx.NodeProto], list[onnx.ValueInfoProto]]] = {
+    "no outputs": (["three", "", "x"], [ON, PRODUCT], []),
+    "an operand is missing": (
+        ["three", "", "x"],
+        [ON, node("MatMul", ["s"], ["next"])],
+        [info("on", BOOL, []), info("next")],
+    ),
+    "a vector of trips": (["vector", "", "x"], [ON, PRODUCT], [info("on", BOOL, []), info("next")]),
+    "no number of trips": (["none", "", "x"], [ON, PRODUCT], [info("on", BOOL, []), info("next")]),
+    "for ever": (["", "", "x"], [ON, PRODUCT], [info("on", BOOL, []), info("next")]),
+}
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("case", ODD)
+def test_bodies_that_fail_in_a_run_are_counted_as_far_as_they_go(case: str) -> None:
+    """The import takes them: what they are shows when they run."""
+    inputs, nodes, outputs = ODD[case]
+    body = helper.make_graph(nodes, "body", [TRIP, GOING, STATE], outputs)
+    constants = {"three": np.int64(3), "vector": np.array([3]), "none": np.zeros(0, np.int64)}
+    proto = model(
+        [node("Loop", inputs, ["y"], body=body, name="odd")],
+        inputs={"x": [4, 16]},
+        constants={**constants, "w": random([16, 16])},
+    )
+    verdict = judged(proto)
+    assert verdict.shares.macs > 0
+    assert codes_of(verdict) == ["control-flow"]
