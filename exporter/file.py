@@ -6,7 +6,8 @@ import os
 from os import PathLike
 
 from google.protobuf.message import EncodeError
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
+from onnx.external_data_helper import set_external_data
 
 from ..errors import InvalidInput
 from ..files import checked_path, write_atomically
@@ -47,10 +48,7 @@ def _moved_out(model: ModelProto, location: str) -> bytearray:
         if len(tensor.raw_data) < _SMALL:
             continue
         data.extend(bytes(-len(data) % _ALIGNED))
-        told = {"location": location, "offset": len(data), "length": len(tensor.raw_data)}
+        set_external_data(tensor, location, len(data), len(tensor.raw_data))
         data.extend(tensor.raw_data)
         tensor.ClearField("raw_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in told.items():
-            tensor.external_data.add(key=key, value=str(value))
     return data

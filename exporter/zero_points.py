@@ -9,6 +9,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
 from ..passes.base import swap
+from .quantizers import is_linear
 
 __all__ = ["settle_zero_points"]
 
@@ -36,10 +37,10 @@ def settle_zero_points(graph: Graph) -> None:
 
 def _settle_decode(graph: Graph, node: Node, own: Quantization | None, dtype: DType) -> None:
     quant, rank = node.quant, graph.type(node.input).rank
-    if quant == own or (quant.per_tensor and _fits(quant, dtype)):
+    if quant == own or (quant.per_tensor and is_linear(quant, dtype)):
         return
-    if own is None or not own.per_tensor or not _fits(own, dtype):
-        if _fits(quant, dtype):
+    if own is None or not own.per_tensor or not is_linear(own, dtype):
+        if is_linear(quant, dtype):
             return
         low, high = dtype.range
         near = np.clip(np.rint(quant.zero_points.astype(np.float64)), low, high)
@@ -53,12 +54,6 @@ def _settle_decode(graph: Graph, node: Node, own: Quantization | None, dtype: DT
     if np.abs(shift).max() > 0:
         value = _with(graph, node, "Add", value, shift)
     swap(graph, node, value)
-
-
-def _fits(quant: Quantization, dtype: DType) -> bool:
-    low, high = dtype.range
-    zeros = quant.zero_points
-    return quant.integral and bool((zeros >= low).all() and (zeros <= high).all())
 
 
 def _with(graph: Graph, node: Node, op: str, value: str, operand: Array) -> str:
