@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Floats", "Measure", "unmasked"]
+__all__ = ["Floats", "Measure", "sqnr_of", "unmasked"]
 
 Floats = npt.NDArray[Any]
 """Of any floating-point type."""
@@ -99,3 +99,10 @@ class Measure:
             return 1.0
         size = math.sqrt(self.signal) * math.sqrt(self.other)
         return self.product / size if size else math.nan
+
+
+def sqnr_of(f32: Floats, found: Floats) -> float:
+    """Signal to quantization noise of an array in dB, see `Measure.sqnr`."""
+    measure = Measure()
+    measure.add(f32, found)
+    return measure.sqnr

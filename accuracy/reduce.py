@@ -21,7 +21,7 @@ from ..inference import InferenceSession
 from ..ir.ops.spec import Array
 from .compare import Comparison, Models
 from .matching import Pair
-from .measures import Measure
+from .measures import sqnr_of
 from .peers import peer
 from .segments import segment_of
 from .walk import Foreigners, Walk
@@ -167,11 +167,9 @@ def _difference(model: bytes, feeds: Mapping[str, Array], program: str, end: str
     """SQNR between fqfuse and another program on a part, in dB."""
     ours = InferenceSession(compile_model(model)).run([end], feeds)[0]
     theirs = peer(program, model).run(feeds)[end]
-    measure = Measure()
     if ours.shape != theirs.shape:
         return -math.inf
-    measure.add(theirs.astype(np.float64), ours.astype(np.float64))
-    return measure.sqnr
+    return sqnr_of(theirs.astype(np.float64), ours.astype(np.float64))
 
 
 class _Edges:

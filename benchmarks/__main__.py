@@ -17,7 +17,14 @@ from fqfuse.measure.process import WorkerFailed
 from fqfuse.measure.turns import Row, Settings, busy_note
 
 from .build import Case, build_all, cases
-from .compile_time import CHAINS, PLAIN_NODES, compile_cases, compile_chains, compile_plain_chains
+from .compile_time import (
+    CHAINS,
+    PLAIN_NODES,
+    Timing,
+    compile_cases,
+    compile_chains,
+    compile_plain_chains,
+)
 from .counts import count_macs
 from .environment import describe_environment
 from .exported import FILES, exports, exports_table
@@ -203,7 +210,7 @@ def _exports(wanted: Sequence[Case], options: argparse.Namespace) -> Path:
 
 def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> Path:
     engines = [name for name in options.engines if name != REFERENCE]
-    arguments = (engines, options.threads, options.repeats, options.timeout, scratch, _log)
+    timing = Timing(engines, options.threads, options.repeats, options.timeout, scratch, _log)
     result = {
         "environment": describe_environment(),
         "settings": {
@@ -213,9 +220,9 @@ def _compile(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path)
         },
         "label": options.label or busy_note(),
     }
-    files = compile_cases(wanted, *arguments)
-    chains = compile_chains(QUICK_CHAINS if options.quick else CHAINS, *arguments)
-    plain = compile_plain_chains(QUICK_NODES if options.quick else PLAIN_NODES, *arguments)
+    files = compile_cases(timing, wanted)
+    chains = compile_chains(timing, QUICK_CHAINS if options.quick else CHAINS)
+    plain = compile_plain_chains(timing, QUICK_NODES if options.quick else PLAIN_NODES)
     return write_compile(_out(options), result, files, chains, plain)
 
 

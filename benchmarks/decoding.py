@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import onnx
 
+from fqfuse.accuracy.measures import Measure
 from fqfuse.measure.arrays import Array, Feeds
 from fqfuse.measure.engines import ENGINES as OPENED
 from fqfuse.measure.engines import onnxruntime_session
 
-from .accuracy import sqnr_db
 from .language import EXPORTERS, LANGUAGE_MODELS, VOCABULARY, LanguageModel
 from .quantizers import prepare, quantize_dynamic, quantize_static, quantize_with_nncf
 
@@ -173,7 +173,7 @@ def _missed(
 
 def _peer(path: Path) -> Run:
     session = onnxruntime_session(str(path), 1, optimized=False)
-    return lambda feeds: session.run(None, dict(feeds))  # type: ignore[no-any-return]
+    return lambda feeds: session.run(None, dict(feeds))
 
 
 def _fqfuse(backend: str, path: Path) -> Run:
@@ -226,11 +226,10 @@ def _error(reference: Trace, trace: Trace) -> float:
 
 def _db(reference: Trace, trace: Trace) -> float:
     """Return the SQNR over all outputs of all steps."""
-    wanted, found = (
-        np.concatenate([array.ravel() for array in arrays])
-        for arrays in zip(*_pairs(reference, trace), strict=True)
-    )
-    return sqnr_db(wanted, found)
+    measure = Measure()
+    for wanted, found in _pairs(reference, trace):
+        measure.add(wanted, found)
+    return measure.sqnr
 
 
 def _first_line(error: Exception) -> str:

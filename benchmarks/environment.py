@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["describe_environment"]
+__all__ = ["commit_of", "describe_environment"]
 
 _PACKAGES = ("fqfuse", "onnxruntime", "openvino", "nncf", "onednn-cpu-gomp", "numpy", "onnx")
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
@@ -34,7 +34,7 @@ def describe_environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__).resolve().parent.parent),
     }
 
 
@@ -50,26 +50,11 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _commit() -> str:
-    """Commit of this checkout, with "+changes" where tracked files differ from it; "unknown"
-    outside a checkout.
+def commit_of(root: Path) -> str:
+    """The commit of a checkout, with "-dirty" where tracked files differ from it; outside a checkout
+    the folder's name.
     """
-    here = Path(__file__).resolve().parent
-    try:
-        head = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return head.stdout.strip() + ("+changes" if changed.stdout.strip() else "")
+    git = ["git", "-C", str(root), "-c", f"safe.directory={root}"]
+    command = [*git, "describe", "--always", "--dirty", "--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or root.name

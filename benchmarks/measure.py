@@ -14,7 +14,7 @@ import onnx
 
 from fqfuse.measure.arrays import Array, load_arrays, save_arrays
 from fqfuse.measure.process import WorkerFailed, WorkerProcess
-from fqfuse.measure.turns import Row, Settings, Turn, attempt, load_turn, take_turns
+from fqfuse.measure.turns import Row, Settings, Turn, attempt, load_turn, started, take_turns
 
 from .accuracy import compare_outputs
 from .build import SEED, Case
@@ -48,10 +48,8 @@ def measure_case(
     with ExitStack() as stack:
         turns = []
         for engine in dict.fromkeys([REFERENCE, *engines]):
-            worker = stack.enter_context(
-                WorkerProcess(settings.threads, scratch / f"{case.name}-{engine}.log")
-            )
-            turn = Turn(Row(case.name, engine), worker)
+            log_file = scratch / f"{case.name}-{engine}.log"
+            turn = started(stack, Row(case.name, engine), settings, log_file)
             turns.append(turn)
             path = case.float_path if engine == REFERENCE else case.path
             coded = None if engine == REFERENCE else CODED.get(case.quantizer)

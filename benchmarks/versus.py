@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import math
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from fqfuse.measure.process import WorkerFailed, WorkerProcess
-from fqfuse.measure.turns import Row, Settings, Turn, load_turn, median_interval, take_turns
+from fqfuse.measure.process import WorkerFailed
+from fqfuse.measure.turns import Row, Settings, load_turn, median_interval, started, take_turns
 
 from .build import Case
+from .environment import commit_of
 
 __all__ = ["Comparison", "versus"]
 
@@ -74,7 +74,7 @@ def versus(
     if not (other / "inference.py").is_file():
         raise ValueError(f"{other} is no checkout of fqfuse")
     log(
-        f"here {_commit(_ROOT)}, there {_commit(other)}\n{'file':18} {'here ms':>9} {'there ms':>9} {'ratio':>7}   95 % interval"
+        f"here {commit_of(_ROOT)}, there {commit_of(other)}\n{'file':18} {'here ms':>9} {'there ms':>9} {'ratio':>7}   95 % interval"
     )
     compared = []
     for case in wanted:
@@ -111,12 +111,7 @@ def _pair(
             path = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             (path / "fqfuse").symlink_to(root, target_is_directory=True)
             log = scratch / f"{case.name}-{name}.log"
-            turns.append(
-                Turn(
-                    Row(case.name, _ENGINE),
-                    stack.enter_context(WorkerProcess(settings.threads, log, path)),
-                )
-            )
+            turns.append(started(stack, Row(case.name, _ENGINE), settings, log, path))
             load_turn(turns[-1], case.path, case.inputs_path, settings)
         take_turns(turns, settings)
     for turn in turns:
@@ -124,19 +119,3 @@ def _pair(
             raise WorkerFailed(f"{case.name}: {turn.row.reason}")
     here, there = turns
     return here.row.rounds_ms, there.row.rounds_ms
-
-
-def _commit(root: Path) -> str:
-    command = [
-        "git",
-        "-C",
-        str(root),
-        "-c",
-        f"safe.directory={root}",
-        "describe",
-        "--always",
-        "--dirty",
-        "--exclude=*",
-    ]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or root.name

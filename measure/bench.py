@@ -39,8 +39,18 @@ from ..runtime.shapes import symbol_sizes
 from .arrays import Feeds, save_arrays
 from .engines import AUTO, PEERS
 from .feeds import made_feeds
-from .process import WorkerFailed, WorkerProcess
-from .turns import IDLE_LOAD, Row, Settings, Turn, attempt, load_turn, median_interval, take_turns
+from .process import WorkerFailed
+from .turns import (
+    IDLE_LOAD,
+    Row,
+    Settings,
+    Turn,
+    attempt,
+    load_turn,
+    median_interval,
+    started,
+    take_turns,
+)
 
 __all__ = ["Measurement", "bench", "measured"]
 
@@ -312,10 +322,7 @@ def _measure(
         for engine in (_ENGINES[asked.backend], *dict.fromkeys(asked.against)):
             asked.say(f"loading into {_shown(engine)}")
             log = files.folder / f"{engine}.log"
-            turn = Turn(
-                Row(files.model.name, engine),
-                stack.enter_context(WorkerProcess(settings.threads, log)),
-            )
+            turn = started(stack, Row(files.model.name, engine), settings, log)
             path = files.model if turns else files.plan
             load = partial(load_turn, path=path, feeds=feeds, settings=settings, stacked=False)
             if turns:

@@ -13,6 +13,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "busy_note",
     "load_turn",
     "median_interval",
+    "started",
     "take_turns",
 ]
 
@@ -90,6 +92,13 @@ class Turn:
     worker: WorkerProcess
     runs: int = 0
     alive: bool = True
+
+
+def started(
+    stack: ExitStack, row: Row, settings: Settings, log: Path, modules: Path | None = None
+) -> Turn:
+    """An engine in a process of its own, which the stack ends: see `WorkerProcess`."""
+    return Turn(row, stack.enter_context(WorkerProcess(settings.threads, log, modules)))
 
 
 def attempt(turn: Turn, step: Callable[[Turn], None]) -> None:

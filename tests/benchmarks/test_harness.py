@@ -10,10 +10,11 @@ import onnx
 import pytest
 
 from fqfuse import BackendUnavailable
+from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.benchmarks.__main__ import main
-from fqfuse.benchmarks.accuracy import compare_outputs, sqnr_db, top1_agreement
+from fqfuse.benchmarks.accuracy import compare_outputs, top1_agreement
 from fqfuse.benchmarks.build import Case, cases
-from fqfuse.benchmarks.compile_time import CompileRow, compile_chains, compile_plain_chains
+from fqfuse.benchmarks.compile_time import CompileRow, Timing, compile_chains, compile_plain_chains
 from fqfuse.benchmarks.exported import FILES, Gain, exports, exports_table
 from fqfuse.benchmarks.measure import REFERENCE
 from fqfuse.benchmarks.networks import NETWORKS, Network
@@ -139,10 +140,10 @@ def test_peak_is_measured_through_the_binding():
 def test_sqnr_and_top1_of_known_errors():
     reference = np.array([[3.0, 4.0], [0.0, 5.0]])
     # 50 over 0.5
-    assert sqnr_db(reference, reference + np.array([[0.3, -0.4], [0.5, 0.0]])) == pytest.approx(
+    assert sqnr_of(reference, reference + np.array([[0.3, -0.4], [0.5, 0.0]])) == pytest.approx(
         20.0
     )
-    assert sqnr_db(reference, reference) == math.inf
+    assert sqnr_of(reference, reference) == math.inf
     assert top1_agreement(reference, np.array([[4.0, 3.0], [0.0, 1.0]])) == 0.5
 
 
@@ -263,30 +264,16 @@ def test_the_report_says_what_twice_the_chain_costs(tmp_path):
 
 @pytest.mark.slow
 def test_plain_chains_are_timed_by_kind(tmp_path):
-    found = compile_plain_chains(
-        (20,),
-        ("onnxruntime",),
-        threads=1,
-        repeats=1,
-        timeout=LIMIT,
-        scratch=tmp_path,
-        log=lambda _: None,
-    )
+    timing = Timing(("onnxruntime",), 1, 1, LIMIT, tmp_path, lambda _: None)
+    found = compile_plain_chains(timing, (20,))
     assert {row.file.rpartition("-")[0] for row in found} == set(PLAIN_CHAINS)
     assert {row.file for row in found if row.reason} <= {"fake-quantize-20"}  # OpenVINO's operator
 
 
 def test_an_engine_that_fails_a_chain_is_spared_the_longer_ones(tmp_path):
     lines = []
-    found = compile_chains(
-        (2, 3),
-        ("onnxruntime",),
-        threads=1,
-        repeats=1,
-        timeout=0.0,
-        scratch=tmp_path,
-        log=lines.append,
-    )
+    timing = Timing(("onnxruntime",), 1, 1, 0.0, tmp_path, lines.append)
+    found = compile_chains(timing, (2, 3))
     assert [row.reason for row in found] == [
         "no answer to 'load' within 0 s",
         "not tried: a shorter chain failed",

@@ -14,7 +14,7 @@ import pytest
 from laws.formulas import conv, store
 from laws.programs import Draws, in_f32, source
 from laws.rational import after_all
-from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
+from laws.rule_cases import Fires, Refuses, rule_tests
 
 from fqfuse.composer.formula.formula import (
     BinaryOp,
@@ -86,21 +86,11 @@ def test_any_other_chain_is_brought_to_the_grid() -> None:
     assert repr(found) == repr(Written(1, maximum))
 
 
-def test_every_rule_has_a_place_where_it_fires() -> None:
-    assert FIRES.keys() == RULES.keys()
-    assert REFUSES.keys() <= RULES.keys()
-
-
-@pytest.mark.parametrize("name", FIRES)
-def test_rule_fires(name: str) -> None:
-    check_fires(RULES[name], *FIRES[name])
-
-
-@pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(
-    name: str, arguments: tuple[object, ...], reason: str
-) -> None:
-    check_refuses(RULES[name], arguments, reason)
+(
+    test_every_rule_has_a_place_where_it_fires,
+    test_rule_fires,
+    test_rule_refuses_with_its_reason,
+) = rule_tests(RULES, FIRES, REFUSES)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from laws.programs import Draws, source
 from laws.rational import binary, eltwise
-from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
+from laws.rule_cases import Fires, Refuses, rule_tests
 
 from fqfuse.composer.mapping.to_post_ops import SECOND_ELTWISE
 from fqfuse.plan.attributes import Eltwise
@@ -55,21 +55,11 @@ def test_others_are_binaries(op: Eltwise, used: Eltwise, expected: object) -> No
     assert SECOND_ELTWISE.apply(op, used) == expected
 
 
-def test_every_rule_has_a_place_where_it_fires() -> None:
-    assert FIRES.keys() == RULES.keys()
-    assert REFUSES.keys() <= RULES.keys()
-
-
-@pytest.mark.parametrize("name", FIRES)
-def test_rule_fires(name: str) -> None:
-    check_fires(RULES[name], *FIRES[name])
-
-
-@pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(
-    name: str, arguments: tuple[object, ...], reason: str
-) -> None:
-    check_refuses(RULES[name], arguments, reason)
+(
+    test_every_rule_has_a_place_where_it_fires,
+    test_rule_fires,
+    test_rule_refuses_with_its_reason,
+) = rule_tests(RULES, FIRES, REFUSES)
 
 
 @pytest.mark.parametrize("algorithm", ["linear", "clip", "relu", "abs", "square"])

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 import pytest
 from laws.formulas import UNIFIED, V2, V3, conv, store
-from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
+from laws.rule_cases import Fires, Refuses, rule_tests
 
 from fqfuse.composer.formula.definitions import (
     PRODUCT_OF_CODES,
@@ -178,21 +178,11 @@ REFUSES: Refuses = {
 }
 
 
-def test_every_rule_has_a_place_where_it_fires() -> None:
-    assert FIRES.keys() == RULES.keys()
-    assert REFUSES.keys() <= RULES.keys()
-
-
-@pytest.mark.parametrize("name", FIRES)
-def test_rule_fires(name: str) -> None:
-    check_fires(RULES[name], *FIRES[name])
-
-
-@pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(
-    name: str, arguments: tuple[object, ...], reason: str
-) -> None:
-    check_refuses(RULES[name], arguments, reason)
+(
+    test_every_rule_has_a_place_where_it_fires,
+    test_rule_fires,
+    test_rule_refuses_with_its_reason,
+) = rule_tests(RULES, FIRES, REFUSES)
 
 
 @pytest.mark.parametrize("rule", [*ADDING, *FOLDING, EXACT_ZERO], ids=lambda rule: rule.name)

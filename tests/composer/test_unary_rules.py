@@ -14,7 +14,7 @@ from laws.build import Net
 from laws.formulas import V3, conv, store
 from laws.programs import Draws, in_f32, source
 from laws.rational import after_all, entry
-from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
+from laws.rule_cases import Fires, Refuses, rule_tests
 
 from fqfuse.composer.formula.definitions import ROUNDED_FIRST, rounded_first
 from fqfuse.composer.formula.formula import (
@@ -59,21 +59,11 @@ REFUSES: Refuses = {
 }
 
 
-def test_every_rule_has_a_place_where_it_fires() -> None:
-    assert FIRES.keys() == RULES.keys()
-    assert REFUSES.keys() <= RULES.keys()
-
-
-@pytest.mark.parametrize("name", FIRES)
-def test_rule_fires(name: str) -> None:
-    check_fires(RULES[name], *FIRES[name])
-
-
-@pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(
-    name: str, arguments: tuple[object, ...], reason: str
-) -> None:
-    check_refuses(RULES[name], arguments, reason)
+(
+    test_every_rule_has_a_place_where_it_fires,
+    test_rule_fires,
+    test_rule_refuses_with_its_reason,
+) = rule_tests(RULES, FIRES, REFUSES)
 
 
 def test_equal_entries_serve_each_channel_alike() -> None:

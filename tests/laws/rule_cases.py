@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import pytest
+
 from fqfuse.composer.formula.algebra import composed, in_front
 from fqfuse.composer.formula.formula import (
     Add,
@@ -33,6 +35,7 @@ __all__ = [
     "check_fires",
     "check_refuses",
     "refusing",
+    "rule_tests",
 ]
 
 Fires = Mapping[str, tuple[tuple[object, ...], object]]
@@ -59,6 +62,34 @@ def check_refuses(rule: AnyRule, arguments: tuple[object, ...], reason: str) -> 
 def refusing(cases: Refuses) -> list[tuple[str, tuple[object, ...], str]]:
     """Each case with the rule's name, for parametrize."""
     return [(name, *case) for name, found in cases.items() for case in found]
+
+
+def rule_tests(
+    rules: Mapping[str, AnyRule], fires: Fires, refuses: Refuses
+) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
+    """The three tests of a table of rules: each has a place where it fires, fires there, and refuses
+    elsewhere with its reason.
+    """
+
+    def test_every_rule_has_a_place_where_it_fires() -> None:
+        assert fires.keys() == rules.keys()
+        assert refuses.keys() <= rules.keys()
+
+    @pytest.mark.parametrize("name", fires)
+    def test_rule_fires(name: str) -> None:
+        check_fires(rules[name], *fires[name])
+
+    @pytest.mark.parametrize(("name", "arguments", "reason"), refusing(refuses))
+    def test_rule_refuses_with_its_reason(
+        name: str, arguments: tuple[object, ...], reason: str
+    ) -> None:
+        check_refuses(rules[name], arguments, reason)
+
+    return (
+        test_every_rule_has_a_place_where_it_fires,
+        test_rule_fires,
+        test_rule_refuses_with_its_reason,
+    )
 
 
 def _where(

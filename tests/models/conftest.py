@@ -57,18 +57,3 @@ def ort_logits() -> Callable[[onnx.ModelProto, NDArray[np.float32]], NDArray[np.
         reason="onnxruntime, the independent evaluator, is not installed (extra `dev`)",
     )
     return _run
-
-
-@pytest.fixture(scope="session")
-def snr_db() -> Callable[[NDArray[np.float32], NDArray[np.float32]], float]:
-    """`snr_db(reference, other)`: signal to noise ratio in dB, infinite if equal."""
-
-    def ratio(reference: NDArray[np.float32], other: NDArray[np.float32]) -> float:
-        noise = float(np.square(reference.astype(np.float64) - other).sum())
-        return (
-            float("inf")
-            if noise == 0
-            else float(10 * np.log10(np.square(reference.astype(np.float64)).sum() / noise))
-        )
-
-    return ratio

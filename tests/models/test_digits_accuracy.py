@@ -8,6 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.models.digits import FORMS, digits_model_path, digits_test_set
 from fqfuse.models.digits_layers import QUANTIZED
 
@@ -56,23 +57,23 @@ def test_accuracy_on_the_held_out_digits(logits):
         assert abs(accuracies[form] - accuracies["f32"]) <= 0.005
 
 
-def test_both_quantized_forms_give_the_same_labels_and_nearly_the_same_logits(logits, snr_db):
+def test_both_quantized_forms_give_the_same_labels_and_nearly_the_same_logits(logits):
     np.testing.assert_array_equal(
         logits["fakequantize"].argmax(axis=1), logits["qdq"].argmax(axis=1)
     )
     # The forms differ where f32 rounds a value at a tie to one side or the other; each flip is
     # 1/255 of a range. Measured: 62 dB. A quantizer in the wrong place or a bias off its grid costs
     # more than 20 dB.
-    agreement = snr_db(logits["fakequantize"], logits["qdq"])
+    agreement = sqnr_of(logits["fakequantize"], logits["qdq"])
     print(f"FakeQuantize against Q/DQ {agreement:.1f} dB")
     assert agreement > 50
 
 
-def test_quantization_is_visible_in_the_logits(logits, snr_db):
+def test_quantization_is_visible_in_the_logits(logits):
     """The quantized forms must not be the f32 form in disguise: 8 bits leave a trace, and only a
     small one. Measured: 32 dB.
     """
-    assert 25 < snr_db(logits["f32"], logits["fakequantize"]) < 45
+    assert 25 < sqnr_of(logits["f32"], logits["fakequantize"]) < 45
 
 
 def test_forms_are_the_same_function_in_exact_arithmetic():
@@ -95,7 +96,7 @@ def test_forms_are_the_same_function_in_exact_arithmetic():
         np.testing.assert_array_equal(fake, real, err_msg=name)
 
 
-def test_openvino_reads_the_fakequantize_form_alike(logits, snr_db):
+def test_openvino_reads_the_fakequantize_form_alike(logits):
     openvino = pytest.importorskip(
         "openvino", reason="OpenVINO, the owner of FakeQuantize, is not installed (extra `bench`)"
     )
@@ -107,4 +108,4 @@ def test_openvino_reads_the_fakequantize_form_alike(logits, snr_db):
     )
     result = compiled(images)[0]
     np.testing.assert_array_equal(result.argmax(axis=1), logits["fakequantize"].argmax(axis=1))
-    assert snr_db(logits["fakequantize"], result) > 50  # ties again; measured: 61 dB
+    assert sqnr_of(logits["fakequantize"], result) > 50  # ties again; measured: 61 dB

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
+from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.models.digits_layers import LAYERS, QUANTIZED
 from fqfuse.models.digits_onnx import f32_model, fakequantize_model, qdq_model
 from fqfuse.models.digits_quantizers import (
@@ -115,19 +116,17 @@ def random_network():
     return parameters, ranges
 
 
-def test_writer_gives_one_function_in_three_forms_for_any_weights(
-    random_network, ort_logits, snr_db
-):
+def test_writer_gives_one_function_in_three_forms_for_any_weights(random_network, ort_logits):
     parameters, ranges = random_network
     images = np.random.default_rng(1).random((16, 1, 8, 8), dtype=np.float32)
     f32 = ort_logits(f32_model(parameters, EPSILON), images)
     fake = ort_logits(fakequantize_model(parameters, EPSILON, ranges), images)
     qdq = ort_logits(qdq_model(parameters, EPSILON, ranges), images)
     print(
-        f"FakeQuantize against Q/DQ {snr_db(fake, qdq):.1f} dB, f32 against FakeQuantize {snr_db(f32, fake):.1f} dB"
+        f"FakeQuantize against Q/DQ {sqnr_of(fake, qdq):.1f} dB, f32 against FakeQuantize {sqnr_of(f32, fake):.1f} dB"
     )
-    assert snr_db(fake, qdq) > 50  # equal but for f32 rounding at ties
-    assert 15 < snr_db(f32, fake) < 50  # 8 bits with ranges that nobody tuned
+    assert sqnr_of(fake, qdq) > 50  # equal but for f32 rounding at ties
+    assert 15 < sqnr_of(f32, fake) < 50  # 8 bits with ranges that nobody tuned
 
 
 def test_writer_is_deterministic(random_network):
@@ -147,7 +146,7 @@ def test_bias_beyond_the_accumulators_reach_is_refused(random_network):
         )
 
 
-def test_training_is_reproducible_and_writes_what_it_trained(ort_logits, snr_db):
+def test_training_is_reproducible_and_writes_what_it_trained(ort_logits):
     torch = pytest.importorskip(
         "torch", reason="PyTorch, which trains the sample model, is not installed (extra `bench`)"
     )
@@ -166,7 +165,7 @@ def test_training_is_reproducible_and_writes_what_it_trained(ort_logits, snr_db)
         trained = digits_training._forward(
             tensors, torch.from_numpy(images), ranges, training=False
         )["classifier"].numpy()
-    agreement = snr_db(trained, ort_logits(model, images))
+    agreement = sqnr_of(trained, ort_logits(model, images))
     print(f"training's arithmetic against the file's {agreement:.1f} dB")
     assert agreement > 50  # equal but for f32 rounding at ties
     other, _ = digits_training.train(

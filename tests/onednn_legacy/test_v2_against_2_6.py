@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onednn_legacy.legacy import Legacy
 from onednn_legacy.legacy_draws import CHAINS, TRANSCENDENTAL, LegacyDraw, transcendental
-from onednn_legacy.legacy_geometries import CONVOLUTIONS, DECONVOLUTIONS, MATMULS, Geometry
+from support.geometries import CONVOLUTIONS, DECONVOLUTIONS, MATMULS, Geometry
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from laws.programs import Draws, source
 from laws.rational import after_post_op
-from laws.rule_cases import Fires, Refuses, check_fires, check_refuses, refusing
+from laws.rule_cases import Fires, Refuses, rule_tests
 
 from fqfuse.composer.formula.formula import vec
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Scale, Sum
@@ -74,21 +74,11 @@ REFUSES: Refuses = {
 }
 
 
-def test_every_rule_has_a_place_where_it_fires() -> None:
-    assert FIRES.keys() == RULES.keys()
-    assert REFUSES.keys() <= RULES.keys()
-
-
-@pytest.mark.parametrize("name", FIRES)
-def test_rule_fires(name: str) -> None:
-    check_fires(RULES[name], *FIRES[name])
-
-
-@pytest.mark.parametrize(("name", "arguments", "reason"), refusing(REFUSES))
-def test_rule_refuses_with_its_reason(
-    name: str, arguments: tuple[object, ...], reason: str
-) -> None:
-    check_refuses(RULES[name], arguments, reason)
+(
+    test_every_rule_has_a_place_where_it_fires,
+    test_rule_fires,
+    test_rule_refuses_with_its_reason,
+) = rule_tests(RULES, FIRES, REFUSES)
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in REAL[:-1]])

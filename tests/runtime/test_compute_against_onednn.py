@@ -4,10 +4,10 @@ zero points and post-ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
+from support.geometries import CONVOLUTIONS as SMALL
+from support.geometries import DECONVOLUTIONS, MATMULS, Geometry
 from support.runtime_draws import CHAINS, TRANSCENDENTAL, Draw, attributes
 from support.runtime_oracle import Oracle
 from support.runtime_plans import one_step
@@ -25,65 +25,11 @@ def draw(request: pytest.FixtureRequest) -> Draw:
     return Draw(np.random.default_rng(int(seed)), kind == "ties")
 
 
-@dataclass(frozen=True)
-class Geometry:
-    src: tuple[int, ...]
-    weights: tuple[int, ...]
-    params: dict[str, object] = field(default_factory=dict)
-    op: str = "Conv"
-
-    @property
-    def groups(self) -> int:
-        return int(self.params.get("group", 1))  # type: ignore[call-overload]
-
-    @property
-    def channels(self) -> int:
-        return self.weights[0] if self.op == "Conv" else self.weights[1] * self.groups
-
-
-CONVOLUTIONS = {
+CONVOLUTIONS = SMALL | {
     "3x3": Geometry((2, 32, 9, 7), (48, 32, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "1x1": Geometry((1, 64, 5, 6), (24, 64, 1, 1)),
     "1x1_wide": Geometry((1, 512, 7, 7), (256, 512, 1, 1)),
-    "1x1_stride": Geometry((1, 64, 9, 9), (24, 64, 1, 1), {"strides": (2, 2)}),
     "deep": Geometry((1, 512, 7, 7), (64, 512, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "first_layer": Geometry(
-        (1, 3, 20, 18), (16, 3, 7, 7), {"strides": (2, 2), "pads": (3, 3, 3, 3)}
-    ),
-    "dilated": Geometry(
-        (1, 16, 11, 9), (32, 16, 3, 3), {"dilations": (2, 2), "pads": (2, 2, 2, 2)}
-    ),
-    "odd_channels": Geometry((1, 5, 8, 8), (7, 5, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "uneven_pads": Geometry(
-        (1, 16, 8, 8), (16, 16, 3, 3), {"pads": (0, 2, 1, 0), "strides": (2, 1)}
-    ),
-    "groups": Geometry((1, 32, 6, 5), (32, 16, 3, 3), {"group": 2, "pads": (1, 1, 1, 1)}),
     "depthwise": Geometry((2, 32, 9, 7), (32, 1, 3, 3), {"group": 32, "pads": (1, 1, 1, 1)}),
-    "depthwise_stride": Geometry(
-        (1, 32, 9, 7), (32, 1, 3, 3), {"group": 32, "pads": (0, 1, 1, 1), "strides": (2, 2)}
-    ),
-    "1d": Geometry((2, 16, 20), (24, 16, 5), {"pads": (2, 2), "strides": (2,)}),
-    "3d": Geometry((1, 16, 5, 6, 7), (24, 16, 3, 3, 3), {"pads": (1, 1, 1, 1, 1, 1)}),
-}
-
-DECONVOLUTIONS = {
-    "stride1": Geometry((2, 16, 5, 6), (16, 24, 3, 3), {"pads": (1, 1, 1, 1)}, "ConvTranspose"),
-    "stride2": Geometry(
-        (1, 16, 5, 6), (16, 24, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}, "ConvTranspose"
-    ),
-    "uneven": Geometry(
-        (1, 16, 5, 6), (16, 24, 3, 3), {"strides": (2, 3), "pads": (1, 0, 1, 2)}, "ConvTranspose"
-    ),
-    "dilated": Geometry(
-        (1, 16, 5, 6),
-        (16, 24, 3, 3),
-        {"strides": (3, 2), "dilations": (2, 2), "pads": (1, 1, 1, 1)},
-        "ConvTranspose",
-    ),
-    "holes": Geometry((1, 16, 5, 6), (16, 24, 2, 2), {"strides": (3, 3)}, "ConvTranspose"),
-    "groups": Geometry(
-        (1, 16, 5, 6), (16, 12, 3, 3), {"strides": (2, 2), "group": 2}, "ConvTranspose"
-    ),
 }
 
 
@@ -208,16 +154,6 @@ def test_deconvolution_geometries(oracle: Oracle, draw: Draw, geometry: str, src
 @pytest.mark.parametrize("chain", ["linear", "sum", "mul_add", "prelu"])
 def test_deconvolution_post_ops(oracle: Oracle, draw: Draw, chain: str) -> None:
     check_window(oracle, draw, DECONVOLUTIONS["stride1"], U8, U8, chain)
-
-
-MATMULS = {
-    "2d": ((37, 129), (129, 70)),
-    "one_row": ((1, 300), (300, 257)),
-    "deep": ((9, 4096), (4096, 33)),
-    "3d": ((2, 12, 64), (1, 64, 96)),
-    "batched": ((2, 3, 33, 48), (2, 3, 48, 17)),
-    "broadcast": ((2, 3, 33, 48), (1, 1, 48, 17)),
-}
 
 
 def check_matmul(
