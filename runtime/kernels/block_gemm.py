@@ -31,7 +31,7 @@ _BLOCK_BYTES = 512 * 1024  # of weights in f32: half of the second-level cache
 _TILE_BYTES = 512 * 1024  # of accumulators
 _CODED_TILE_BYTES = 1 << 20  # of accumulators, and of codes of rows
 _LEAST_COLUMNS = 16
-_MOST_COLUMNS = 4096  # whose codes of a block are decoded at once
+_MOST_COLUMNS = 2048  # whose codes of a block are decoded at once
 
 
 def code_table(bits: int) -> npt.NDArray[np.float32]:
