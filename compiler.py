@@ -40,7 +40,8 @@ def compile(
             (scales on operands and destinations everywhere; NumPy only).
         dynamic: quantizes what no quantizer of the model does, by the range that it has at run
             time, in front of products with constant weights (whose f32 weights become s8, one scale
-            for each output channel): `matmul` for matrix products, `all` for convolutions, too.
+            for each output channel): `matmul` for matrix products, `all` for convolutions, too. Where
+            weights are codes in blocks, each block of a row has a range of its own.
             None: what the model computes in f32 stays f32.
         budgets: limits on what the file may ask for.
         observers: called with (pass, graph) after each pass.

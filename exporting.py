@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from os import PathLike
 
 from .compiler import check_budgets
@@ -58,8 +59,10 @@ def export(
     check_budgets(budgets)
     if isinstance(model, Plan) or (isinstance(model, str | bytes | PathLike) and is_plan(model)):
         raise InvalidInput(
-            "a plan has its scales folded into weights and cannot be written back",
-            hint="give the ONNX model that it was compiled from",
+            "a plan has its scales folded into weights, biases and post-ops: the model's quantizers"
+            " are gone",
+            where="" if isinstance(model, Plan | bytes) else os.fspath(model),
+            hint="export the ONNX model that it was compiled from",
         )
     _refuse_over(model, path)
     graph = graph_from_onnx(model, budgets=budgets)

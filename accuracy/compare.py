@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -21,11 +20,12 @@ from ..plan.file import is_plan
 from ..report.verdict.catalogue import Gain
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.remedies import Tool, tool_of
+from ..report.verdict.work import NO_SIZES
 from .data import Samples, check_inputs, drawn, given
 from .layers import Layer, Measured, Run, grid_of, measure_layers
 from .matching import Pair, pairs_of
 from .measures import Measure
-from .peers import PEERS, peer
+from .peers import TELLS_VALUES, peer
 
 if TYPE_CHECKING:
     from ..plan.types import Plan
@@ -36,8 +36,6 @@ OURS = "fqfuse"
 """What the outputs of our own session are called."""
 
 _SANE = 1e6  # what data of a model spans at most; a quantizer of more was not made for data
-
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class Comparison:
     @property
     def told_by_peer(self) -> bool:
         """True where the layers' accumulated figures are the other program's."""
-        return bool(self.peer) and PEERS[self.peer].tells_values
+        return self.peer == TELLS_VALUES
 
     @property
     def worst(self) -> float:
@@ -154,7 +152,7 @@ def read_models(f32: ModelSource, int8: ModelSource) -> Models:
     return Models(first, second, f32, int8, compile_model(int8), pairs, unmatched)
 
 
-def drawn_for(models: Models, sizes: Mapping[str, int] = _NO_SIZES) -> Samples:
+def drawn_for(models: Models, sizes: Mapping[str, int] = NO_SIZES) -> Samples:
     """One sample of random data.
 
     Raises:
@@ -216,7 +214,7 @@ def compare(
     int8: ModelSource,
     *,
     data: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]] | None = None,
-    sizes: Mapping[str, int] = _NO_SIZES,
+    sizes: Mapping[str, int] = NO_SIZES,
     against: str | None = None,
     suggest: bool = False,
 ) -> dict[str, Any]:

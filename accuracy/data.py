@@ -13,13 +13,13 @@ from ..errors import InvalidInput
 from ..ir.graph import Graph
 from ..ir.ops.spec import Array
 from ..ir.types import DType
+from ..measure.feeds import NORMAL, ONES, ZEROS, Kind, drawn_array
 
 __all__ = ["Samples", "check_inputs", "drawn", "given"]
 
 SEED = 1
 
 _IMAGE, _SEQUENCE = 224, 16  # sizes that the model leaves open: of rank 4, of any other
-_NORMAL = "normal numbers"
 _NO_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType({})
 _MOST_ELEMENTS = 1 << 28
 
@@ -122,15 +122,16 @@ def drawn(
             f"the model has no open size {unknown[0]!r}", where="sizes", hint=f"it has: {there}"
         )
     rng = np.random.default_rng(seed)
-    kinds = {name: _kind(graph, name) for name in graph.inputs}
+    numbers = {name: _numbers(graph, name) for name in graph.inputs}
+    kinds = {name: numbers[name] or _normal(ranges.get(name)) for name in graph.inputs}
     feeds = [
         {
-            name: _draw(rng, kinds[name], shapes[name], graph.type(name).dtype, ranges.get(name))
+            name: drawn_array(rng, graph.type(name).dtype, shapes[name], kinds[name])
             for name in graph.inputs
         }
         for _ in range(count)
     ]
-    parts = [f"{name} {_told(kinds[name][1], ranges.get(name))}" for name in graph.inputs]
+    parts = [f"{name} {_told(numbers[name], ranges.get(name))}" for name in graph.inputs]
     opened = [f"{name}={size}" for name, size in taken.items()]
     told = f"random data (seed {seed}): {', '.join(parts)}"
     return Samples(feeds, told + (f"; sizes {', '.join(opened)}" if opened else ""), random=True)
@@ -160,11 +161,11 @@ def _shape(graph: Graph, name: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _kind(graph: Graph, name: str) -> tuple[int, str]:
-    """(upper bound of integers or 0, what it is in words)."""
+def _numbers(graph: Graph, name: str) -> range | None:
+    """The whole numbers that an input is made of; None: normal numbers."""
     dtype = graph.type(name).dtype
     if "mask" in name.lower() or dtype is DType.BOOL:
-        return 1, "ones"
+        return ONES
     tables = [
         (graph.type(use.node.inputs[0]).shape, use.node.attr("axis", int))
         for use in graph.uses(name)
@@ -172,40 +173,29 @@ def _kind(graph: Graph, name: str) -> tuple[int, str]:
     ]
     sizes = [size for shape, axis in tables if shape and isinstance(size := shape[axis], int)]
     if sizes:
-        return min(sizes), f"ids below {min(sizes):,}"
+        return range(min(sizes))
     if dtype.is_integer:
-        return 0, "zeros"
+        return ZEROS
     if dtype is DType.STRING:
         raise InvalidInput("no texts can be drawn", where=f"input {name}", hint="give data")
-    return 0, _NORMAL
+    return None
 
 
-def _draw(
-    rng: np.random.Generator,
-    kind: tuple[int, str],
-    shape: tuple[int, ...],
-    dtype: DType,
-    between: tuple[float, float] | None,
-) -> Array:
-    bound, word = kind
-    if word == "ones":
-        return np.ones(shape, dtype.numpy)
-    if bound:
-        return rng.integers(0, bound, shape).astype(dtype.numpy)
-    if word == "zeros":
-        return np.zeros(shape, dtype.numpy)
-    numbers = rng.standard_normal(shape)
-    if between is not None:
-        low, high = between
-        if not _is_wide(between):
-            numbers = numbers * (high - low) / 6 + (high + low) / 2
-    return numbers.astype(dtype.numpy)
+def _told(numbers: range | None, between: tuple[float, float] | None) -> str:
+    if numbers is not None:
+        words = {ONES: "ones", ZEROS: "zeros"}
+        return words.get(numbers, f"ids below {numbers.stop:,}")
+    if between is None or _is_wide(between):
+        return "normal numbers"
+    return f"normal numbers within its quantizer's {between[0]:.3g} to {between[1]:.3g}"
 
 
-def _told(word: str, between: tuple[float, float] | None) -> str:
-    if between is None or word != _NORMAL or _is_wide(between):
-        return word
-    return f"{word} within its quantizer's {between[0]:.3g} to {between[1]:.3g}"
+def _normal(between: tuple[float, float] | None) -> Kind:
+    """Numbers of which one in 370 lies beyond a range."""
+    if between is None or _is_wide(between):
+        return NORMAL
+    low, high = between
+    return (high + low) / 2, (high - low) / 6
 
 
 def _is_wide(between: tuple[float, float]) -> bool:

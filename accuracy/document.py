@@ -42,14 +42,8 @@ def _measures(found: Mapping[str, Measure]) -> dict[str, dict[str, Any]]:
 
 
 def _measure(measure: Measure) -> dict[str, Any]:
-    return {
-        "sqnr": measure.sqnr,
-        "cosine": measure.cosine,
-        "largest": measure.largest,
-        "entries": measure.entries,
-        "masked": measure.masked,
-        "broken": measure.broken,
-    }
+    names = ("sqnr", "cosine", "largest", "entries", "masked", "broken")
+    return {name: getattr(measure, name) for name in names}
 
 
 def _layer(found: Comparison, layer: Layer, rank: int | None) -> dict[str, Any]:

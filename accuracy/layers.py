@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,9 +18,19 @@ from ..ir.interpret import check_feeds, run_node
 from ..ir.ops.spec import Array
 from .matching import Pair
 from .measures import Floats, Measure, unmasked
-from .walk import Foreigners, Walk
+from .walk import Foreigners, Live, Walk
 
-__all__ = ["Cause", "Grid", "Layer", "Measured", "Run", "Values", "grid_of", "measure_layers"]
+__all__ = [
+    "Cause",
+    "Grid",
+    "Layer",
+    "Measured",
+    "Run",
+    "Values",
+    "grid_of",
+    "measure_layers",
+    "no_values",
+]
 
 
 _TOO_WIDE = 8.0  # of 255 codes fewer than 32 are used then
@@ -138,7 +147,8 @@ Values = Callable[[Mapping[str, Array]], Callable[[str], Array | None]]
 """Feeds -> what another program computes for a value of the int8 model; None where it does not tell."""
 
 
-def _own_values(_: Mapping[str, Array]) -> Callable[[str], Array | None]:
+def no_values(_: Mapping[str, Array]) -> Callable[[str], Array | None]:
+    """Nothing is told of any value."""
     return lambda _: None
 
 
@@ -163,7 +173,7 @@ def measure_layers(
     pairs: Sequence[Pair],
     samples: Sequence[Mapping[str, Array]],
     runs: Mapping[str, Run],
-    values: Values = _own_values,
+    values: Values = no_values,
     advance: Callable[[], None] = lambda: None,
 ) -> Measured:
     """Measures every pair of values, and the outputs.
@@ -190,13 +200,13 @@ def measure_layers(
     for feeds in samples:
         wanted = {pair.name for pair in pairs} | set(names)
         walk = Walk(f32, feeds, wanted, foreign[0])
-        sample = _Sample(int8, walk, layers, foreign[1], values(feeds))
-        meant = sample.run(feeds, advance)
+        sample = _Sample(int8, feeds, walk, layers, foreign[1], values(feeds))
+        meant = sample.run(advance)
         for run, start in runs.items():
             outputs = start(feeds)
             for name in names:
                 if outputs[name].dtype.kind == "f" and outputs[name].shape == meant[name].shape:
-                    found.outputs[run][name].add(walk.value(name), outputs[name])
+                    found.outputs[run][name].add(walk[name], outputs[name])
                     found.agreement[run][name].add(meant[name], outputs[name])
     return found
 
@@ -207,64 +217,52 @@ class _Sample:
     def __init__(
         self,
         int8: Graph,
+        feeds: Mapping[str, Array],
         f32: Walk,
         layers: Sequence[Layer],
         foreign: Foreigners,
         theirs: Callable[[str], Array | None],
     ) -> None:
-        self._int8, self._f32, self._foreign, self._theirs = int8, f32, foreign, theirs
+        self._int8, self._f32, self._theirs = int8, f32, theirs
         self._behind: dict[str, list[Layer]] = {}
         for layer in layers:
             self._behind.setdefault(layer.pair.raw, []).append(layer)
         self._layer_of = {value: layer for layer in layers for value in _decoded(layer)}
         self._waiting: dict[str, int] = {}
-        self._own: dict[str, Array] = {}
-        self._fed: dict[str, Array] = {}
+        arrays = check_feeds(int8, feeds)
+        self._own, self._fed = (Live(int8, arrays, foreign, int8.outputs) for _ in range(2))
 
-    def run(self, feeds: Mapping[str, Array], advance: Callable[[], None]) -> dict[str, Array]:
+    def run(self, advance: Callable[[], None]) -> dict[str, Array]:
         """Measures one sample; the outputs without any fusing."""
-        nodes = self._int8.nodes()
-        left = Counter(value for node in nodes for value in node.inputs if value)
-        left.update(self._int8.outputs)
-        for value, array in check_feeds(self._int8, feeds).items():
-            self._own[value] = self._fed[value] = array
+        for value in self._int8.inputs:
             self._arrived(value)
-        for node in nodes:
+        for node in self._int8.nodes():
             self._run(node)
-            left.subtract(node.inputs)
-            for value in (*node.inputs, *node.outputs):
-                if not left[value]:
-                    self._own.pop(value, None)
-                    self._fed.pop(value, None)
+            self._own.done(node)
+            self._fed.done(node)
             advance()
-        return {name: self._value(self._own, name) for name in self._int8.outputs}
+        return {name: self._own[name] for name in self._int8.outputs}
 
     def _run(self, node: Node) -> None:
-        own = [self._value(self._own, value) if value else None for value in node.inputs]
-        fed = [self._value(self._fed, value) if value else None for value in node.inputs]
-        results = run_node(node, own, self._foreign)
+        own, fed = self._own.given(node), self._fed.given(node)
+        results = self._own.computed(node, own)
         same = all(a is b for a, b in zip(own, fed, strict=True))
-        others = results if same else run_node(node, fed, self._foreign)
-        for value, a, b in zip(node.outputs, results, others, strict=False):
-            if value:
-                self._own[value], self._fed[value] = a, b
-                self._arrived(value)
-
-    def _value(self, values: Mapping[str, Array], name: str) -> Array:
-        constant = self._int8.constant(name)
-        return values[name] if constant is None else constant
+        others = results if same else self._fed.computed(node, fed)
+        for value, array in results.items():
+            self._own[value], self._fed[value] = array, others[value]
+            self._arrived(value)
 
     def _arrived(self, value: str) -> None:
         """Measures what a new value is paired with; what reads it finds f32's numbers from now on."""
         decoded = self._layer_of.get(value)
         if decoded is not None and decoded.pair.name in self._waiting:
             name = decoded.pair.name
-            self._fed[value] = self._f32.value(name)
+            self._fed[value] = self._f32[name]
             self._waiting[name] -= 1
             self._let_go(name)
         for layer in self._behind.get(value, ()):
             name = layer.pair.name
-            wanted = self._f32.value(name)
+            wanted = self._f32[name]
             self._waiting[name] = len(_decoded(layer))
             if wanted.shape == self._own[value].shape:
                 theirs = self._theirs(value)

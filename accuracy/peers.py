@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -12,142 +14,40 @@ from ..errors import BackendUnavailable, InvalidInput
 from ..frontend import ModelSource
 from ..frontend.parts import model_bytes, onnx_outputs, onnx_values
 from ..ir.ops.spec import Array
+from ..measure.engines import onnxruntime_session, openvino_model
+from .layers import Run, Values, no_values
 
-__all__ = ["PEERS", "OnnxRuntime", "OpenVino", "Peer", "peer"]
+__all__ = ["PEERS", "TELLS_VALUES", "Peer", "peer"]
+
+TELLS_VALUES = "onnxruntime"
+"""The program that tells values, not only outputs."""
 
 _AT_ONCE = 64  # values that are in memory together
 
+Feeds = Mapping[str, Array]
+Errors = tuple[type[BaseException], ...]
 
+
+@dataclass(frozen=True)
 class Peer:
     """A program that runs the int8 model.
 
     Attributes:
-        name: what it is called.
-        tells_values: not only outputs.
+        run: gives the outputs.
+        values: gives what it computes for a value, or None where it does not tell.
     """
 
-    name: str
-    tells_values: bool
-
-    def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The outputs."""
-        raise NotImplementedError
-
-    def values(self, feeds: Mapping[str, Array]) -> Callable[[str], Array | None]:
-        """What it computes for a value; None where it does not tell."""
-        raise NotImplementedError
-
-
-class OnnxRuntime(Peer):
-    """ONNX Runtime on the CPU, with its optimizations off: it computes what the file says.
-
-    Args:
-        model: the int8 model.
-        names: values that are asked for.
-
-    Raises:
-        BackendUnavailable: the package is missing.
-        InvalidInput: it does not take the model.
-    """
-
-    name = "onnxruntime"
-    tells_values = True
-
-    def __init__(self, model: ModelSource, names: Sequence[str] = ()) -> None:
-        package: Any = _imported("onnxruntime", "onnxruntime")
-        state = vars(package.capi.onnxruntime_pybind11_state).values()
-        # its errors have no class of their own in common
-        self._errors = tuple(
-            kind for kind in state if isinstance(kind, type) and issubclass(kind, Exception)
-        )
-        there = onnx_values(model)
-        self._names = [name for name in dict.fromkeys(names) if name in there]
-        options = package.SessionOptions()
-        options.graph_optimization_level = package.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        try:
-            data = model_bytes(model, extra=self._names)
-            self._session = package.InferenceSession(
-                data, options, providers=["CPUExecutionProvider"]
-            )
-        except self._errors as error:
-            raise _refused(self.name, error) from error
-        self._outputs = onnx_outputs(model)
-
-    def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The outputs."""
-        return self._some(self._outputs, feeds)
-
-    def _some(self, names: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-        try:
-            return dict(zip(names, self._session.run(list(names), dict(feeds)), strict=True))
-        except self._errors as error:
-            raise _refused(self.name, error) from error
-
-    def values(self, feeds: Mapping[str, Array]) -> Callable[[str], Array | None]:
-        """What it computes for a value; some values at once, in the order in which they were named."""
-        chunk: dict[str, Array] = {}
-
-        def value(name: str) -> Array | None:
-            if name not in self._names:
-                return None
-            if name not in chunk:
-                start = self._names.index(name)
-                chunk.clear()
-                chunk.update(self._some(self._names[start : start + _AT_ONCE], feeds))
-            return chunk[name]
-
-        return value
-
-
-class OpenVino(Peer):
-    """OpenVINO on the CPU, as it runs the model by itself. It fuses across layers, so it tells outputs only.
-
-    Args:
-        model: the int8 model.
-        names: not asked for.
-
-    Raises:
-        BackendUnavailable: the package is missing.
-        InvalidInput: it does not take the model.
-    """
-
-    name = "openvino"
-    tells_values = False
-
-    def __init__(self, model: ModelSource, names: Sequence[str] = ()) -> None:
-        del names
-        package: Any = _imported("openvino", "openvino")
-        try:
-            core = package.Core()
-            read = core.read_model(model=model_bytes(model), weights=b"")
-            self._outputs = [output.get_any_name() for output in read.outputs]
-            self._model = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-        except RuntimeError as error:
-            raise _refused(self.name, error) from error
-
-    def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The outputs."""
-        try:
-            found = self._model(dict(feeds))
-        except RuntimeError as error:
-            raise _refused(self.name, error) from error
-        return {name: np.array(found[index]) for index, name in enumerate(self._outputs)}
-
-    def values(self, feeds: Mapping[str, Array]) -> Callable[[str], Array | None]:
-        """Nothing: it tells outputs only."""
-        del feeds
-        return lambda _: None
-
-
-PEERS: Mapping[str, type[OnnxRuntime | OpenVino]] = {
-    OnnxRuntime.name: OnnxRuntime,
-    OpenVino.name: OpenVino,
-}
+    run: Run
+    values: Values = no_values
 
 
 def peer(name: str, model: ModelSource, names: Sequence[str] = ()) -> Peer:
     """A program that runs the int8 model.
+
+    Args:
+        name: of `PEERS`.
+        model: the int8 model.
+        names: values that will be asked for.
 
     Raises:
         InvalidInput: there is no such program, or it does not take the model.
@@ -159,24 +59,78 @@ def peer(name: str, model: ModelSource, names: Sequence[str] = ()) -> Peer:
             where="against",
             hint=f"choose one of {', '.join(PEERS)}",
         )
-    return PEERS[name](model, names)
-
-
-def _imported(module: str, package: str) -> Any:
     try:
-        return import_module(module)
+        package = import_module(name)
     except ImportError as error:
         raise BackendUnavailable(
-            f"{package} is not installed",
-            where="against",
-            hint=f"install it: pip install {package}",
+            f"{name} is not installed", where="against", hint=f"install it: pip install {name}"
         ) from error
+    return PEERS[name](package, model, names)
 
 
-def _refused(name: str, error: BaseException) -> InvalidInput:
-    lines = str(error).strip().splitlines() or ["it does not say why"]
-    return InvalidInput(
-        f"{name} cannot run the int8 model: {lines[-1].strip()}",
-        where="against",
-        hint="leave it out, or compare with another program",
-    )
+def _onnxruntime(package: Any, model: ModelSource, names: Sequence[str]) -> Peer:
+    """ONNX Runtime with its optimizations off: it computes what the file says."""
+    state = vars(package.capi.onnxruntime_pybind11_state).values()
+    # its errors have no class of their own in common
+    errors = tuple(kind for kind in state if isinstance(kind, type) and issubclass(kind, Exception))
+    there, outputs = onnx_values(model), onnx_outputs(model)
+    known = [name for name in dict.fromkeys(names) if name in there]
+    data = model_bytes(model, extra=known)
+    with _refusals("onnxruntime", errors):
+        session = onnxruntime_session(data, optimized=False)
+
+    def some(names: Sequence[str], feeds: Feeds) -> dict[str, Array]:
+        with _refusals("onnxruntime", errors):
+            return dict(zip(names, session.run(list(names), dict(feeds)), strict=True))
+
+    def values(feeds: Feeds) -> Callable[[str], Array | None]:
+        """Some values at once, in the order in which they were named."""
+        chunk: dict[str, Array] = {}
+
+        def value(name: str) -> Array | None:
+            if name not in known:
+                return None
+            if name not in chunk:
+                start = known.index(name)
+                chunk.clear()
+                chunk.update(some(known[start : start + _AT_ONCE], feeds))
+            return chunk[name]
+
+        return value
+
+    return Peer(lambda feeds: some(outputs, feeds), values)
+
+
+def _openvino(_package: Any, model: ModelSource, _names: Sequence[str]) -> Peer:
+    """OpenVINO, as it runs the model by itself. It fuses across layers, so it tells outputs only."""
+    data = model_bytes(model)
+    with _refusals("openvino", (RuntimeError,)):
+        compiled = openvino_model(data)
+    names = [output.get_any_name() for output in compiled.outputs]
+
+    def run(feeds: Feeds) -> Mapping[str, Array]:
+        with _refusals("openvino", (RuntimeError,)):
+            found = compiled(dict(feeds))
+        return {name: np.array(found[index]) for index, name in enumerate(names)}
+
+    return Peer(run)
+
+
+PEERS: Mapping[str, Callable[[Any, ModelSource, Sequence[str]], Peer]] = {
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+}
+
+
+@contextmanager
+def _refusals(name: str, kinds: Errors) -> Iterator[None]:
+    """A program's own errors become errors of the input."""
+    try:
+        yield
+    except kinds as error:
+        lines = str(error).strip().splitlines() or ["it does not say why"]
+        raise InvalidInput(
+            f"{name} cannot run the int8 model: {lines[-1].strip()}",
+            where="against",
+            hint="leave it out, or compare with another program",
+        ) from error

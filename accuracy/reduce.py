@@ -93,8 +93,8 @@ def _layer_part(
     sqnr: float,
 ) -> Reduced:
     walk = Walk(models.f32, feeds, [one.name for one in (*fed, pair)], Foreigners())
-    wanted = walk.value(pair.name)
-    given = {edges.name(one): walk.value(one.name) for one in fed}
+    wanted = walk[pair.name]
+    given = {edges.name(one): walk[one.name] for one in fed}
     end, renamed = pair.raw, {}
     if pair.only and pair.decoded[0][0] in edges.there:
         # the quantizer belongs to the part, and the names stay those by which both models are matched
@@ -130,7 +130,7 @@ def cut_against(
     ends = [pair for pair in models.pairs if pair.op != "input" and edges.name(pair)]
     feeds = found.samples.feeds[0]
     walk = Walk(models.int8, feeds, [edges.name(pair) for pair in ends], Foreigners())
-    values = {edges.name(pair): walk.value(edges.name(pair)) for pair in ends}
+    values = {edges.name(pair): walk[edges.name(pair)] for pair in ends}
 
     def differs(first: int, last: int) -> tuple[float, bytes, dict[str, Array]]:
         end = edges.name(ends[last])

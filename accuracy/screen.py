@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -11,7 +10,9 @@ from rich.table import Table
 from rich.text import Text as RichText
 
 from ..errors import printable
+from ..report.columns import columns, tail
 from ..report.layout import Layout, Text, heading, plain_table
+from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text, middle_cut
 from .compare import OURS, Comparison
 from .layers import Cause, Layer
@@ -19,7 +20,6 @@ from .suggest import Suggestion, Trial
 
 __all__ = ["comparison_report"]
 
-_WIDTH = 80
 _SHOWN = 8
 _NAME = 36
 _WHYS = 3
@@ -70,7 +70,7 @@ def comparison_report(
         title: stands in front.
         all_rows: every layer in the model's order instead of the worst.
     """
-    width = min(layout.width or _WIDTH, _WIDTH)
+    width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [heading(title, "int8 against f32")]
     parts += _answer(found, width)
     parts += [Text(), _outputs(found), Text()]
@@ -83,7 +83,7 @@ def comparison_report(
     return Group(*parts)
 
 
-def _answer(found: Comparison, width: int) -> Iterator[RichText]:
+def _answer(found: Comparison, width: int) -> list[RichText]:
     worst = min(found.outputs.items(), key=lambda item: item[1].sqnr)
     word, style = next((word, style) for bound, word, style in _WORDS if worst[1].sqnr >= bound)
     whose = "the output is" if len(found.outputs) == 1 else f"the worst output, {worst[0]}, is"
@@ -98,7 +98,7 @@ def _answer(found: Comparison, width: int) -> Iterator[RichText]:
         text += f". {ranking[0].pair.layer} adds most noise: {_WHY[ranking[0].cause]}."
     else:
         text += ". No layer adds any noise."
-    yield from _lines(text, width, style)
+    return _lines(text, width, style)
 
 
 def _outputs(found: Comparison) -> Table:
@@ -285,16 +285,12 @@ def _notes(found: Comparison, width: int, *, suggested: bool) -> Iterator[RichTe
         )
 
 
-def _lines(text: str, width: int, style: str = "") -> Iterator[RichText]:
-    for line in textwrap.wrap(printable(text), width - 2, break_on_hyphens=False):
-        yield Text(f"  {line}", style=style)
-
-
 def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[RichText]:
-    lines = textwrap.wrap(printable(text), width - 12, break_on_hyphens=False) or [""]
-    for number, line in enumerate(lines):
-        word = "" if number else label
-        yield Text.assemble((f"   {word:<9}", "dim"), (line, style))
+    return labelled(label, text, width, 3, 9, style)
+
+
+def _lines(text: str, width: int, style: str = "") -> list[RichText]:
+    return paragraph(text, width, 2, style)
 
 
 def _table(*columns: str) -> Table:
@@ -309,7 +305,9 @@ def _table(*columns: str) -> Table:
 def _name(name: str, room: int | None = _NAME) -> RichText:
     """A name, cut in front: the end tells layers apart."""
     shown = printable(name)
-    return Text(shown if room is None or len(shown) <= room else f"…{shown[1 - room :]}")
+    if room is not None and columns(shown) > room:
+        shown = f"…{tail(shown, room - 1)}"
+    return Text(shown)
 
 
 def _number(value: float) -> str:

@@ -8,21 +8,20 @@ around it, the node in front and those behind, are left out.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..ir.graph import Node
-from ..ir.interpret import check_feeds, run_node
+from ..ir.interpret import check_feeds
 from ..ir.ops.spec import Array
 from ..report.verdict.remedies import Tool
 from .layers import Cause, Layer
 from .matching import Pair, node_name
 from .measures import Measure
 from .segments import Segment, segment_of
-from .walk import Foreigners, Walk
+from .walk import Foreigners, Live, Walk
 
 if TYPE_CHECKING:
     from .compare import Comparison, Models
@@ -215,7 +214,7 @@ class _Mixed:
             walk = Walk(f32, feeds, names, self._foreign[0])
             outputs = self._sample(left_out, feeds)
             for name in names:
-                wanted = walk.value(name)
+                wanted = walk[name]
                 if wanted.dtype.kind == "f" and wanted.shape == outputs[name].shape:
                     found[name].add(wanted, outputs[name])
         return found
@@ -236,36 +235,22 @@ class _Mixed:
         bare = {
             value: pair.raw for value, pair in self._decoded.items() if self._goes(pair, left_out)
         }
-        nodes = int8.nodes()
-        left = Counter(value for node in nodes for value in node.inputs if value)
-        left.update(int8.outputs)
-        left.update(value for found in sources.values() for value in found.values())
-        left.update(bare.values())
-        live: dict[str, Array] = dict(check_feeds(int8, feeds))
-
-        def value(name: str) -> Array:
-            constant = int8.constant(name)
-            return live[name] if constant is None else constant
-
-        for node in nodes:
-            arrays = [value(name) if name else None for name in node.inputs]
-            results = run_node(node, arrays, self._foreign[1])
-            used = list(node.inputs)
-            for name, array in zip(node.outputs, results, strict=False):
+        read = (value for found in sources.values() for value in found.values())
+        others = (*int8.outputs, *read, *bare.values())
+        live = Live(int8, check_feeds(int8, feeds), self._foreign[1], others)
+        for node in int8.nodes():
+            live.run(node)
+            used: list[str] = []
+            for name in node.outputs:
                 if name in segments:
-                    given = {there: value(here) for there, here in sources[name].items()}
+                    given = {there: live[here] for there, here in sources[name].items()}
                     live[name] = self._in_f32(segments[name], given, self._raw[name].name)
                     used += sources[name].values()
                 elif name in bare:
-                    live[name] = value(bare[name])
+                    live[name] = live[bare[name]]
                     used.append(bare[name])
-                elif name:
-                    live[name] = array
-            left.subtract(used)
-            for name in (*used, *node.outputs):
-                if left[name] <= 0:
-                    live.pop(name, None)
-        return {name: value(name) for name in int8.outputs}
+            live.done(node, used)
+        return {name: live[name] for name in int8.outputs}
 
     def _sources(self, pair: Pair, part: Segment, left_out: frozenset[str]) -> dict[str, str]:
         """Input of a segment of f32 -> the value of the int8 model that it reads when its layer is left out."""
@@ -290,17 +275,9 @@ class _Mixed:
         return all(place < own for place in others)
 
     def _in_f32(self, part: Segment, given: Mapping[str, Array], wanted: str) -> Array:
-        live = dict(given)
-        f32 = self._models.f32
-
-        def value(name: str) -> Array:
-            constant = f32.constant(name)
-            return live[name] if constant is None else constant
-
+        live = Live(self._models.f32, given, self._foreign[0])
         for node in part.nodes:
-            arrays = [value(name) if name else None for name in node.inputs]
-            results = run_node(node, arrays, self._foreign[0])
-            live |= dict(zip(node.outputs, results, strict=False))
+            live.run(node)
         return live[wanted]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..ir.graph import Graph, Node
 from ..ir.interpret import check_feeds, run_node
 from ..ir.ops.spec import Array
 from ..runtime.fallback import ForeignOp, foreign_op
 
-__all__ = ["Foreigners", "Walk"]
+__all__ = ["Foreigners", "Live", "Walk"]
 
 
 class Foreigners:
@@ -26,7 +26,64 @@ class Foreigners:
         return self._ready[node.name](arrays)
 
 
-class Walk:
+class Live:
+    """The values of a run of a graph: constants, and what was computed and has readers left.
+
+    Args:
+        graph: the graph, as imported.
+        arrays: what is known in front.
+        foreign: runs foreign nodes.
+        others: values that somebody reads besides the nodes, once for each time.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        arrays: Mapping[str, Array],
+        foreign: Foreigners,
+        others: Iterable[str] = (),
+    ) -> None:
+        self._graph, self._foreign, self._arrays = graph, foreign, dict(arrays)
+        self._left = Counter(value for node in graph.nodes() for value in node.inputs)
+        self._left.update(others)
+
+    def __getitem__(self, name: str) -> Array:
+        constant = self._graph.constant(name)
+        return self._arrays[name] if constant is None else constant
+
+    def __setitem__(self, name: str, array: Array) -> None:
+        self._arrays[name] = array
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def given(self, node: Node) -> list[Array | None]:
+        """What a node reads."""
+        return [self[value] if value else None for value in node.inputs]
+
+    def computed(self, node: Node, arrays: Sequence[Array | None]) -> dict[str, Array]:
+        """What a node makes of arrays, by the names of its outputs."""
+        found = zip(node.outputs, run_node(node, arrays, self._foreign), strict=False)
+        return {value: array for value, array in found if value}
+
+    def run(self, node: Node) -> None:
+        """Computes what a node writes."""
+        self._arrays |= self.computed(node, self.given(node))
+
+    def done(self, node: Node, others: Iterable[str] = ()) -> None:
+        """A node has run: what nobody reads any more goes. `others` were read with its inputs."""
+        used = (*node.inputs, *others)
+        self._left.subtract(used)
+        for value in (*used, *node.outputs):
+            self.forget(value)
+
+    def forget(self, value: str) -> None:
+        """A value goes if no reader is left."""
+        if self._left[value] <= 0:
+            self._arrays.pop(value, None)
+
+
+class Walk(Live):
     """One run of a graph, driven from outside: values are computed when they are asked for.
 
     Nodes run in the graph's order, no further than needed; a value goes after its last reader, one of `kept` when it is released.
@@ -44,35 +101,24 @@ class Walk:
     def __init__(
         self, graph: Graph, feeds: Mapping[str, Array], kept: Collection[str], foreign: Foreigners
     ) -> None:
-        self._graph, self._foreign, self._kept = graph, foreign, set(kept)
-        self._live: dict[str, Array] = dict(check_feeds(graph, feeds))
+        super().__init__(graph, check_feeds(graph, feeds), foreign)
+        self._kept = set(kept)
         self._nodes = iter(graph.nodes())
-        self._left = Counter(value for node in graph.nodes() for value in node.inputs if value)
 
-    def value(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> Array:
         """A value that is kept, or an input or constant of the graph."""
-        constant = self._graph.constant(name)
-        if constant is not None:
-            return constant
-        while name not in self._live:
-            self._step(next(self._nodes))
-        return self._live[name]
+        while name not in self and self._graph.constant(name) is None:
+            node = next(self._nodes)
+            self.run(node)
+            self.done(node)
+        return super().__getitem__(name)
 
     def release(self, name: str) -> None:
         """Nobody asks for a kept value any more."""
         self._kept.discard(name)
-        self._forget(name)
+        self.forget(name)
 
-    def _step(self, node: Node) -> None:
-        arrays = [self.value(value) if value else None for value in node.inputs]
-        for value, array in zip(node.outputs, run_node(node, arrays, self._foreign), strict=False):
-            if value:
-                self._live[value] = array
-        for value in node.inputs:
-            self._left[value] -= 1
-        for value in (*node.inputs, *node.outputs):
-            self._forget(value)
-
-    def _forget(self, value: str) -> None:
-        if self._left[value] <= 0 and value not in self._kept:
-            self._live.pop(value, None)
+    def forget(self, value: str) -> None:
+        """A value goes if no reader is left and it is not kept."""
+        if value not in self._kept:
+            super().forget(value)

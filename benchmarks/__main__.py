@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from fqfuse.measure.engines import AUTO, ENGINES
+from fqfuse.measure.engines import AUTO, ENGINES, PEERS
 from fqfuse.measure.process import WorkerFailed
 from fqfuse.measure.turns import Row, Settings, busy_note
 
@@ -20,6 +20,7 @@ from .build import Case, build_all, cases
 from .compile_time import CHAINS, PLAIN_NODES, compile_cases, compile_chains, compile_plain_chains
 from .counts import count_macs
 from .environment import describe_environment
+from .exported import FILES, exports, exports_table
 from .measure import REFERENCE, measure_case, measure_peak
 from .remedies import remedies, remedies_table
 from .report import write_compile, write_speed
@@ -34,6 +35,8 @@ QUICK = Settings(rounds=3, turn_seconds=0.1, accuracy_inputs=8)
 # Of processes. The interval of the median ratio then lies between the second smallest and the
 # second largest of 9.
 PAIRS, PAIR_ROUNDS = 9, 3
+# six at least, for an interval; 16 inputs settle a SQNR to some hundredths of a dB
+EXPORT_ROUNDS, EXPORT_INPUTS = 9, 16
 QUICK_CHAINS = tuple(size for size in CHAINS if size <= 1000)
 QUICK_NODES = tuple(size for size in PLAIN_NODES if size <= 3000)
 
@@ -43,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     packages.
     """
     options = _parser().parse_args(arguments)
+    files = options.files or (FILES if options.what == "export" else ())
     try:
-        wanted = cases(options.build_dir, options.files)
+        wanted = cases(options.build_dir, files)
     except ValueError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
@@ -63,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scratch.mkdir(parents=True, exist_ok=True)
     if options.what == "versus":
         return _versus(wanted, options, scratch)
+    if options.what == "export":
+        print(_exports(wanted, options).read_text())
     if options.what in ("all", "run"):
         print(_speed(wanted, options, scratch).read_text())
     if options.what in ("all", "compile"):
@@ -74,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO."
     )
-    actions = ("all", "build", "run", "compile", "versus", "remedies")
+    actions = ("all", "build", "run", "compile", "versus", "remedies", "export")
     parser.add_argument(
         "what", nargs="?", default="all", choices=actions, help="what to do (default: all)"
     )
@@ -180,6 +186,18 @@ def _remedies(options: argparse.Namespace) -> Path:
     path = _out(options) / "remedies.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{label}\n\n" * bool(label) + remedies_table(outcomes), encoding="utf-8")
+    return path
+
+
+def _exports(wanted: Sequence[Case], options: argparse.Namespace) -> Path:
+    rounds = options.rounds or (6 if options.quick else EXPORT_ROUNDS)
+    settings = replace(_settings(options), rounds=rounds, accuracy_inputs=EXPORT_INPUTS)
+    engines = [name for name in options.engines if name in PEERS]
+    label = options.label or busy_note()  # before this makes it busy
+    gains = exports(wanted, engines, settings, options.build_dir / "exported", _log)
+    path = _out(options) / "export.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{label}\n\n" * bool(label) + exports_table(gains), encoding="utf-8")
     return path
 
 

@@ -12,14 +12,13 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
 from fqfuse.measure.arrays import save_arrays, split_feeds
+from fqfuse.measure.engines import onnxruntime_session
 
 from .networks import NETWORKS, Network
 from .quantizers import QUANTIZERS
@@ -116,8 +115,7 @@ def _publish(path: Path, write: Callable[[Path], None], case: Case) -> None:
 
 def _try(path: Path, case: Case) -> None:
     """Run the file once on ONNX Runtime. ValueError if an output is not finite or constant."""
-    runtime: Any = import_module("onnxruntime")
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(str(path))
     feed = next(split_feeds(case.network.feeds(np.random.default_rng([SEED, _FEED_STREAM]), 1)))
     for info, output in zip(session.get_outputs(), session.run(None, feed), strict=True):
         if not np.isfinite(output).all() or output.std() == 0:

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,8 @@ import numpy as np
 import onnx
 
 from fqfuse.measure.arrays import Array, Feeds
+from fqfuse.measure.engines import ENGINES as OPENED
+from fqfuse.measure.engines import onnxruntime_session
 
 from .accuracy import sqnr_db
 from .language import EXPORTERS, LANGUAGE_MODELS, VOCABULARY, LanguageModel
@@ -171,24 +172,12 @@ def _missed(
 
 
 def _peer(path: Path) -> Run:
-    runtime: Any = import_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return partial(_run, session)
+    session = onnxruntime_session(str(path), 1, optimized=False)
+    return lambda feeds: session.run(None, dict(feeds))  # type: ignore[no-any-return]
 
 
 def _fqfuse(backend: str, path: Path) -> Run:
-    return partial(
-        _run, import_module("fqfuse").InferenceSession(str(path), backend=backend, threads=1)
-    )
-
-
-def _run(session: Any, feeds: Feeds) -> Sequence[Array]:
-    found: Sequence[Array] = session.run(None, dict(feeds))
-    return found
+    return OPENED[f"fqfuse-{backend}"].open(path, 1).run
 
 
 ENGINES: Mapping[str, Callable[[Path], Run]] = {

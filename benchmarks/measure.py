@@ -18,6 +18,7 @@ from fqfuse.measure.turns import Row, Settings, Turn, attempt, load_turn, take_t
 
 from .accuracy import compare_outputs
 from .build import SEED, Case
+from .quantizers import CODED
 
 __all__ = ["REFERENCE", "measure_case", "measure_peak"]
 
@@ -53,7 +54,9 @@ def measure_case(
             turn = Turn(Row(case.name, engine), worker)
             turns.append(turn)
             path = case.float_path if engine == REFERENCE else case.path
-            attempt(turn, partial(load_turn, path=path, feeds=feeds, settings=settings))
+            coded = None if engine == REFERENCE else CODED.get(case.quantizer)
+            load = partial(load_turn, path=path, feeds=feeds, settings=settings, coded=coded)
+            attempt(turn, load)
             time.sleep(settings.pause)
         take_turns(turns, settings)
         for turn in turns:

@@ -80,7 +80,7 @@ def quantize_static(
     quantization.quantize_static(
         str(source),
         str(target),
-        _reader(quantization.CalibrationDataReader, feeds),
+        reader(quantization.CalibrationDataReader, feeds),
         quant_format=quantization.QuantFormat[layout],
         activation_type=quantization.QuantType[activations],
         weight_type=quantization.QuantType.QInt8,
@@ -122,13 +122,17 @@ def quantize_with_nncf(
     onnx.save(quantized, target)
 
 
-def quantize_int4(source: Path, target: Path) -> None:
+def quantize_int4(source: Path, target: Path, accuracy_level: int | None = None) -> None:
     """Quantize the weights of products with ONNX Runtime's MatMulNBits: 4 bits, symmetric, blocks
-    of 32.
+    of 32; at accuracy_level 4 it makes s8 codes of the activations, too, block by block.
     """
     module: Any = import_module("onnxruntime.quantization.matmul_nbits_quantizer")
     quantizer = module.MatMulNBitsQuantizer(
-        onnx.load(source), bits=4, block_size=32, is_symmetric=True
+        onnx.load(source),
+        bits=4,
+        block_size=32,
+        is_symmetric=True,
+        accuracy_level=accuracy_level,
     )
     quantizer.process()
     onnx.save(quantizer.model.model, target)
@@ -152,11 +156,16 @@ QUANTIZERS: Mapping[str, Callable[[Path, Path, Feeds, bool], None]] = {
     "dynamic": _without_data(quantize_dynamic),
     "qdq": partial(quantize_ort, operators=("LSTM", "Gemm")),
     "int4": _without_data(quantize_int4),
+    "int4-dynamic": _without_data(partial(quantize_int4, accuracy_level=4)),
     "f32": _without_data(shutil.copyfile),
 }
 
 
-def _reader(base: Any, feeds: Sequence[Feeds]) -> Any:
+CODED: Mapping[str, bool] = {"int4": False, "int4-dynamic": True}
+"""Quantizer of weights in blocks -> whether every engine makes codes of activations as it runs."""
+
+
+def reader(base: Any, feeds: Sequence[Feeds]) -> Any:
     """Return ONNX Runtime's reader protocol over the feeds: ``get_next`` gives a feed, then
     None.
     """

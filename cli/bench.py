@@ -7,11 +7,8 @@ the machine can do at best. Inputs are made up unless --data gives them (docs/me
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from .options import (
     Approximate,
@@ -24,8 +21,9 @@ from .options import (
     ModelOrPlan,
     Target,
     Threads,
-    UsageError,
-    place,
+    listed_sizes_of,
+    number,
+    option,
 )
 
 if TYPE_CHECKING:
@@ -33,80 +31,71 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-
-def _rounds(text: str) -> int:
-    if not re.fullmatch("0*[1-9][0-9]{0,2}", text):
-        raise UsageError(
-            f"{text!r} is no number of rounds",
-            where=place("--rounds"),
-            hint="give a whole number from 1 to 999; from 6 on ratios have an interval",
-        )
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text) if re.fullmatch(r"[0-9]{1,3}(\.[0-9]+)?|\.[0-9]+", text) else 0.0
-    if not 0 < seconds <= 60:
-        raise UsageError(
-            f"{text!r} is no time of a turn",
-            where=place("--time"),
-            hint="give seconds, more than 0 and at most 60, such as 0.5",
-        )
-    return seconds
+Against = Annotated[
+    list[str] | None,
+    option(
+        "--against",
+        "Another runtime to measure in turns with fqfuse; repeatable.",
+        "onnxruntime|openvino",
+    ),
+]
+Size = Annotated[
+    list[str] | None,
+    option(
+        "--size",
+        "A size that the model leaves open, else 1; several are measured one by one. Repeatable.",
+        "NAME=N[,N...]",
+    ),
+]
+Data = Annotated[
+    list[str] | None,
+    option(
+        "--data",
+        "Inputs: .npz with their names, or .npy; as --input of `fqfuse run`. Repeatable.",
+        "[NAME=]FILE",
+    ),
+]
+Rounds = Annotated[
+    int | None,
+    number(
+        "--rounds",
+        "Turns of each engine; else 7.",
+        "N",
+        most=999,
+        what="number of rounds",
+        hint="give a whole number from 1 to 999; from 6 on ratios have an interval",
+    ),
+]
+Seconds = Annotated[
+    float | None,
+    number(
+        "--time",
+        "How long a turn is, about; else 0.3.",
+        "SECONDS",
+        most=60,
+        what="time of a turn",
+        hint="give seconds, more than 0 and at most 60, such as 0.5",
+        whole=False,
+    ),
+]
+Trace = Annotated[
+    Path | None,
+    option("--trace", "Write one run as a trace for chrome://tracing or ui.perfetto.dev.", "FILE"),
+]
+AllRows = Annotated[bool, option("--all", "List every step, not the ten slowest.")]
 
 
 def command(
     model: ModelOrPlan,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against",
-            metavar="onnxruntime|openvino",
-            help="Another runtime to measure in turns with fqfuse; repeatable.",
-        ),
-    ] = None,
-    size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--size",
-            metavar="NAME=N[,N...]",
-            help="A size that the model leaves open, else 1; several are measured one by one. Repeatable.",
-        ),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data",
-            metavar="[NAME=]FILE",
-            help="Inputs: .npz with their names, or .npy; as --input of `fqfuse run`. Repeatable.",
-        ),
-    ] = None,
+    against: Against = None,
+    size: Size = None,
+    data: Data = None,
     threads: Threads = None,
     backend: BackendOption = Backend.AUTO,
-    rounds: Annotated[
-        int | None,
-        typer.Option("--rounds", metavar="N", parser=_rounds, help="Turns of each engine; else 7."),
-    ] = None,
-    time: Annotated[
-        float | None,
-        typer.Option(
-            "--time",
-            metavar="SECONDS",
-            parser=_seconds,
-            help="How long a turn is, about; else 0.3.",
-        ),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            metavar="FILE",
-            help="Write one run as a trace for chrome://tracing or ui.perfetto.dev.",
-        ),
-    ] = None,
-    all_rows: Annotated[
-        bool, typer.Option("--all", help="List every step, not the ten slowest.")
-    ] = False,
+    rounds: Rounds = None,
+    time: Seconds = None,
+    trace: Trace = None,
+    all_rows: AllRows = False,
     target: Target = None,
     dynamic: Dynamic = None,
     approximate: Approximate = None,
@@ -119,10 +108,10 @@ def command(
     from .load import is_plan_file, plan_of
     from .progress import Progress
 
-    sizes = _sizes(size or ())
+    sizes = listed_sizes_of(size)
     if trace is not None:
         _check_trace(trace, model)
-    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
+    plan = plan_of(model, target, dynamic, approximate)
     feeds = read_feeds(data, plan.inputs) if data else {}
     with Progress(still=True) as progress:
         asked = Measurement(
@@ -143,22 +132,6 @@ def command(
 
         write_atomically(trace, trace_bytes(model.name, found["cases"]))
     _report(plan, found, model, trace, as_json=as_json, all_rows=all_rows, color=color)
-
-
-def _sizes(texts: list[str] | tuple[()]) -> dict[str, list[int]]:
-    sizes: dict[str, list[int]] = {}
-    for text in texts:
-        name, _, numbers = text.rpartition("=")
-        if not name or name in sizes or not re.fullmatch("(0*[1-9][0-9]{0,8},?)+(?<!,)", numbers):
-            raise UsageError(
-                f"{text!r} gives a size for the second time"
-                if name in sizes
-                else f"{text!r} is no size",
-                where=place("--size"),
-                hint="give a name and whole numbers, such as --size batch=1,8",
-            )
-        sizes[name] = [int(number) for number in numbers.split(",")]
-    return sizes
 
 
 def _check_trace(trace: Path, model: Path) -> None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text as RichText
 
 from ..errors import printable
+from ..report.columns import columns
 from ..report.layout import Layout, Text, heading, plain_table
+from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import middle_cut
 
 __all__ = ["bench_report"]
 
 Data = Mapping[str, Any]
 
-_WIDTH = 80
 _SHOWN = 10
 _KERNEL = 26
 _LABEL = 10
@@ -46,9 +47,8 @@ def bench_report(
     """
     cases = found["cases"]
     plural = "" if steps == 1 else "s"
-    parts: list[RenderableType] = [
-        heading(title, f"{steps:,} step{plural}, compiled for {found['target']}")
-    ]
+    note = f"{steps:,} step{plural}, compiled for {found['target']}"
+    parts: list[RenderableType] = [heading(middle_cut(title, WIDTH - len(note) - 2), note)]
     parts += [
         *_answer(cases, idle=found["idle"]),
         Text(),
@@ -67,7 +67,7 @@ def bench_report(
 # -- engines ---------------------------------------------------------------------------------------
 
 
-def _answer(cases: Sequence[Data], *, idle: bool) -> Iterator[Text]:
+def _answer(cases: Sequence[Data], *, idle: bool) -> Iterator[RichText]:
     for number, case in enumerate(cases, 1):
         ours, *peers = case["engines"]
         at = f"At {_sizes(case)}: " if len(cases) > 1 else ""
@@ -76,8 +76,7 @@ def _answer(cases: Sequence[Data], *, idle: bool) -> Iterator[Text]:
         text += f": {'; '.join(told)}." if told else "."
         if number == len(cases) and not idle:
             text += " The machine was not idle, see below."
-        for line in textwrap.wrap(text, _WIDTH - 2):
-            yield Text(f"  {line}", style="bold")
+        yield from paragraph(text, WIDTH, 2, "bold")
 
 
 def _compared(peer: Data) -> str:
@@ -117,7 +116,7 @@ def _engine_cells(engine: Data) -> list[RenderableType]:
     return [name, _ms(engine["ms"]), spread, _rate(engine["runs_per_second"]), text]
 
 
-def _remarks(found: Data) -> Iterator[Text]:
+def _remarks(found: Data) -> Iterator[RichText]:
     case = found["cases"][0]
     several = len(case["engines"]) > 1
     ratio = (
@@ -165,7 +164,7 @@ def _steps(case: Data, layout: Layout, *, several: bool, all_rows: bool) -> list
     shown = timed if all_rows or len(timed) <= _SHOWN + 2 else timed[:_SHOWN]
     profile, whole = case["profile"], case["profile"]["ms"]
     kernels, isa = _kernels(shown, layout)
-    layers = _layers(shown, layout, max(map(len, kernels), default=0))
+    layers = _layers(shown, layout, max(map(columns, kernels), default=0))
     at = f" at {_sizes(case)}" if several else ""
     note = "slowest first; limit: least time at the machine's peak rates, over ms"
     table = plain_table("ms", "share", "limit", "kernel", "layer")
@@ -193,7 +192,7 @@ def _steps(case: Data, layout: Layout, *, several: bool, all_rows: bool) -> list
     return parts
 
 
-def _apart(case: Data) -> Iterator[Text]:
+def _apart(case: Data) -> Iterator[RichText]:
     """What to make of it where the run whose steps were timed took another time than others."""
     whole, plain = case["profile"]["ms"], case["profile"]["plain_ms"]
     rounds = case["engines"][0]["ms"]
@@ -248,7 +247,7 @@ def _layers(steps: Sequence[Data], layout: Layout, kernel: int) -> list[str]:
     shared = os.path.commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071  (a path ends below)
     cut = (shared.rfind("/") if "/" in shared else shared.rfind(".")) + 1
     short = [f"…{name[cut:]}" if cut >= _PREFIX else name for name in names]
-    room = max(layout.width, _WIDTH) - _NUMBERS - kernel - 2
+    room = max(layout.width, WIDTH) - _NUMBERS - kernel - 2
     return [middle_cut(name, room) for name in short]
 
 
@@ -277,13 +276,8 @@ def _sum_cells(ms: float, whole: float) -> list[RenderableType]:
 # -- texts -----------------------------------------------------------------------------------------
 
 
-def _labelled(label: str, text: str, style: str = "") -> Iterator[Text]:
-    lines = textwrap.wrap(printable(text), _WIDTH - 2 - _LABEL, break_on_hyphens=False)
-    for number, line in enumerate(lines):
-        word = label if not number else ""
-        row = Text(f"  {word:<{_LABEL}}", style="dim")
-        row.append(Text(line, style=style or "none"))
-        yield row
+def _labelled(label: str, text: str, style: str = "") -> Iterator[RichText]:
+    return labelled(label, text, WIDTH, 2, _LABEL, style)
 
 
 def _sizes(case: Data) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import math
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, UsageError, choice, place, sizes_of
+from .options import AsJson, Color, ColorOption, UsageError, choice, option, place, sizes_of
 from .out import refuse_over
 
 if TYPE_CHECKING:
@@ -39,55 +38,57 @@ class Against(enum.StrEnum):
     OPENVINO = "openvino"
 
 
-_Model = Annotated[Path, typer.Argument(metavar="F32", help="The f32 ONNX model.")]
-_Quantized = Annotated[Path, typer.Argument(metavar="INT8", help="The model quantized from it.")]
+F32 = Annotated[Path, typer.Argument(metavar="F32", help="The f32 ONNX model.")]
+Int8 = Annotated[Path, typer.Argument(metavar="INT8", help="The model quantized from it.")]
+Data = Annotated[
+    Path | None,
+    option(
+        "--data",
+        "An .npz file with an array for each input, or a folder of such files; random data if not given.",
+        "DIR|NPZ",
+    ),
+]
+Size = Annotated[
+    list[str] | None,
+    option(
+        "--size",
+        "For random data: a size that the model leaves open; several times for several.",
+        "NAME=N",
+    ),
+]
+AgainstOption = Annotated[
+    Against | None,
+    choice(
+        "--against",
+        Against,
+        "Run the int8 model there, too: tells a bad quantization from a wrong fqfuse.",
+    ),
+]
+MinSqnr = Annotated[
+    float | None, option("--min-sqnr", "Exit with 1 where an output has a smaller SQNR.", "DB")
+]
+Suggest = Annotated[bool, option("--suggest", "Try which layers to leave in f32.")]
+Reduce = Annotated[
+    Path | None,
+    option(
+        "--reduce",
+        "Cut out the smallest part that differs: from the other program with --against, else from f32. OUT.npz has its inputs.",
+        "OUT.onnx",
+    ),
+]
+AllRows = Annotated[bool, option("--all", "List every layer.")]
 
 
 def command(
-    f32: _Model,
-    int8: _Quantized,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="DIR|NPZ",
-            help="An .npz file with an array for each input, or a folder of such files; random data if not given.",
-        ),
-    ] = None,
-    size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--size",
-            metavar="NAME=N",
-            help="For random data: a size that the model leaves open; several times for several.",
-        ),
-    ] = None,
-    against: Annotated[
-        Against | None,
-        choice(
-            "--against",
-            Against,
-            "Run the int8 model there, too: tells a bad quantization from a wrong fqfuse.",
-        ),
-    ] = None,
-    min_sqnr: Annotated[
-        float | None,
-        typer.Option(
-            "--min-sqnr", metavar="DB", help="Exit with 1 where an output has a smaller SQNR."
-        ),
-    ] = None,
-    suggest: Annotated[
-        bool, typer.Option("--suggest", help="Try which layers to leave in f32.")
-    ] = False,
-    reduce: Annotated[
-        Path | None,
-        typer.Option(
-            "--reduce",
-            metavar="OUT.onnx",
-            help="Cut out the smallest part that differs: from the other program with --against, else from f32. OUT.npz has its inputs.",
-        ),
-    ] = None,
-    all_rows: Annotated[bool, typer.Option("--all", help="List every layer.")] = False,
+    f32: F32,
+    int8: Int8,
+    data: Data = None,
+    size: Size = None,
+    against: AgainstOption = None,
+    min_sqnr: MinSqnr = None,
+    suggest: Suggest = False,
+    reduce: Reduce = None,
+    all_rows: AllRows = False,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -246,7 +247,9 @@ def _report(
         color,
     )
     if cut is not None:
+        from ..errors import printable
         from ..report.layout import Text
+        from ..report.lines import WIDTH, wrapped
 
-        for line in textwrap.wrap(cut[0], 78, break_long_words=False, break_on_hyphens=False):
+        for line in wrapped(printable(cut[0]), WIDTH - 2, whole_words=True):
             show(Text(f"  {line}"), color)

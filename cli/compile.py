@@ -10,20 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..errors import InvalidInput
-from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Target
+from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Model, Target, option
 from .out import refuse_over
 
 __all__ = ["command"]
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="PLAN", help="The file to write the plan to.")
-    ],
+    model: Model,
+    output: Annotated[Path, option("--output -o", "The file to write the plan to.", "PLAN")],
     target: Target = None,
     dynamic: Dynamic = None,
     approximate: Approximate = None,
@@ -41,7 +37,7 @@ def command(
             hint="inspect or run it as it is, or compile the model it was made of",
         )
     refuse_over(output, model, "the plan would replace the model")
-    plan = compiled(model, target, dynamic, tuple(approximate or ()))
+    plan = compiled(model, target, dynamic, approximate)
     save_plan(plan, output)
 
     from ..report.json import summary_json

@@ -12,14 +12,19 @@ Sessions convert plans for oneDNN 2 themselves where they run them on oneDNN 3.
 from __future__ import annotations
 
 import enum
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import FqfuseError, InvalidInput
-from .options import AsJson, Color, ColorOption, choice
+from .options import AsJson, Color, ColorOption, choice, option
 from .out import refuse_over
+
+if TYPE_CHECKING:
+    from ..ir.decision import Decision
 
 __all__ = ["command"]
 
@@ -44,10 +49,7 @@ def command(
             metavar="PLAN", help="A plan that `fqfuse compile --target onednn-v2` wrote."
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="NEW", help="The file to write the new plan to."),
-    ],
+    output: Annotated[Path, option("--output -o", "The file to write the new plan to.", "NEW")],
     to: Annotated[
         To, choice("--to", To, "For which scheme of attributes.", "conversion to")
     ] = To.V3,
@@ -80,22 +82,13 @@ def command(
         ) from error
     save_plan(new, output)
 
-    from collections import Counter
-
-    from ..ir.decision import Outcome
     from ..report.json import decision_json, summary_json
     from ..report.notation import title_text
     from ..report.text import converted_report
     from .console import layout_of_stdout, print_json, show
 
     size, decisions = output.stat().st_size, new.decisions[len(old.decisions) :]
-    refused = [decision for decision in decisions if decision.outcome is Outcome.REFUSED]
-    ways = Counter(
-        decision.reason.partition(":")[0]
-        for decision in decisions
-        if decision.outcome is Outcome.FIRED
-    )
-    ways[How.MECHANICAL.value] += len(refused)
+    ways, refused = _ways(decisions)
     if as_json:
         print_json(
             {
@@ -112,12 +105,22 @@ def command(
                 "summary": summary_json(new),
             }
         )
-    else:
-        kinds = ", ".join(f"{count:,} {way}" for way, count in ways.items() if count)
-        rows = {
-            "converted": f"{len(decisions):,} of {len(new.steps):,} steps: {kinds or 'none has attributes of oneDNN 2'}",
-            "plan": f"{output} ({size:,} bytes)",
-        }
-        show(
-            converted_report(new, decisions, layout_of_stdout(), title_text(plan.name), rows), color
-        )
+        return
+    kinds = ", ".join(f"{count:,} {way}" for way, count in ways.items() if count)
+    rows = {
+        "converted": f"{len(decisions):,} of {len(new.steps):,} steps: {kinds or 'none has attributes of oneDNN 2'}",
+        "plan": f"{output} ({size:,} bytes)",
+    }
+    title = title_text(plan.name)
+    show(converted_report(new, decisions, layout_of_stdout(), title, rows), color)
+
+
+def _ways(decisions: Sequence[Decision]) -> tuple[Counter[str], list[Decision]]:
+    """How many steps were converted in which way, and the refusals to do better."""
+    from ..ir.decision import Outcome
+
+    refused = [decision for decision in decisions if decision.outcome is Outcome.REFUSED]
+    fired = (decision for decision in decisions if decision.outcome is Outcome.FIRED)
+    ways = Counter(decision.reason.partition(":")[0] for decision in fired)
+    ways[How.MECHANICAL.value] += len(refused)
+    return ways, refused

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ..report.json import Json, plan_json, summary_json
+from ..report.json import Json, fates_json, summary_json
 from ..report.layout import Layout, heading, plain_table
 from ..report.text import short_report
 from .demo_result import Demo
@@ -97,5 +97,5 @@ def demo_json(demo: Demo) -> dict[str, Json]:
         },
         "checks": [{"check": text, "holds": holds} for text, holds in demo.checks()],
         "summary": summary_json(demo.plan),
-        "fates": plan_json(demo.plan)["fates"],
+        "fates": fates_json(demo.plan),
     }

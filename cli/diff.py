@@ -3,8 +3,8 @@
 Steps are aligned by the nodes of the model that both name. Told are the steps that only one of the
 two has, what differs in the others, quantizers that went elsewhere, rules that decided otherwise, and
 what that does to the arithmetic in int8, the bytes in f32 and the estimated time. Without B, A is
-compared with itself, compiled as the options --other-... say. The exit code is 0 where both are the
-same, 1 where they differ.
+compared with itself, compiled as the options --other-... say. The exit code is 0 where all
+steps are equal, and inputs, outputs and target, 1 where they differ.
 """
 
 from __future__ import annotations

@@ -16,11 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, choice
-from .out import refuse_over
+from .options import AsJson, Color, ColorOption, Model, choice, option
 
 __all__ = ["command"]
 
@@ -33,10 +29,8 @@ class To(enum.StrEnum):
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="The file to write.")
-    ],
+    model: Model,
+    output: Annotated[Path, option("--output -o", "The file to write.", "OUT")],
     to: Annotated[
         To, choice("--to", To, "Quantizers around operators, or operators on codes.", "form")
     ] = To.QDQ,
@@ -44,16 +38,6 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Exports a model, and sums up what was written."""
-    from .load import is_plan_file
-
-    if is_plan_file(model):
-        raise InvalidInput(
-            "the file is a plan, whose scales are folded into its weights",
-            where=str(model),
-            hint="name the ONNX model that it was compiled from",
-        )
-    refuse_over(output, model, "the export would replace the model")
-
     from ..exporting import export
     from .progress import Progress
 

@@ -9,11 +9,9 @@ line each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from ..errors import InvalidInput, printable
 from ..files import write_atomically
@@ -26,6 +24,8 @@ from .options import (
     Dynamic,
     ModelOrPlan,
     Target,
+    option,
+    place,
     sizes_of,
 )
 from .out import refuse_over, write_out
@@ -40,6 +40,52 @@ __all__ = ["command"]
 
 _WHERE = "command line of fqfuse inspect"
 
+Size = Annotated[
+    list[str] | None,
+    option(
+        "--size",
+        "For the estimate: a size that the model leaves open, else 1; several times for several.",
+        "NAME=N",
+    ),
+]
+Findings = Annotated[bool, option("--findings", "List every finding, with all of its layers.")]
+Totals = Annotated[bool, option("--totals", "Count steps, attributes, quantizers and decisions.")]
+Steps = Annotated[bool, option("--steps", "List the steps, with what is fused into them.")]
+Fates = Annotated[bool, option("--fates", "Say where each half of each quantizer went, and why.")]
+Weighed = Annotated[
+    bool, option("--weighed", "Show the homes that were weighed, with their costs.")
+]
+Decisions = Annotated[
+    bool, option("--decisions", "Show what did not fuse and why, and every decision of every rule.")
+]
+AsCsv = Annotated[
+    bool,
+    option("--csv", "Print one table as CSV: that of --findings, --steps, --fates or --decisions."),
+]
+AsText = Annotated[
+    bool,
+    option(
+        "--text",
+        "Print the plan in its text form (docs/text-form.md) instead; names over 500 characters are cut.",
+    ),
+]
+AllRows = Annotated[
+    bool,
+    option(
+        "--all",
+        "Show all tables and fold nothing; with --text, print the data as well and cut no name, so that it reads back.",
+    ),
+]
+AsPage = Annotated[
+    Path | None,
+    option(
+        "--html",
+        "Write all of it as a page as well: verdict, graph and tables, for any browser, offline.",
+        "FILE",
+    ),
+]
+AsPicture = Annotated[Path | None, option("--svg", "Write the graph as a picture as well.", "FILE")]
+
 
 def command(
     model: ModelOrPlan,
@@ -47,94 +93,36 @@ def command(
     dynamic: Dynamic = None,
     approximate: Approximate = None,
     as_json: AsJson = False,
-    size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--size",
-            metavar="NAME=N",
-            help="For the estimate: a size that the model leaves open, else 1; several times for several.",
-        ),
-    ] = None,
-    findings: Annotated[
-        bool, typer.Option("--findings", help="List every finding, with all of its layers.")
-    ] = False,
-    totals: Annotated[
-        bool, typer.Option("--totals", help="Count steps, attributes, quantizers and decisions.")
-    ] = False,
-    steps: Annotated[
-        bool, typer.Option("--steps", help="List the steps, with what is fused into them.")
-    ] = False,
-    fates: Annotated[
-        bool, typer.Option("--fates", help="Say where each half of each quantizer went, and why.")
-    ] = False,
-    weighed: Annotated[
-        bool, typer.Option("--weighed", help="Show the homes that were weighed, with their costs.")
-    ] = False,
-    decisions: Annotated[
-        bool,
-        typer.Option(
-            "--decisions", help="Show what did not fuse and why, and every decision of every rule."
-        ),
-    ] = False,
-    as_csv: Annotated[
-        bool,
-        typer.Option(
-            "--csv",
-            help="Print one table as CSV: that of --findings, --steps, --fates or --decisions.",
-        ),
-    ] = False,
-    as_text: Annotated[
-        bool,
-        typer.Option(
-            "--text",
-            help="Print the plan in its text form (docs/text-form.md) instead; names over 500 characters are cut.",
-        ),
-    ] = False,
-    all_rows: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="Show all tables and fold nothing; with --text, print the data as well and cut no name, so that it reads back.",
-        ),
-    ] = False,
-    as_page: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            help="Write all of it as a page as well: verdict, graph and tables, for any browser, offline.",
-        ),
-    ] = None,
-    as_picture: Annotated[
-        Path | None,
-        typer.Option("--svg", metavar="FILE", help="Write the graph as a picture as well."),
-    ] = None,
+    size: Size = None,
+    findings: Findings = False,
+    totals: Totals = False,
+    steps: Steps = False,
+    fates: Fates = False,
+    weighed: Weighed = False,
+    decisions: Decisions = False,
+    as_csv: AsCsv = False,
+    as_text: AsText = False,
+    all_rows: AllRows = False,
+    as_page: AsPage = None,
+    as_picture: AsPicture = None,
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Reports a plan."""
     from .load import plan_of
 
-    forms = {"--json": as_json, "--csv": as_csv, "--text": as_text}
-    asked = {
-        "totals": totals,
-        "steps": steps,
-        "fates": fates,
-        "weighed": weighed,
-        "refusals": decisions,
-        "decisions": decisions,
-    }
-    _check_forms([form for form, given in forms.items() if given])
-    table = _csv_table({**asked, "refusals": False, "findings": findings}) if as_csv else ""
+    _check_forms({"--json": as_json, "--csv": as_csv, "--text": as_text})
+    asked = {"totals": totals, "steps": steps, "fates": fates, "weighed": weighed}
+    asked |= {"decisions": decisions, "findings": findings}
+    wanted = [name for name, given in asked.items() if given]
+    table = _csv_table(wanted) if as_csv else ""
     sizes = sizes_of(size)
     _check_files(model, as_page, as_picture)
-    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
+    plan = plan_of(model, target, dynamic, approximate)
+    if sizes:
+        _check_sizes(plan, sizes)
     written = _written(plan, model, as_page, as_picture, sizes)
     if as_text:
-        from ..ir.text_write import shortened
-        from ..plan.text import print_plan
-
-        text = print_plan(plan) if all_rows else shortened(print_plan(plan, data="digest"))
-        write_out(exact(text))
+        write_out(exact(_text(plan, whole=all_rows)))
         return
     from .console import print_csv, print_json, show
 
@@ -148,20 +136,29 @@ def command(
         return
     from ..report.notation import title_text
 
-    wanted = [name for name, given in asked.items() if given]
-    if all_rows and not wanted and not findings:
-        wanted = list(asked)
-    title = title_text(model.name)
-    for content in _reports(plan, title, wanted, sizes, findings=findings, all_rows=all_rows):
+    if all_rows and not wanted:
+        wanted = [name for name in asked if name != "findings"]
+    for content in _reports(plan, title_text(model.name), wanted, sizes, all_rows=all_rows):
         show(content, color)
     if written:
         write_out("\n" + "".join(f"  {line}\n" for line in written))
 
 
+def _check_sizes(plan: Plan, sizes: Mapping[str, int]) -> None:
+    """Refuses a name that the inputs leave no size open for, whatever is to be shown."""
+    from ..report.verdict.findings import checked_sizes
+    from ..report.verdict.work import symbols_of
+
+    try:
+        checked_sizes(sizes, symbols_of(plan))
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=place("--size"), hint=error.hint) from error
+
+
 def _check_files(model: Path, page: Path | None, picture: Path | None) -> None:
-    for option, path in (("--html", page), ("--svg", picture)):
+    for name, path in (("--html", page), ("--svg", picture)):
         if path is not None:
-            refuse_over(path, model, f"{option} would replace the model", option)
+            refuse_over(path, model, f"{name} would replace the model", name)
     if page is not None and page == picture:
         raise InvalidInput(
             "--html and --svg name the same file", where=str(page), hint="name two files"
@@ -196,7 +193,15 @@ def _drawn(plan: Plan, kind: str, title: str, sizes: Mapping[str, int]) -> str:
     return to_svg(plan, title=title, sizes=sizes)
 
 
-def _check_forms(given: list[str]) -> None:
+def _text(plan: Plan, *, whole: bool) -> str:
+    from ..ir.text_write import shortened
+    from ..plan.text import print_plan
+
+    return print_plan(plan) if whole else shortened(print_plan(plan, data="digest"))
+
+
+def _check_forms(forms: Mapping[str, bool]) -> None:
+    given = [form for form, is_given in forms.items() if is_given]
     if len(given) > 1:
         raise InvalidInput(
             f"{' and '.join(given)} exclude each other",
@@ -205,11 +210,10 @@ def _check_forms(given: list[str]) -> None:
         )
 
 
-def _csv_table(asked: Mapping[str, bool]) -> str:
+def _csv_table(wanted: Sequence[str]) -> str:
     """The one table that is asked for."""
     from ..report.tables import TABLES
 
-    wanted = [name for name, given in asked.items() if given]
     if len(wanted) != 1 or wanted[0] not in TABLES:
         options = ", ".join(f"--{name}" for name in TABLES)
         raise InvalidInput(
@@ -221,13 +225,7 @@ def _csv_table(asked: Mapping[str, bool]) -> str:
 
 
 def _reports(
-    plan: Plan,
-    title: str,
-    tables: list[str],
-    sizes: Mapping[str, int],
-    *,
-    findings: bool,
-    all_rows: bool,
+    plan: Plan, title: str, wanted: Sequence[str], sizes: Mapping[str, int], *, all_rows: bool
 ) -> list[RenderableType]:
     """The findings and tables that are asked for; the first screen where none is."""
     from ..report.text import Table, plan_report
@@ -237,9 +235,11 @@ def _reports(
 
     layout = layout_of_stdout(all_rows=all_rows)
     reports: list[RenderableType] = []
-    if findings:
+    if "findings" in wanted:
         reports.append(findings_report(plan, verdict_of(plan, sizes=sizes), layout, title=title))
+    tables = [Table(name) for name in wanted if name != "findings"]
+    if Table.DECISIONS in tables:
+        tables.append(Table.REFUSALS)
     if tables:
-        wanted = [Table(name) for name in tables]
-        reports.append(plan_report(plan, layout, title=title, tables=wanted))
+        reports.append(plan_report(plan, layout, title=title, tables=tables))
     return reports or [verdict_report(plan, verdict_of(plan, sizes=sizes), layout, title=title)]

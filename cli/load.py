@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,10 @@ def is_plan_file(path: Path) -> bool:
 
 
 def plan_of(
-    path: Path, target: str | None, dynamic: str | None = None, approximate: tuple[str, ...] = ()
+    path: Path,
+    target: str | None,
+    dynamic: str | None = None,
+    approximate: Sequence[str] | None = None,
 ) -> Plan:
     """The plan in a file, or of the model in it.
 
@@ -47,9 +51,8 @@ def plan_of(
     """
     if not is_plan_file(path):
         return compiled(path, target, dynamic, approximate)
-    _check_options(target, dynamic, approximate)
+    approximations = _checked_options(target, dynamic, approximate)
     from ..compiler import load_plan
-    from ..composer.approximations import check_approximate
 
     plan = load_plan(path)
     if target is not None and target != plan.target:
@@ -64,7 +67,7 @@ def plan_of(
             where=str(path),
             hint="leave --dynamic out, or compile the model again with it",
         )
-    if approximate and check_approximate(approximate) != plan.options.get("approximate"):
+    if approximate and approximations != plan.options.get("approximate"):
         raise InvalidInput(
             f"the plan was not compiled with --approximate {' '.join(approximate)} alone",
             where=str(path),
@@ -73,9 +76,11 @@ def plan_of(
     return plan
 
 
-def _check_options(target: str | None, dynamic: str | None, approximate: tuple[str, ...]) -> None:
+def _checked_options(
+    target: str | None, dynamic: str | None, approximate: Sequence[str] | None
+) -> tuple[str, ...]:
     """Refuses words that there are not, in the words of the library, and with the option that gave
-    them.
+    them; the approximations, each once.
     """
     from ..compiler import check_dynamic
     from ..composer.approximations import check_approximate
@@ -87,13 +92,16 @@ def _check_options(target: str | None, dynamic: str | None, approximate: tuple[s
         option = "--dynamic"
         check_dynamic(dynamic)
         option = "--approximate"
-        check_approximate(approximate)
+        return check_approximate(tuple(approximate or ()))
     except InvalidInput as error:
         raise InvalidInput(error.what, where=place(option), hint=error.hint) from error
 
 
 def compiled(
-    path: Path, target: str | None, dynamic: str | None = None, approximate: tuple[str, ...] = ()
+    path: Path,
+    target: str | None,
+    dynamic: str | None = None,
+    approximate: Sequence[str] | None = None,
 ) -> Plan:
     """Compiles a model, with a progress bar when it takes long.
 
@@ -103,7 +111,7 @@ def compiled(
     from .. import compiler
     from ..passes import PIPELINE
 
-    _check_options(target, dynamic, approximate)
+    approximations = _checked_options(target, dynamic, approximate)
 
     with Progress(len(PIPELINE) + 2) as progress:
         progress.say(f"reading {path.name}")
@@ -118,5 +126,5 @@ def compiled(
             target=target or DEFAULT_TARGET,
             dynamic=dynamic,
             observers=[observe],
-            approximate=approximate,
+            approximate=approximations,
         )

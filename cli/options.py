@@ -20,16 +20,23 @@ __all__ = [
     "Color",
     "ColorOption",
     "Dynamic",
+    "Model",
     "ModelOrPlan",
     "Target",
     "Threads",
     "UsageError",
     "choice",
+    "listed_sizes_of",
+    "number",
+    "option",
     "place",
     "sizes_of",
 ]
 
 _Choice = TypeVar("_Choice", bound=enum.StrEnum)
+
+_WHOLE = "0*[0-9]{1,9}"
+_DECIMAL = r"[0-9]{1,3}(\.[0-9]+)?|\.[0-9]+"
 
 
 class UsageError(InvalidInput):
@@ -52,12 +59,34 @@ class Color(enum.StrEnum):
     NEVER = "never"
 
 
-def place(option: str) -> str:
+def place(name: str) -> str:
     """Where a wrong value of an option stands, for messages."""
-    return f"command line, {option}"
+    return f"command line, {name}"
 
 
-def choice(option: str, kind: type[_Choice], help: str, called: str = "") -> Any:
+def option(
+    names: str,
+    help: str,
+    metavar: str | None = None,
+    parse: Callable[[str], Any] | None = None,
+    known: Callable[[], Iterable[str]] | None = None,
+) -> Any:
+    """An option of a command.
+
+    Args:
+        names: such as `--output -o`.
+        help: what it does.
+        metavar: what its value is called; a flag has none.
+        parse: reads the value.
+        known: the words that a shell may complete it by.
+    """
+    complete = known and _completed(known)
+    return typer.Option(
+        *names.split(), help=help, metavar=metavar, parser=parse, autocompletion=complete
+    )
+
+
+def choice(name: str, kind: type[_Choice], help: str, called: str = "") -> Any:
     """An option that takes one of a few words, which `called` are called, or as the option is.
 
     typer's message for another word depends on its version, and names the libraries inside.
@@ -66,15 +95,14 @@ def choice(option: str, kind: type[_Choice], help: str, called: str = "") -> Any
 
     def parse(text: str) -> _Choice:
         if text not in words:
-            hint = f"choose one of {', '.join(words)}"
             raise UsageError(
-                f"there is no {called or option.removeprefix('--')} {text!r}",
-                where=place(option),
-                hint=hint,
+                f"there is no {called or name.removeprefix('--')} {text!r}",
+                where=place(name),
+                hint=f"choose one of {', '.join(words)}",
             )
         return kind(text)
 
-    return typer.Option(option, parser=parse, metavar="|".join(words), help=help)
+    return option(name, help, "|".join(words), parse)
 
 
 def _completed(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -100,34 +128,56 @@ def _approximations() -> Iterable[str]:
     return APPROXIMATIONS
 
 
-def _threads(text: str) -> int:
-    if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
-        raise UsageError(
-            f"{text!r} is no number of threads",
-            where=place("--threads"),
-            hint="give a whole number of 1 or more",
-        )
-    return int(text)
+def number(
+    name: str, help: str, metavar: str, most: float, what: str, hint: str, *, whole: bool = True
+) -> Any:
+    """An option that takes a number above 0 and at most `most`: else the text is no `what`."""
+
+    def parse(text: str) -> float:
+        value = float(text) if re.fullmatch(_WHOLE if whole else _DECIMAL, text) else 0
+        if not 0 < value <= most:
+            raise UsageError(f"{text!r} is no {what}", where=place(name), hint=hint)
+        return int(value) if whole else value
+
+    return option(name, help, metavar, parse)
 
 
 def sizes_of(texts: Sequence[str] | None) -> dict[str, int]:
-    """The values of `--size NAME=N`.
+    """The values of `--size NAME=N`; the last one counts.
 
     Raises:
         UsageError: one is no size.
     """
-    return dict(map(_size, texts or ()))
+    hint = "give a name and a whole number, such as --size sequence_length=128"
+    return {_name(text): _sizes(text, hint, several=False)[0] for text in texts or ()}
 
 
-def _size(text: str) -> tuple[str, int]:
-    name, _, number = text.rpartition("=")
-    if not name or not re.fullmatch("0*[1-9][0-9]{0,8}", number):
-        raise UsageError(
-            f"{text!r} is no size",
-            where=place("--size"),
-            hint="give a name and a whole number, such as --size sequence_length=128",
-        )
-    return name, int(number)
+def listed_sizes_of(texts: Sequence[str] | None) -> dict[str, list[int]]:
+    """The values of `--size NAME=N[,N...]`.
+
+    Raises:
+        UsageError: one is no size, or of a name that another one has.
+    """
+    hint = "give a name and whole numbers, such as --size batch=1,8"
+    found: dict[str, list[int]] = {}
+    for text in texts or ():
+        if _name(text) in found:
+            what = f"{text!r} gives a size for the second time"
+            raise UsageError(what, where=place("--size"), hint=hint)
+        found[_name(text)] = _sizes(text, hint, several=True)
+    return found
+
+
+def _name(text: str) -> str:
+    return text.rpartition("=")[0]
+
+
+def _sizes(text: str, hint: str, *, several: bool) -> list[int]:
+    listed = text.rpartition("=")[2].split(",")
+    sizes = [int(size) if re.fullmatch(_WHOLE, size) else 0 for size in listed]
+    if not _name(text) or not all(sizes) or (len(sizes) > 1 and not several):
+        raise UsageError(f"{text!r} is no size", where=place("--size"), hint=hint)
+    return sizes
 
 
 ModelOrPlan = Annotated[
@@ -136,31 +186,32 @@ ModelOrPlan = Annotated[
         metavar="MODEL_OR_PLAN", help="An ONNX model, or a plan that `fqfuse compile` wrote."
     ),
 ]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")]
 Target = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--target",
-        metavar="NAME",
-        autocompletion=_completed(_targets),
-        help="For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified.",
+        "For which scheme of attributes: onednn-v3 (the default), onednn-v2 or unified.",
+        "NAME",
+        known=_targets,
     ),
 ]
 Dynamic = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--dynamic",
-        metavar="matmul|all",
-        autocompletion=_completed(_products),
-        help="Quantize by ranges at run time what no quantizer does: sources of matrix products (matmul), or of convolutions, too (all).",
+        "Quantize by ranges at run time what no quantizer does: sources of matrix products (matmul), or of convolutions, too (all).",
+        "matmul|all",
+        known=_products,
     ),
 ]
 Approximate = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--approximate",
-        metavar="NAME",
-        autocompletion=_completed(_approximations),
-        help="An approximation that may be made: int8-recurrence (LSTM and GRU in int8). Repeat it for others.",
+        "An approximation that may be made: int8-recurrence (LSTM and GRU in int8). Repeat it for others.",
+        "NAME",
+        known=_approximations,
     ),
 ]
 BackendOption = Annotated[
@@ -169,15 +220,17 @@ BackendOption = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
+    number(
         "--threads",
-        metavar="N",
-        parser=_threads,
-        help="How many threads may compute; all processors if not given.",
+        "How many threads may compute; all processors if not given.",
+        "N",
+        most=999_999_999,
+        what="number of threads",
+        hint="give a whole number of 1 or more",
     ),
 ]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document, described in docs/json-schema.md.")
+    bool, option("--json", "Print one JSON document, described in docs/json-schema.md.")
 ]
 ColorOption = Annotated[
     Color, choice("--color", Color, "Colours: on a terminal, always, or never.")

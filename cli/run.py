@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from .options import (
     Approximate,
     AsJson,
@@ -25,6 +23,7 @@ from .options import (
     ModelOrPlan,
     Target,
     Threads,
+    option,
 )
 
 if TYPE_CHECKING:
@@ -35,24 +34,19 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+Inputs = Annotated[
+    list[str] | None, option("--input -i", "An .npy or .npz file; repeatable.", "NAME=FILE")
+]
+Output = Annotated[
+    Path | None,
+    option("--output -o", "*.npz, *.npy, or a folder; nothing is written without it.", "PATH"),
+]
+
 
 def command(
     model: ModelOrPlan,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", "-i", metavar="NAME=FILE", help="An .npy or .npz file; repeatable."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="*.npz, *.npy, or a folder; nothing is written without it.",
-        ),
-    ] = None,
+    inputs: Inputs = None,
+    output: Output = None,
     target: Target = None,
     dynamic: Dynamic = None,
     approximate: Approximate = None,
@@ -68,7 +62,7 @@ def command(
     from .outputs import check_destination, write_outputs
     from .progress import Progress
 
-    plan = plan_of(model, target, dynamic, tuple(approximate or ()))
+    plan = plan_of(model, target, dynamic, approximate)
     if output is not None:
         check_destination(output, plan.outputs)
     feeds = read_feeds(inputs or (), plan.inputs)
@@ -116,8 +110,8 @@ def _report(
     from ..report.notation import title_text
     from .console import print_json, show
 
-    fed = {name: _type(feed.array) for name, feed in feeds.items()}
-    given = {name: _type(array) for name, array in outputs.items()}
+    given = [_row(name, feed.array, feed.file) for name, feed in feeds.items()]
+    found = [_row(name, array, files.get(name)) for name, array in outputs.items()]
     if as_json:
         document: Json = {
             "schema": "fqfuse.run/1",
@@ -127,18 +121,8 @@ def _report(
             "backend_reason": session.backend_reason,
             "threads": session.threads,
             "seconds": seconds,
-            "inputs": [
-                {"name": name, "type": fed[name], "file": str(feed.file)}
-                for name, feed in feeds.items()
-            ],
-            "outputs": [
-                {
-                    "name": name,
-                    "type": given[name],
-                    "file": str(files[name]) if name in files else None,
-                }
-                for name in outputs
-            ],
+            "inputs": given,
+            "outputs": found,
             "steps": [
                 {
                     "index": index,
@@ -154,19 +138,18 @@ def _report(
         print_json(document)
         return
     table = plain_table("", "name", "type", "file")
-    for name, feed in feeds.items():
-        table.add_row("", Text("input", style="dim"), Text(name), fed[name], Text(str(feed.file)))
-    for name in outputs:
-        table.add_row(
-            "",
-            Text("output", style="dim"),
-            Text(name),
-            given[name],
-            Text(str(files.get(name, "not written: no --output"))),
-        )
+    for kind, rows in (("input", given), ("output", found)):
+        for row in rows:
+            name, type_, file = row.values()
+            shown = Text(file or "not written: no --output")
+            table.add_row("", Text(kind, style="dim"), Text(name or ""), type_, shown)
     note = f"one run: {1000 * seconds:.1f} ms on {session.backend}, target {session.plan.target}"
     reason = Text(f"  {session.backend}: {session.backend_reason}", style="dim")
     show(Group(heading(title_text(model.name), note), reason, table), color)
+
+
+def _row(name: str, array: Array, file: Path | None) -> dict[str, str | None]:
+    return {"name": name, "type": _type(array), "file": None if file is None else str(file)}
 
 
 def _type(array: Array) -> str:

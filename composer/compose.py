@@ -78,7 +78,7 @@ def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
         if builder.is_claimed(node) or node.op in _DECODING or node.op == "Quantize":
             continue
-        if decodes_blocks(builder.graph, node):
+        if _is_of_blocks(builder, node):
             continue
         if node.op in _POOLING and _is_float32(builder, node):
             pooling(builder, node)
@@ -92,7 +92,7 @@ def _primitives(builder: StepBuilder, nodes: list[Node]) -> None:
 
 def _leftovers(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
-        if decodes_blocks(builder.graph, node):
+        if _is_of_blocks(builder, node):
             continue
         if not builder.is_claimed(node) and node.op not in _DECODING:
             (quantize_alone if node.op == "Quantize" else elementwise)(builder, node)
@@ -100,8 +100,15 @@ def _leftovers(builder: StepBuilder, nodes: list[Node]) -> None:
         if node.op in _DECODING and not builder.is_claimed(node) and builder.is_needed(node.output):
             (dequantize_alone if node.op == "Dequantize" else decode_at_run_time)(builder, node)
     for node in reversed(nodes):  # what turns them needs those in front
-        if decodes_blocks(builder.graph, node) and builder.is_needed(node.output):
+        if _is_of_blocks(builder, node) and builder.is_needed(node.output):
             plain(builder, node)
+
+
+def _is_of_blocks(builder: StepBuilder, node: Node) -> bool:
+    """True of what decodes codes in blocks, or makes them: products take it in, and only what others
+    read of it is a step of its own.
+    """
+    return node.op == "DynamicBlocks" or decodes_blocks(builder.graph, node)
 
 
 def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[str, Attr]) -> Plan:

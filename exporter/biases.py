@@ -10,6 +10,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
+from ..passes.base import swap
 
 __all__ = ["bias_codes", "decoded_codes", "place_biases", "stored_by"]
 
@@ -66,8 +67,8 @@ def place_biases(graph: Graph) -> None:
 
     Conv with a quantized destination: s32 codes behind a DequantizeLinear. MatMul whose bias is
     followed by a Quantize: the same, so that MatMul, Add and quantizers become a QGemm. MatMul
-    that gives f32: its bias gets dimensions of size 1 in front, since a vector would make it a
-    Gemm, which ONNX Runtime computes in f32 where no quantizer follows.
+    that gives f32: its bias is added by a Sum, since an Add would make it a Gemm, which ONNX Runtime
+    computes in f32 where no quantizer follows.
     """
     for node in list(graph.each("Conv")):
         if node.operand(2):
@@ -75,7 +76,7 @@ def place_biases(graph: Graph) -> None:
     for product, add, index in list(_biased(graph)):
         value = add.inputs[index]
         if stored_by(graph, add.output) is None:
-            _widen(graph, add, index)
+            swap(graph, add, graph.part(add, "Sum", add.inputs))
         else:
             _decode_bias(graph, product, value, index, add.output, add)
 
@@ -90,15 +91,6 @@ def _biased(graph: Graph) -> Iterator[tuple[Node, Node, int]]:
         data = graph.constant(add.inputs[index])
         if data is not None and data.ndim == 1 and decoded_codes(graph, node.inputs[0]):
             yield node, add, index
-
-
-def _widen(graph: Graph, add: Node, index: int) -> None:
-    data = graph.constant(add.inputs[index])
-    rank = graph.type(add.output).rank
-    if data is None or rank < 3:
-        return
-    wide = graph.add_constant(f"{add.inputs[index]}/wide", data.reshape(*[1] * (rank - 1), -1))
-    graph.set_inputs(add, [wide if i == index else value for i, value in enumerate(add.inputs)])
 
 
 def _decode_bias(

@@ -8,6 +8,7 @@ from onnx import AttributeProto, NodeProto, defs
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..plan.foreign import foreign_model
 from .names import Writer
 from .rows import refused
 
@@ -21,23 +22,16 @@ def write_foreign(writer: Writer, graph: Graph, node: Node) -> None:  # noqa: AR
         UnsupportedOp: an operator in it means something else at the model's opset, or a subgraph
             reads a value whose name is taken.
     """
-    proto = NodeProto()
-    proto.ParseFromString(node.attr("proto", bytes))
-    domain, opset = node.attr("domain", str), node.attr("opset", int)
-    notes = {entry.key: entry.value for entry in proto.metadata_props}
-    own = len(proto.input)
-    reads = notes.get("fqfuse.inputs", "").split("\n")[own:]
-    for was, now in zip(reads, node.inputs[own:], strict=False):
+    model, reads = foreign_model(node.attrs, ", ".join(node.origin) or node.name)
+    proto, own = model.graph.node[0], len(model.graph.node[0].input)
+    for was, now in zip(reads[own:], node.inputs[own:], strict=False):
         if was and was != now:
             if writer.fresh(was) != was:
                 raise refused(node, f"its subgraph reads {was}, and another value has that name")
             writer.node("Identity", [now], [was], f"{node.name}/{was}")
-    versions = {"": opset} if not domain else {domain: opset}
-    for line in notes.get("fqfuse.opsets", "").splitlines():
-        name, _, version = line.rpartition(" ")
-        versions.setdefault(name, int(version))
+    versions = {entry.domain: entry.version for entry in model.opset_import}
     for inner in _nested(proto):
-        _settle(writer, node, inner, versions.get(inner.domain, opset))
+        _settle(writer, node, inner, versions.get(inner.domain, versions[proto.domain]))
     del proto.metadata_props[:]
     proto.input[:], proto.output[:] = node.inputs[:own], node.outputs
     writer.append(proto, node.name)

@@ -14,14 +14,18 @@ from ..ir.types import TensorType
 from .biases import place_biases
 from .channels import one_scale
 from .clips import fold_clips
+from .concats import decode_parts
 from .constants import place_constants
 from .factors import fold_factors
 from .foreign import write_foreign
+from .liberties import would_be_quantized
 from .names import Writer
+from .normalizations import join_affine
 from .packed import join_packed
 from .qoperator import Fused, fused_operators
 from .quantizers import write_dequantize, write_quantize
 from .rows import is_standard, refused, write_row
+from .run_time import run_time_operators
 from .signs import unsigned_codes
 from .spelled import SPELLED
 from .sums import place_sums
@@ -70,12 +74,14 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     Raises:
         UnsupportedOp: an operation cannot be said in standard ONNX; the node is named.
     """
+    decode_parts(graph)
     settle_zero_points(graph)
     fold_clips(graph, on_codes=form == "qoperator")
     one_scale(graph)
     fold_factors(graph)
+    join_affine(graph)
     place_sums(graph)
-    fused: Mapping[str, Fused] = {}
+    fused: dict[str, Fused] = {}
     if form == "qoperator":
         join_packed(graph)
         unsigned_codes(graph)
@@ -84,6 +90,7 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     else:
         place_constants(graph)
         place_biases(graph)
+    fused |= run_time_operators(graph)
     writer = Writer([*graph.values, *graph.constants])
     for node in graph.nodes():
         found = fused.get(node.name)
@@ -91,6 +98,9 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
             found(writer)
         else:
             _write(writer, graph, node)
+    for name in graph.outputs:
+        if would_be_quantized(graph, name):
+            _return_apart(writer, name)
     return Exported(_model(writer, graph), tuple(writer.notes))
 
 
@@ -135,6 +145,17 @@ def _returned(writer: Writer, graph: Graph, name: str) -> ValueInfoProto:
         held = writer.constant(f"{name}/constant", graph.constants[name], graph.type(name).dtype)
         writer.node("Identity", [held], [name], name)
     return _value_info(name, graph.type(name))
+
+
+def _return_apart(writer: Writer, name: str) -> None:
+    """Gives a computed output another name, and returns a copy."""
+    inner = writer.fresh(f"{name}/inner")
+    makers = [index for index, node in enumerate(writer.nodes) if name in node.output]
+    for node in writer.nodes:
+        node.input[:] = [inner if value == name else value for value in node.input]
+        node.output[:] = [inner if value == name else value for value in node.output]
+    writer.node("Sum", [inner], [name], name)  # an Identity is taken out again
+    writer.nodes.insert(makers[0] + 1, writer.nodes.pop())
 
 
 def _reads(node: NodeProto) -> Iterator[str]:

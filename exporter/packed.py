@@ -39,7 +39,7 @@ def _packed(graph: Graph, value: str) -> Node | None:
     packed = graph.producer(turned.input, "DequantizeBlocks")
     if (
         packed is None
-        or packed.attrs["bits"] not in (4, 8)
+        or not _is_known(packed)
         or any(graph.constant(name) is None for name in packed.inputs if name)
     ):
         return None

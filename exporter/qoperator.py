@@ -27,14 +27,17 @@ __all__ = ["Fused", "fused_operators"]
 Fused = Callable[[Writer], None]
 """Writes what stands in place of a node."""
 
-_POOLS = {
+_OPERATORS = {
+    "Add": "QLinearAdd",
     "AveragePool": "QLinearAveragePool",
+    "Concat": "QLinearConcat",
     "GlobalAveragePool": "QLinearGlobalAveragePool",
     "LeakyRelu": "QLinearLeakyRelu",
+    "Mul": "QLinearMul",
     "Sigmoid": "QLinearSigmoid",
     "Softmax": "QLinearSoftmax",
 }
-_PAIRS = {"Add": "QLinearAdd", "Mul": "QLinearMul"}
+"""ONNX Runtime's own, whose operands have all the type of the destination."""
 
 
 def fused_operators(graph: Graph) -> dict[str, Fused]:
@@ -84,10 +87,13 @@ class _Store:
         domain: str = "",
         **attributes: Any,
     ) -> None:
-        """Writes the operator: its inputs, the destination's parameters, what comes behind them."""
+        """Writes the operator: its inputs, the destination's parameters, what comes behind them; of
+        a concatenation, which has any number of inputs, the parameters come first.
+        """
         parts = parameters(writer, self.node.output, self.node.quant, self.dtype)
+        ordered = [*parts, *inputs] if op == "QLinearConcat" else [*inputs, *parts, *last]
         codes = codes_of(writer, self.node)
-        writer.node(op, [*inputs, *parts, *last], [codes], self.node.name, domain, **attributes)
+        writer.node(op, ordered, [codes], self.node.name, domain, **attributes)
         write_clip(writer, self.node, codes)
 
 
@@ -103,9 +109,9 @@ def _stored(graph: Graph, node: Node) -> Fused | None:
         return _convolution(store, core)
     if core.op == "MatMul":
         return _product(store, core, None)
-    if core.op in _PAIRS:
-        return _biased_product(store, core) or _pair(store, core)
-    return _unary(store, core) if core.op in _POOLS else None
+    if core.op not in _OPERATORS:
+        return None
+    return _biased_product(store, core) or _of_one_type(store, core)
 
 
 def _operand(graph: Graph, value: str, dtype: DType) -> Node | None:
@@ -237,38 +243,29 @@ def _as_matrix(graph: Graph, node: Node) -> tuple[int, list[int]] | tuple[()] | 
     return shape[-1], [size if isinstance(size, int) else -1 for size in result]
 
 
-def _pair(store: _Store, node: Node) -> Fused | None:
+def _of_one_type(store: _Store, node: Node) -> Fused | None:
     graph = store.graph
     operands = [_operand(graph, value, store.dtype) for value in node.inputs]
     decodes = [operand for operand in operands if operand is not None]
-    if len(decodes) < 2:
+    attributes = _attributes(node)
+    if len(decodes) < len(operands) or "dilations" in attributes:
         return None
 
     def write(writer: Writer) -> None:
         inputs = [name for decode in decodes for name in _read(writer, graph, decode)]
-        store.write(writer, _PAIRS[node.op], inputs, domain=MICROSOFT)
+        store.write(writer, _OPERATORS[node.op], inputs, domain=MICROSOFT, **attributes)
 
     return write
 
 
-def _unary(store: _Store, node: Node) -> Fused | None:
-    graph = store.graph
-    source = _operand(graph, node.input, store.dtype)
-    attributes = _geometry(node)
-    if source is None or attributes.pop("dilations", None):
-        return None
+def _attributes(node: Node) -> dict[str, Any]:
+    """The attributes of ONNX Runtime's own operators."""
+    found = {name: node.attrs[name] for name in ("alpha", "axis") if name in node.attrs}
     if node.op == "Softmax":
-        attributes |= {"axis": node.attrs["axis"], "opset": 13}
-    if node.op == "LeakyRelu":
-        attributes |= {"alpha": node.attrs["alpha"]}
+        found["opset"] = 13
     if node.op == "GlobalAveragePool":
-        attributes |= {"channels_last": 0}
-
-    def write(writer: Writer) -> None:
-        inputs = _read(writer, graph, source)
-        store.write(writer, _POOLS[node.op], inputs, domain=MICROSOFT, **attributes)
-
-    return write
+        found["channels_last"] = 0
+    return found | _geometry(node)
 
 
 def _geometry(node: Node) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
+from .liberties import is_folded, kept_apart
 from .names import Writer
 
 __all__ = [
@@ -52,16 +53,18 @@ def parameters(writer: Writer, base: str, quant: Quantization, dtype: DType) -> 
 
 
 def write_dequantize(writer: Writer, graph: Graph, node: Node) -> None:
-    """DequantizeLinear; with a zero point that ONNX has not, Cast, Sub and Mul, which round as the
-    op table does.
+    """DequantizeLinear; with a zero point that ONNX has not, or of weights that nothing multiplies
+    as codes, Cast, Sub and Mul, which round as the op table does.
     """
     quant, dtype = node.quant, graph.type(node.input).dtype
-    if is_linear(quant, dtype):
+    folded = dtype in _CODES and is_folded(graph, node)
+    if is_linear(quant, dtype) and not folded:
         scale, zero = parameters(writer, node.output, quant, dtype)
         inputs = [node.input, scale, zero]
         writer.node("DequantizeLinear", inputs, [node.output], node.name, axis=quant.axis)
         return
-    writer.note(node.name, FRACTION if dtype in _CODES else TYPE)
+    if not folded:
+        writer.note(node.name, FRACTION if dtype in _CODES else TYPE)
     rank = graph.type(node.input).rank
     scales, zeros = quant.shaped(rank)
     real = writer.one("Cast", [node.input], node.name, to=1)
@@ -82,6 +85,8 @@ def write_quantize(writer: Writer, graph: Graph, node: Node) -> None:
     source = node.input
     if graph.type(source).dtype is not DType.F32:
         source = writer.one("Cast", [source], node.name, to=1)
+    else:
+        source = kept_apart(writer, graph, source, node.name)
     if dtype not in _CODES:
         _write_rounding(writer, graph, node, source)
         return

@@ -20,7 +20,6 @@ def unsigned_codes(graph: Graph) -> None:
     Codes that come from outside, are returned, or meet an operation that is neither a Dequantize
     nor data movement stay.
     """
-    order = {node.name: place for place, node in enumerate(graph.nodes())}
     settled: set[str] = set()
     for node in graph.each("Quantize"):
         if node.output in settled or graph.type(node.output).dtype is not DType.S8:
@@ -28,8 +27,7 @@ def unsigned_codes(graph: Graph) -> None:
         values, makers = _region(graph, node.output)
         settled |= values
         if makers is not None:
-            ordered = sorted(makers.values(), key=lambda maker: order[maker.name])
-            retype(graph, ordered, 128, DType.U8)
+            retype(graph, graph.in_order(makers.values()), 128, DType.U8)
 
 
 def _region(graph: Graph, start: str) -> tuple[set[str], dict[str, Node] | None]:

@@ -13,6 +13,7 @@ from ..ir.ops.blocks import middle, packed, unpacked
 from ..ir.types import DType
 from .names import MICROSOFT, Writer
 from .rows import refused
+from .run_time import number
 
 __all__ = ["SPELLED"]
 
@@ -71,7 +72,7 @@ def _run_time_dequantize(writer: Writer, graph: Graph, node: Node) -> None:
         _decoded_apart(writer, graph, node)
         return
     if axis is None:
-        scale, zero = (_number(writer, graph, node, value) for value in (scale, zero))
+        scale, zero = (number(writer, graph, node, value) for value in (scale, zero))
     writer.node("DequantizeLinear", [codes, scale, zero], [node.output], node.name, axis=axis)
 
 
@@ -89,14 +90,6 @@ def _decoded_apart(writer: Writer, graph: Graph, node: Node) -> None:
     if zero:
         value = writer.one("Sub", [value, writer.one("Cast", [zero], node.name, to=1)], node.name)
     writer.node("Mul", [value, scale], [node.output], node.name)
-
-
-def _number(writer: Writer, graph: Graph, node: Node, value: str) -> str:
-    """A value of one element as a scalar."""
-    if not value or graph.type(value).shape == ():
-        return value
-    none = writer.constant(f"{node.output}/scalar", np.zeros(0, np.int64))
-    return writer.one("Reshape", [value, none], node.name)
 
 
 def _dynamic_range(writer: Writer, _graph: Graph, node: Node) -> None:

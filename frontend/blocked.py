@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UnsupportedOp
+from ..ir.decision import MAY_ROUND
 from ..ir.ops.blocks import WIDTHS, middle, packed, unpacked
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType
@@ -225,7 +226,8 @@ def _product(at: Derived) -> None:
     """MatMulNBits(A, B, scales, zero_points?, g_idx?, bias?){K, N, bits, block_size}: A @ B^T + bias
     with B [N, blocks, bytes of a block] decoded.
 
-    The product is f32 at every accuracy_level: that of 4 lets a runtime round A to int8.
+    The product is f32 at every accuracy_level: that of 4 lets a runtime round A to int8, and the
+    quantizer's form says so.
     """
     node, ctx = at.node, at.ctx
     if not at.input(0):
@@ -251,7 +253,9 @@ def _product(at: Derived) -> None:
         )
     _check_order(at, size, block)
     wide = ctx.type(at.input(0)).dtype
-    names = (ctx.add_quantizer(node.name, f"{node.op} of codes", at.input(1)),)
+    coarse = node.attr("accuracy_level", 0) == _COARSEST
+    form = f"{node.op}{MAY_ROUND if coarse else ''} of codes"
+    names = (ctx.add_quantizer(node.name, form, at.input(1)),)
     weights = _decoding(
         ctx,
         node,
@@ -278,6 +282,9 @@ def _product(at: Derived) -> None:
     if not last:
         ctx.cast(node, made, wide, "cast", output=node.output(0))
 
+
+_COARSEST: Final = 4
+"""The accuracy_level at which A may be rounded to int8 codes of its blocks."""
 
 _SIZES: Final[Mapping[str, int]] = {"K": 0, "N": 0, "bits": 4, "block_size": 0}
 

@@ -201,7 +201,7 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | Refusal:
             "a scale is zero or not finite",
             "finite scales other than 0",
             _worst(scales, scales == 0),
-            "calibrate again",
+            "calibrate again with data in which this value varies, or leave it unquantized",
         )
     inverse = 1.0 / np.abs(scales.astype(np.float64))
     if (inverse > np.finfo(np.float32).max).any():
@@ -209,7 +209,7 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | Refusal:
             "a scale is so small that f32 has no reciprocal of it",
             f"scales from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}",
             _worst(scales, inverse > np.finfo(np.float32).max),
-            "calibrate again",
+            "calibrate again with data in which this value varies, or leave it unquantized",
         )
     _tell_odd(ctx, node, scales)
     if scales.size == 1 and zeros.size == 1:

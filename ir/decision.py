@@ -12,6 +12,7 @@ from dataclasses import dataclass
 __all__ = [
     "DYNAMIC_FORM",
     "DYNAMIC_FORMS",
+    "MAY_ROUND",
     "Alternative",
     "Decision",
     "DequantizeFate",
@@ -25,6 +26,10 @@ __all__ = [
 
 DYNAMIC_FORM = "dynamic"
 """The form of quantizers that `compile(..., dynamic=...)` adds."""
+
+MAY_ROUND = " (accuracy_level=4)"
+"""In the form of a quantizer of weights: the product that reads them may round its source to codes.
+"""
 
 DYNAMIC_FORMS = frozenset({DYNAMIC_FORM, "DynamicQuantizeLinear"})
 """Forms of quantizers that take their range at run time."""
@@ -88,6 +93,7 @@ class QuantizeFate(enum.Enum):
     """Where the quantize half of a quantizer went."""
 
     DST_SCALE = "dst_scale"
+    SOURCE = "source"
     POST_OP = "post_op"
     CONSTANT = "constant"
     REDUNDANT = "redundant"

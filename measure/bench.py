@@ -16,7 +16,6 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,9 +30,9 @@ from ..plan.seal import is_plan
 from ..plan.types import Plan
 from ..report.notation import Notation
 from ..report.verdict.estimate import least_ms
-from ..report.verdict.findings import check_sizes
+from ..report.verdict.findings import checked_sizes
 from ..report.verdict.machine import Machine, this_machine
-from ..report.verdict.work import at_sizes, symbols_of
+from ..report.verdict.work import NO_SIZES, at_sizes, bytes_of, symbols_of
 from ..runtime.processors import machine_bytes
 from ..runtime.session import check_backend, checked_threads
 from ..runtime.shapes import symbol_sizes
@@ -49,7 +48,6 @@ Say = Callable[[str], None]
 Sizes = Mapping[str, int]
 
 _ENGINES = {"auto": AUTO, "numpy": "fqfuse-numpy", "onednn": "fqfuse-onednn"}
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _PROFILE_SECONDS = 1.5
 _PROFILE_RUNS = (4, 200)
 _LEAST_ROUNDS = 6  # for an interval, see `median_interval`
@@ -107,7 +105,7 @@ def bench(
     model: Plan | ModelSource,
     *,
     against: Sequence[str] = (),
-    sizes: Mapping[str, int | Sequence[int]] = _NO_SIZES,
+    sizes: Mapping[str, int | Sequence[int]] = NO_SIZES,
     feeds: Mapping[str, npt.ArrayLike] | None = None,
     threads: int | None = None,
     backend: str = "auto",
@@ -219,8 +217,8 @@ def _cases(plan: Plan, asked: Measurement) -> Iterator[_Case]:
         sizes = symbol_sizes(plan, {name: array.shape for name, array in arrays.items()})
         yield _Case({name: sizes[name] for name in symbols if name in sizes}, (), arrays, False)
         return
-    for sizes in _combinations(asked.sizes):
-        check_sizes(sizes, symbols)
+    for given in _combinations(asked.sizes):
+        sizes = checked_sizes(given, symbols)
         _check_memory(plan, sizes)
         taken = tuple(name for name in symbols if name not in sizes)
         known = {**sizes, **dict.fromkeys(taken, 1)}
@@ -249,11 +247,7 @@ def _combinations(sizes: object) -> list[dict[str, int]]:
 
 def _check_memory(plan: Plan, sizes: Sizes) -> None:
     sized = at_sizes(plan, sizes)
-    types = [sized.type(name) for name in sized.inputs]
-    shapes = [
-        (type_, [dim for dim in type_.shape or () if isinstance(dim, int)]) for type_ in types
-    ]
-    needed = sum(type_.dtype.numpy.itemsize * _product(shape) for type_, shape in shapes)
+    needed = sum(bytes_of(sized, name) for name in sized.inputs)
     room = machine_bytes() // _SHARE_OF_MEMORY
     if needed > room:
         raise InvalidInput(
@@ -261,13 +255,6 @@ def _check_memory(plan: Plan, sizes: Sizes) -> None:
             where=", ".join(f"{name}={size}" for name, size in sizes.items()),
             hint="give smaller sizes",
         )
-
-
-def _product(shape: Sequence[int]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product
 
 
 def _named_feeds(plan: Plan, feeds: object) -> dict[str, npt.NDArray[Any]]:

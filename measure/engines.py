@@ -1,7 +1,9 @@
-"""The engines under measurement, each opened in one function; imported inside worker processes
-only.
+"""ONNX Runtime and OpenVINO, each opened in one function, and the engines under measurement, which worker
+processes open.
 
 Every engine gets the same thread count, the lowest latency it offers and f32 for what is not int8.
+With weights in 4 or 8 bits alone an engine may make codes of activations as it runs; whether it
+shall can be said (``coded``), so that all compute the same.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from typing import Any
 
 from .arrays import Array, Feeds
 
-__all__ = ["AUTO", "ENGINES", "PEERS", "Engine", "Opened", "Unavailable"]
+__all__ = [
+    "AUTO",
+    "ENGINES",
+    "PEERS",
+    "Engine",
+    "Opened",
+    "Unavailable",
+    "onnxruntime_session",
+    "openvino_model",
+]
 
 Run = Callable[[Feeds], Sequence[Array]]
 
@@ -39,12 +50,15 @@ class Opened:
 
 @dataclass(frozen=True)
 class Engine:
-    """How to load an engine's library (``entry`` of ``module``) and open a model with it."""
+    """How to load an engine's library (``entry`` of ``module``), and how to open a model with it: path,
+    threads, and whether sources of products with packed weights become codes (None: as the engine
+    does by itself; ONNX Runtime reads it in the model, as accuracy_level).
+    """
 
     name: str
     module: str
     entry: str
-    open: Callable[[Path, int], Opened]
+    open: Callable[[Path, int, bool | None], Opened]
 
     def load_library(self) -> None:
         """Import the engine's package, or raise Unavailable.
@@ -69,32 +83,67 @@ class Engine:
             return str(getattr(import_module(self.module), "__version__", ""))
 
 
-def _open_fqfuse(backend: str, path: Path, threads: int) -> Opened:
-    session: Any = import_module("fqfuse").InferenceSession(
-        str(path), backend=backend, threads=threads
-    )
-    return Opened(lambda feeds: session.run(None, feeds), session=session)
+def _open_fqfuse(backend: str, path: Path, threads: int, coded: bool | None) -> Opened:
+    fqfuse: Any = import_module("fqfuse")
+    model = fqfuse.compile(str(path), dynamic="matmul") if coded else str(path)
+    session = fqfuse.InferenceSession(model, backend=backend, threads=threads)
+    note = "sources of packed products in s8, by blocks" if coded else ""
+    return Opened(lambda feeds: session.run(None, feeds), note, session)
 
 
-def _open_onnxruntime(path: Path, threads: int) -> Opened:
+def onnxruntime_session(
+    model: str | bytes, threads: int | None = None, *, optimized: bool = True
+) -> Any:
+    """A session of ONNX Runtime on the CPU.
+
+    Args:
+        model: a path, or the file's bytes.
+        threads: how many compute; None: as it chooses.
+        optimized: it may fuse; else it computes what the file says, node by node.
+    """
     runtime: Any = import_module("onnxruntime")
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return Opened(lambda feeds: session.run(None, dict(feeds)))
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    if not optimized:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4  # what goes wrong is raised, too
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def _open_openvino(path: Path, threads: int) -> Opened:
-    openvino: Any = import_module("openvino")
-    config = {
-        "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",  # the default takes bf16 silently where the CPU has it
+def openvino_model(model: str | bytes, **config: object) -> Any:
+    """A model that OpenVINO has compiled for the CPU, with f32 for what is not int8: by itself it takes
+    bf16 silently where the CPU has it.
+
+    Args:
+        model: a path, or the file's bytes.
+        config: further properties.
+    """
+    core: Any = import_module("openvino").Core()
+    read = (
+        core.read_model(model)
+        if isinstance(model, str)
+        else core.read_model(model=model, weights=b"")
+    )
+    return core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32", **config})
+
+
+def _open_onnxruntime(path: Path, threads: int, coded: bool | None) -> Opened:
+    session = onnxruntime_session(str(path), threads)
+    note = "" if coded is None else "sources of packed products as accuracy_level says"
+    return Opened(lambda feeds: session.run(None, dict(feeds)), note)
+
+
+def _open_openvino(path: Path, threads: int, coded: bool | None) -> Opened:
+    config: dict[str, object] = {
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
     }
-    compiled = openvino.Core().compile_model(str(path), "CPU", config)
+    if coded is False:  # by default sources become codes in groups of 32
+        config["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
+    compiled = openvino_model(str(path), **config)
     request = compiled.create_infer_request()
     outputs = list(compiled.outputs)
 
@@ -102,7 +151,11 @@ def _open_openvino(path: Path, threads: int) -> Opened:
         results = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
         return [results[output] for output in outputs]
 
-    return Opened(run, f"precision {compiled.get_property('INFERENCE_PRECISION_HINT').to_string()}")
+    note = f"precision {compiled.get_property('INFERENCE_PRECISION_HINT').to_string()}"
+    if coded is not None:
+        group = compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE")
+        note += f", sources of packed products {f'in s8, by {group}' if group else 'in f32'}"
+    return Opened(run, note)
 
 
 AUTO = "fqfuse-auto"

@@ -1,11 +1,10 @@
-"""Inputs for a measurement: of the user's own, or made of the types that the model declares."""
+"""Inputs that nobody gave: made of the types that the model declares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import InvalidInput
 from ..ir.ops.spec import Array
@@ -13,7 +12,15 @@ from ..ir.types import DType, TensorType
 from ..plan.types import Plan
 from ..runtime.budget import RunBudget
 
-__all__ = ["made_feeds"]
+__all__ = ["NORMAL", "ONES", "ZEROS", "Kind", "drawn_array", "made_feeds"]
+
+Kind = range | tuple[float, float]
+"""What an input is made of: whole numbers of a range, each as likely as the others, or normally
+distributed ones by their mean and standard deviation.
+"""
+
+ZEROS, ONES, CODES = range(1), range(1, 2), range(256)
+NORMAL = (0.0, 1.0)
 
 _SEED = 0
 
@@ -33,7 +40,11 @@ def made_feeds(plan: Plan, sizes: Mapping[str, int]) -> dict[str, Array]:
     shapes = {name: _shape(name, plan.type(name), sizes) for name in plan.inputs}
     RunBudget.of(None).check(plan, shapes)
     rng = np.random.default_rng(_SEED)
-    return {name: _made(rng, plan.type(name).dtype, shape) for name, shape in shapes.items()}
+    types = {name: plan.type(name).dtype for name in shapes}
+    return {
+        name: drawn_array(rng, types[name], shape, _kind(types[name]))
+        for name, shape in shapes.items()
+    }
 
 
 def _shape(name: str, type_: TensorType, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -47,12 +58,17 @@ def _shape(name: str, type_: TensorType, sizes: Mapping[str, int]) -> tuple[int,
     return tuple(dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in type_.shape)
 
 
-def _made(
-    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]
-) -> npt.NDArray[np.generic]:
-    kind = dtype.numpy
+def _kind(dtype: DType) -> Kind:
     if dtype.is_code:
-        return rng.integers(0, 256, shape, np.uint8).view(kind)
-    if dtype.is_integer or kind.kind not in "fV":
-        return np.ones(shape, kind)
-    return rng.standard_normal(shape, np.float32).astype(kind)
+        return CODES
+    return NORMAL if dtype.is_float else ONES
+
+
+def drawn_array(
+    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], kind: Kind
+) -> Array:
+    """An array for an input: whole numbers of a range, or normally distributed ones."""
+    if isinstance(kind, range):
+        return rng.integers(kind.start, kind.stop, shape).astype(dtype.numpy)
+    mean, deviation = kind
+    return (rng.standard_normal(shape) * deviation + mean).astype(dtype.numpy)

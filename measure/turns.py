@@ -106,10 +106,17 @@ def attempt(turn: Turn, step: Callable[[Turn], None]) -> None:
 
 
 def load_turn(
-    turn: Turn, path: Path, feeds: Path, settings: Settings, *, stacked: bool = True
+    turn: Turn,
+    path: Path,
+    feeds: Path,
+    settings: Settings,
+    *,
+    stacked: bool = True,
+    coded: bool | None = None,
 ) -> None:
     """Open the file in the turn's process and find how many runs make a turn; WorkerFailed if that
-    fails. ``stacked`` feeds are many inputs along a common first axis, others are one.
+    fails. ``stacked`` feeds are many inputs along a common first axis, others are one; ``coded``:
+    see `Engine`.
     """
     arguments = {
         "engine": turn.row.engine,
@@ -118,6 +125,8 @@ def load_turn(
         "threads": settings.threads,
         "stacked": stacked,
     }
+    if coded is not None:  # the worker of an earlier checkout does not know it
+        arguments["coded"] = coded
     answer = turn.worker.ask("load", settings.timeout, **arguments)
     turn.row.import_s, turn.row.load_s, turn.row.first_run_s = (
         answer[k] for k in ("import_s", "load_s", "first_run_s")

@@ -54,10 +54,17 @@ class Worker:
         return commands[request["command"]](**arguments)
 
     def load(
-        self, engine: str, path: str, threads: int, feeds: str, *, stacked: bool = True
+        self,
+        engine: str,
+        path: str,
+        threads: int,
+        feeds: str,
+        *,
+        stacked: bool = True,
+        coded: bool | None = None,
     ) -> dict[str, Any]:
         """Import the library, open the model, run once; seconds of each, which tell compilation
-        from first-run work.
+        from first-run work. ``coded``: see `Engine`.
         """
         spec = ENGINES[engine]
         arrays = load_arrays(Path(feeds))
@@ -66,7 +73,7 @@ class Worker:
         started = time.perf_counter()
         spec.load_library()
         imported = time.perf_counter()
-        self._opened = spec.open(Path(path), threads)
+        self._opened = spec.open(Path(path), threads, coded)
         opened = time.perf_counter()
         self._opened.run(self._feeds[0])
         done = time.perf_counter()

@@ -19,7 +19,7 @@ arguments that write into those arrays.
   one C call
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library
 - `machine_code.py`, `shared_calls.py`, `lookup_kernel.py`, `block_kernels.py`,
-  `recurrent_kernel.py`: kernels of our own
+  `coded_kernels.py`, `recurrent_kernel.py`, `lstm_kernel.py`: kernels of our own
 
     library = load()                                        # or load("/path/of/libdnnl.so.3")
     library.set_threads(2)                                  # OpenMP threads of the calling thread

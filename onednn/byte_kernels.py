@@ -1,6 +1,6 @@
 """What `block_kernels.py` does to codes of 4 bits, for codes of 8: the listings, by the same names.
 
-Made by `python tests/onednn/make_listing.py 8 FUNCTION`.
+Made by `python tests/onednn/make_listing.py block_kernels.c FUNCTION -DBITS=8`.
 """
 
 from __future__ import annotations

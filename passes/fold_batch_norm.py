@@ -64,7 +64,7 @@ class FoldBatchNorm(NodePass):
                 reason,
                 "a tensor of known rank",
                 "one of unknown rank",
-                "declare the shape of the model's inputs",
+                "export the model with the number of dimensions of each input",
             )
         swap(graph, node, _scale_shift(graph, node, factor, offset))
         return "no weights in front of it that take its factors: written as multiply and add"

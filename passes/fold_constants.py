@@ -68,20 +68,23 @@ class FoldConstants(NodePass):
                 "the folded constant would be too large",
                 f"at most {self.max_bytes} bytes",
                 f"{size} bytes",
-                "raise the budget for folded constants",
+                "compile in Python with budgets=fqfuse.Budgets(folded_bytes=...), or store the result in the model",
             )
         if work > self.max_work:
             return Refusal(
                 "it would take long to compute",
                 f"at most {self.max_work} multiply-adds",
                 f"{work} multiply-adds",
-                "store its result in the model",
+                "store its result in the model: onnxsim does, and ONNX Runtime's quant_pre_process",
             )
         try:
             with np.errstate(all="ignore"):
                 results = _computed(graph, node)
         except UNCOMPUTABLE as error:
-            expected, hint = "constants that the operation takes", "correct its constants"
+            expected, hint = (
+                "constants that the operation takes",
+                "correct the constants that this node reads: it fails in every run",
+            )
             return Refusal("it cannot be computed", expected, str(error), hint)
         _settle(graph, node)
         for value, array in zip(node.outputs, results, strict=False):

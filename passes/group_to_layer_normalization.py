@@ -84,7 +84,7 @@ def _sizes(graph: Graph, node: Node) -> tuple[int, ...] | Refusal:
             reason,
             "all sizes but the batch, none of them 0",
             str(x),
-            "declare the sizes of the model's inputs",
+            "export the inputs with fixed sizes: without dynamic_axes, or by onnxruntime.tools.make_dynamic_shape_fixed",
         )
     if any(graph.constant(value) is None for value in node.inputs[1:]):
         reason = "factor and shift become constants of a step"
@@ -92,6 +92,6 @@ def _sizes(graph: Graph, node: Node) -> tuple[int, ...] | Refusal:
             reason,
             "constants",
             "computed at run time",
-            "make factor and shift of the normalization constants",
+            "export scale and bias of the normalization as constants (initializers)",
         )
     return tuple(known)

@@ -329,7 +329,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: no code stands for 0, or codes fall where values rise",
             "one integer zero point, scale > 0",
             f"zero point {zero:g}, scale {min(quant.scale):g}",
-            "calibrate so that 0 has a code, with a positive scale; a store behind the relu clips anyway",
+            "calibrate to a range that holds 0 exactly; or quantize the relu's output: then its input needs no quantizer",
         )
     readers = graph.consumers(node.output)
     if zero and any(reader.has(Trait.NAN_BELOW_ZERO) for reader in readers):
@@ -338,7 +338,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: what stands behind it knows no negative numbers, not even rounding errors",
             "zero point 0, or an operation that takes negative numbers",
             f"zero point {zero:g}",
-            "quantize to u8 with zero point 0 behind the relu",
+            "quantize the relu's output to unsigned codes with zero point 0 (QUInt8)",
         )
     if zero <= graph.type(codes).dtype.range[0]:
         return _Crossed(codes, quant, "never negative: relu goes")
@@ -356,7 +356,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: no code below that of 0 could be kept from coming",
             "codes made by a Quantize that only this relu reads, or s8 codes with zero point 0 for a convolution",
             f"zero point {zero:g}",
-            "put the quantizer behind the relu",
+            "quantize the relu's output rather than its input",
         )
     moved = graph.again(node, [codes], value=f"{node.output}/codes")
     return _Crossed(moved.output, quant, "works on codes")
@@ -376,7 +376,7 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             "the constant stays behind the scale: what follows tells it from the numbers next to it",
             "nothing that jumps, or a quantizer in between",
             "a rounding or a comparison",
-            "put the quantizer behind this operation",
+            "quantize the output of this operation rather than its input",
         )
     if shape is not None and keeps_shape(graph, node, decode.output):
         quant = _with_constant(node.op, decode.quant, np.asarray(constant, np.float64), len(shape))
@@ -386,7 +386,7 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             "the constant does not fit the quantization",
             "finite, not 0, one value or along the same axis",
             f"shape {list(constant.shape)}" if known else "a tensor of unknown rank",
-            "put the quantizer behind this operation",
+            "quantize the output of this operation rather than its input",
         )
     return _Crossed(decode.input, quant, "joined the scale and zero point")
 
@@ -434,7 +434,7 @@ def _joined(graph: Graph, node: Node, decodes: list[Node]) -> _Crossed | Refusal
             "the inputs of the concatenation cannot be joined as codes",
             "8-bit codes of one type, per tensor",
             quant,
-            "calibrate the inputs of a concatenation together",
+            "give all inputs of the concatenation one scale and zero point",
         )
     codes = [decode.input for decode in decodes]
     moved = graph.again(node, codes, value=f"{node.output}/codes")

@@ -73,7 +73,7 @@ def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:
             f"others read the f32 result of {op.name} too",
             "one consumer",
             found,
-            "let the other readers read the quantized values, too",
+            "quantize the other readers too, so that nobody reads f32 here",
         )
     if joins and node.attr("dtype", DType).is_wide_code:
         reason = "values are joined before they become 16-bit codes"
@@ -87,7 +87,7 @@ def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:
         f"{shared} has codes already, and others read them: the joined codes are requantized once instead",
         "inputs that nothing else reads, or codes with the same parameters",
         "codes with other parameters",
-        "give all quantizers of these values one scale and zero point",
+        "give the quantizers of all these values one scale and zero point",
     )
 
 

@@ -133,7 +133,10 @@ def _joined(graph: Graph, node: Node, run: Run) -> Verdict:
         found = f"{graph.read_count(source) + graph.is_output(source)} consumers"
         reason = "others read the values in front of the reshape, too"
         return Refusal(
-            reason, "one consumer", found, "let the others read what is behind the reshape, too"
+            reason,
+            "one consumer",
+            found,
+            "nothing to change in the quantizer: in the network, let the other readers use the reshaped values, too",
         )
     if not nodes or shared:
         return run.blocked
@@ -235,7 +238,7 @@ def _not_taken(graph: Graph, node: Node, maker: Node, nodes: tuple[Node, ...]) -
         "the step in front cannot store the codes",
         "codes that it reads",
         found,
-        "quantize what the step in front reads",
+        "quantize the input of the layer in front, too",
     )
 
 

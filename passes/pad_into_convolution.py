@@ -68,7 +68,7 @@ class PadIntoConvolution(NodePass):
                     reason,
                     "spatial sizes that are numbers",
                     found,
-                    "fix the height and width of the input",
+                    "export with a fixed height and width of the input",
                 )
         convolutions = [(old, new) for old, new in made if old.op == "Conv"]
         for old, new in convolutions:

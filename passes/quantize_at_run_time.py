@@ -10,9 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir.decision import DYNAMIC_FORM, QuantizeFate, Quantizer
+from ..ir.block_weights import block_weights
+from ..ir.decision import DYNAMIC_FORM, MAY_ROUND, QuantizeFate, Quantizer
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
+from ..ir.ops.blocks import largest_block
 from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
 from ..plan.accumulator import ACCUMULATOR, less_zero_points
@@ -47,9 +49,18 @@ class QuantizeAtRunTime(Pass):
     all products that read x. It is the recipe of oneDNN's guide to attributes: find minimum and
     maximum, derive the scale, quantize.
 
+    In front of weights in blocks each block of a row of x has a scale of its own, and symmetric
+    codes of s8::
+
+        MatMul(x, Transpose(DequantizeBlocks(@q, @s)))
+        ->  MatMul(DynamicBlocks{block}(x), Transpose(DequantizeBlocks(@q, @s)))
+
+    as ONNX Runtime's MatMulNBits does for accuracy_level=4.
+
     Legal because: it was asked for: it is an approximation.
     Refuses when: the weights are computed, hold what is no finite number, or are codes that no
-    product in int8 takes; 32 bits might not hold the sums.
+    product in int8 takes (of weights in blocks: their zero points are no codes, or the blocks are
+    too long); 32 bits might not hold the sums.
 
     Attributes:
         products: a word of `DYNAMIC`; None: nothing is quantized.
@@ -61,18 +72,39 @@ class QuantizeAtRunTime(Pass):
     products: str | None = None
 
     def run(self, graph: Graph) -> None:
-        """Looks at every product of the kinds that were asked for."""
+        """Looks at every product of the kinds that were asked for; where nothing was, tells of those
+        whose sources the model lets be rounded.
+        """
         if self.products is None:
+            for node in graph.each(*DYNAMIC["matmul"]):
+                decide(graph, self.name, node, _not_asked(graph, node))
             return
         decoded: dict[str, str] = {}
         for node in graph.each(*DYNAMIC[self.products]):
             decide(graph, self.name, node, _rewrite(graph, node, decoded))
 
 
+def _not_asked(graph: Graph, node: Node) -> Verdict:
+    """What to say of a product whose source the model lets be rounded. The level of accuracy is the
+    least that it wants, and f32 has more: the compilation rounds where it is asked to.
+    """
+    blocks = block_weights(graph, node.inputs[1])
+    names = () if blocks is None else blocks[0].quantizer
+    if not any(MAY_ROUND in graph.quantizers[name].form for name in names):
+        return None
+    return Refusal(
+        "the model lets the source be rounded to codes, and f32 is nearer to what it computes",
+        "dynamic quantization asked for",
+        "accuracy_level=4 alone, the least accuracy that the model wants",
+        'compile with dynamic="matmul" (--dynamic matmul), where speed is worth it',
+    )
+
+
 def _rewrite(graph: Graph, node: Node, decoded: dict[str, str]) -> Verdict:
     """`decoded`: what is decoded from the codes of a value, for all that are quantized so far."""
     source, types = node.input, [graph.type(value) for value in (*node.inputs[:2], node.output)]
-    if graph.producer(source, "Dequantize", "RunTimeDequantize", "FakeQuantize") is not None:
+    quantizers = ("Dequantize", "RunTimeDequantize", "DynamicBlocks", "FakeQuantize")
+    if graph.producer(source, *quantizers) is not None:
         return None
     if graph.constant(source) is not None or any(type_.dtype is not DType.F32 for type_ in types):
         return None
@@ -81,8 +113,11 @@ def _rewrite(graph: Graph, node: Node, decoded: dict[str, str]) -> Verdict:
             "a factor is no matrix, or of an unknown rank",
             "matrices",
             str(types[1]),
-            "declare the shape of the model's inputs",
+            "export the model with the number of dimensions of each input",
         )
+    blocks = block_weights(graph, node.inputs[1])
+    if blocks is not None:
+        return _in_blocks(graph, node, blocks[0], decoded)
     weights = _weights(graph, node)
     if isinstance(weights, Refusal):
         return weights
@@ -90,6 +125,41 @@ def _rewrite(graph: Graph, node: Node, decoded: dict[str, str]) -> Verdict:
         decoded[source] = _quantized(graph, node)
     graph.set_inputs(node, [decoded[source], weights, *node.inputs[2:]])
     return f"{source} is quantized by its range"
+
+
+def _in_blocks(graph: Graph, node: Node, decode: Node, decoded: dict[str, str]) -> Verdict:
+    """A product with weights in blocks, which `decode` decodes."""
+    bits, block = (decode.attr(name, int) for name in ("bits", "block"))
+    zeros = decode.inputs[2] if len(decode.inputs) > 2 else ""
+    points = graph.constant(zeros) if zeros else None
+    if points is not None and (points.dtype != np.uint8 or int(points.max(initial=0)) >> bits):
+        return Refusal(
+            "the zero points of the weights are no codes, and codes are multiplied by codes",
+            f"zero points from 0 to {(1 << bits) - 1}",
+            f"{points.dtype} up to {points.max(initial=0):g}",
+            "quantize weights symmetrically, or with codes as zero points",
+        )
+    if block > largest_block(bits):
+        return Refusal(
+            "f32 might not hold the sums of a block",
+            f"blocks of at most {largest_block(bits)}",
+            f"blocks of {block}",
+            "quantize weights in smaller blocks",
+        )
+    source = node.input
+    key = f"{source} in blocks of {block}"
+    if key not in decoded:
+        name = _quantizer(graph, f"{source}.dynamic", DYNAMIC_FORM, source)
+        decoded[key] = graph.add(
+            "DynamicBlocks",
+            [source],
+            {"block": block},
+            name=f"{node.name}/blocks",
+            origin=node.origin,
+            quantizer=[name],
+        ).output
+    graph.set_inputs(node, [decoded[key], *node.inputs[1:]])
+    return f"each block of {block} along a row of {source} is quantized by its largest magnitude"
 
 
 def _weights(graph: Graph, node: Node) -> str | Refusal:
@@ -100,7 +170,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
         return _own_codes(graph, node, decode)
     data = graph.constant(value)
     if data is None:
-        hint = "make the weights a constant of the model"
+        hint = "export the weights as a constant (an initializer)"
         return Refusal("the second factor is computed", "constant weights", value, hint)
     array = np.asarray(data, np.float64)
     if not np.isfinite(array).all():

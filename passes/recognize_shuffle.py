@@ -65,7 +65,7 @@ class RecognizeShuffle(NodePass):
                 "others read the groups, too",
                 "one consumer",
                 first.output,
-                "let the others read what is in front of the groups",
+                "nothing to change in the quantizer: in the network, let the other readers use what stands in front of the groups",
             )
         axis, size = found
         groups = split[perm]

@@ -150,7 +150,7 @@ def _blocked(
                 part,
                 shown,
                 str(graph.type(other)),
-                "give the operand the shape in front of the reshape",
+                "nothing to change in the quantizer: in the network, give the other operand the shape in front of the reshape",
             )
     computed = graph.computed(others)
     if not computed:

@@ -96,7 +96,7 @@ class _Region:
                     pending += self._around(value)
         except _ObstacleError as obstacle:
             expected, found = obstacle.args
-            hint = "quantize these activations to u8"
+            hint = "quantize these activations to unsigned codes (QUInt8)"
             return Refusal("the codes keep their type", expected, found, hint)
         return None
 

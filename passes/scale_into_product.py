@@ -52,7 +52,7 @@ class ScaleIntoProduct(NodePass):
                 "a factor computed at run time is not one number",
                 "one number",
                 str(graph.type(other)),
-                "scale by one number, or calibrate instead of quantizing at run time",
+                "use one scale for the tensor, or quantize statically (quantize_static, nncf.quantize)",
             )
         singles, constants = factors
         right = _scaled_weights(graph, product, constants)

@@ -87,7 +87,7 @@ class SplitJoinedSource(NodePass):
                 "too many scales in one source",
                 expected,
                 found,
-                "calibrate the inputs of the concatenation together",
+                "give all inputs of the concatenation one scale and zero point",
             )
         # A fraction of a zero point is not the same shift for all results where some of them read
         # padding, or not all weights.
@@ -98,7 +98,7 @@ class SplitJoinedSource(NodePass):
                 what,
                 "integer zero points, or no padding",
                 "a fraction",
-                "tune the ranges so that 0 lies on the grid",
+                "choose ranges in which 0 is exactly one of the codes, so that zero points are whole numbers",
             )
         total = ""
         for number, group in enumerate(groups.values(), 1):

@@ -118,7 +118,7 @@ def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> 
             "how many dimensions the source has is not known",
             "a known rank",
             "?",
-            "declare the shape of the model's inputs",
+            "export the model with the number of dimensions of each input",
         )
     return None
 

@@ -64,7 +64,7 @@ class _Unifier(Visitor):
                     reason,
                     "codes that only Dequantize reads",
                     "others",
-                    "give the inputs of the concatenation one type of codes",
+                    "quantize all inputs of the concatenation to one type, QUInt8 or QInt8",
                 )
                 decide(graph, self._name, node, refusal)
                 return None

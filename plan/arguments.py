@@ -14,6 +14,7 @@ __all__ = [
     "COUNTS",
     "PACKED",
     "SOURCE_AT_RUN_TIME",
+    "SOURCE_BITS",
     "WEIGHTS_AT_RUN_TIME",
     "at_run_time",
     "in_order",
@@ -43,6 +44,11 @@ that it stands for there.
 PACKED = "MatMulBlocks"
 """The op of a matmul step whose weights are packed codes: bytes, and not the reals that codes of
 other steps stand for.
+"""
+
+SOURCE_BITS = "source_bits"
+"""The parameter of a step with packed weights whose source, f32, becomes codes of so many bits in
+each run, a scale for each block of a row; absent or 0: it is multiplied as it is.
 """
 
 BLOCKS_OF_WEIGHTS = WEIGHTS_AT_RUN_TIME

@@ -12,9 +12,10 @@ from ..errors import InvalidInput, printable
 from ..ir.decision import Decision, Fate, Quantizer
 from ..ir.ops.spec import Array, Attr, same_bits
 from ..ir.types import DType, TensorType
+from .arguments import SOURCE_BITS
 from .attributes import PrimitiveAttr
 
-__all__ = ["Plan", "Step", "check_is_plan", "runs_in_int8"]
+__all__ = ["Plan", "Step", "check_is_plan", "codes_source", "runs_in_int8"]
 
 _INT8 = (DType.S8, DType.U8)
 
@@ -236,15 +237,22 @@ def check_is_plan(plan: object) -> None:
         )
 
 
+def codes_source(step: Step) -> bool:
+    """True of a product with packed weights that makes codes of its f32 source in each run."""
+    return bool(step.params.get(SOURCE_BITS, 0))
+
+
 def runs_in_int8(plan: Plan, step: Step) -> bool:
     """True when a step computes on 8-bit codes: all its sources, and its weights where it has some,
     are of type u8 or s8.
 
     A reorder never does: it only converts. Of a step that runs as the ONNX operator itself the
-    first input decides.
+    first input decides. Packed weights are multiplied by codes where the step makes them itself.
     """
     if step.primitive == "reorder" or not step.args:
         return False
+    if codes_source(step):
+        return True
     roles = [value for role, value in step.args if role == "weights" or role.startswith("src")]
     types = map(plan.find, roles or [step.args[0][1]])
     return all(type_ is not None and type_.dtype in _INT8 for type_ in types)

@@ -20,7 +20,7 @@ from .attributes import OPERANDS, DepthwiseConv, Sum
 from .findings import about, called, destination
 from .targets import TARGETS
 from .text import print_plan, render_plan
-from .types import Plan, Step
+from .types import Plan, Step, codes_source
 from .verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from .verify_recurrent import recurrent_fits
 from .verify_shapes import NO_FIT, params_fit, roles_fit, shapes_fit, types_fit
@@ -271,6 +271,8 @@ def _has_it(plan: Plan, step: Step, fate: QuantizeFate | DequantizeFate) -> bool
         return between or any(
             plan.values[v].dtype.is_integer for v in step.outputs if v in plan.values
         )
+    if fate is QuantizeFate.SOURCE:
+        return codes_source(step)
     if fate is DequantizeFate.SUM:
         return any(isinstance(op, Sum) for op in step.attr.post_ops)
     if fate in (QuantizeFate.POST_OP, DequantizeFate.POST_OP):

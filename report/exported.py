@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
+from rich.text import Text as RichText
 
-from .layout import Text, heading, listed, plain_table
+from .layout import Text, facts, heading, listed
 from .notation import count_text, middle_cut, title_text
 
 __all__ = ["export_report"]
@@ -31,12 +32,8 @@ def export_report(
         operators: operator -> how many nodes, the most frequent first.
         notes: (node, why peers compute it in f32).
     """
-    table = plain_table("", "", header=False)
-    table.columns[1].style = "dim"
-    table.columns[1].no_wrap = True
-    table.add_row("", "file", Text(written))
     counted = [f"{count:,} {operator}" for operator, count in operators.items()]
-    table.add_row("", "operators", listed(counted))
+    rows: list[tuple[str, RichText]] = [("file", Text(written)), ("operators", listed(counted))]
     reasons: dict[str, list[str]] = {}
     for node, why in notes:
         reasons.setdefault(why, []).append(node)
@@ -44,5 +41,5 @@ def export_report(
         shown = ", ".join(middle_cut(node, _ROOM) for node in nodes[:_FEW])
         rest = f" and {len(nodes) - _FEW:,} more" if len(nodes) > _FEW else ""
         told = f"{count_text(len(nodes), 'quantizer')}: {why} ({shown}{rest})"
-        table.add_row("", "in f32", Text(told))
-    return Group(heading(title_text(name), f"exported as {form}"), table)
+        rows.append(("in f32", Text(told)))
+    return Group(heading(title_text(name), f"exported as {form}"), facts(rows))

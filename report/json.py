@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -22,13 +21,22 @@ from ..ir.types import Quantization, TensorType
 from ..plan.attributes import DepthwiseConv, PostOp
 from ..plan.types import Plan, Step, runs_in_int8
 from .fates import fates_by_quantizer
+from .notation import rounded
 from .summary import summary_of
-from .verdict.estimate import step_ms
+from .tables import cost_of
 from .verdict.findings import Verdict, as_data, verdict_of
 from .verdict.machine import Machine, this_machine
-from .verdict.work import at_sizes, work_of
+from .verdict.work import NO_SIZES
 
-__all__ = ["INSPECT_SCHEMA", "Json", "decision_json", "plain", "plan_json", "summary_json"]
+__all__ = [
+    "INSPECT_SCHEMA",
+    "Json",
+    "decision_json",
+    "fates_json",
+    "plain",
+    "plan_json",
+    "summary_json",
+]
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away, not
@@ -37,12 +45,12 @@ where one is added.
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 _WORST_FIRST = (
     QuantizeFate.FALLBACK,
     QuantizeFate.STANDALONE,
     QuantizeFate.POST_OP,
+    QuantizeFate.SOURCE,
     QuantizeFate.DST_SCALE,
     QuantizeFate.CONSTANT,
     QuantizeFate.REDUNDANT,
@@ -50,7 +58,7 @@ _WORST_FIRST = (
 
 
 def plan_json(
-    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = _NO_SIZES
+    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = NO_SIZES
 ) -> dict[str, Json]:
     """The document of `fqfuse inspect --json`: schema, summary, verdict, findings, steps, fates,
     decisions.
@@ -62,25 +70,17 @@ def plan_json(
     """
     machine = machine or this_machine()
     verdict = verdict_of(plan, machine, sizes)
-    sized = at_sizes(plan, sizes)
     return {
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
         "verdict": _verdict(verdict),
         "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
         "steps": [
-            _step(plan, index, step) | _cost(sized, index, machine)
+            _step(plan, index, step) | cast("dict[str, Json]", cost_of(verdict.costs, index))
             for index, step in enumerate(plan.steps)
         ],
         "constants": [_constant(plan, name) for name in sorted(plan.constants)],
-        "fates": [
-            {
-                "quantizer": name,
-                "quantize": _quantize(encoded),
-                "dequantize": [{"consumer": fate.consumer, **_fate(fate)} for fate in decoded],
-            }
-            for name, (encoded, decoded) in fates_by_quantizer(plan).items()
-        ],
+        "fates": fates_json(plan),
         "decisions": [decision_json(decision) for decision in plan.decisions],
     }
 
@@ -112,16 +112,29 @@ def summary_json(plan: Plan) -> dict[str, Json]:
     }
 
 
+def fates_json(plan: Plan) -> list[Json]:
+    """Where each quantizer went, which `demo --json` carries, too."""
+    return [
+        {
+            "quantizer": name,
+            "quantize": _quantize(encoded),
+            "dequantize": [{"consumer": fate.consumer, **_fate(fate)} for fate in decoded],
+        }
+        for name, (encoded, decoded) in fates_by_quantizer(plan).items()
+    ]
+
+
 def _verdict(verdict: Verdict) -> dict[str, Json]:
     return {
         "macs": verdict.shares.macs,
         "int8_macs": verdict.shares.int8_macs,
         "bytes_between": verdict.shares.between,
         "f32_bytes_between": verdict.shares.f32_between,
-        "ms": float(f"{verdict.estimate.ms:.4g}"),
+        "ms": rounded(verdict.estimate.ms),
         "bytes": verdict.estimate.bytes,
         "machine": verdict.machine.description,
         "taken_for_1": list(verdict.symbols),
+        "loops_taken_once": list(verdict.loops),
     }
 
 
@@ -149,12 +162,6 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
         "origin": list(step.origin),
     }
-
-
-def _cost(sized: Plan, index: int, machine: Machine) -> dict[str, Json]:
-    work = work_of(sized, sized.steps[index])
-    ms = float(f"{step_ms(sized, index, machine):.4g}")
-    return {"macs": work.macs, "bytes": work.bytes, "ms": ms}
 
 
 def _constant(plan: Plan, name: str) -> dict[str, Json]:

@@ -17,6 +17,7 @@ __all__ = [
     "PIPE",
     "Layout",
     "Text",
+    "facts",
     "folded",
     "heading",
     "listed",
@@ -103,6 +104,16 @@ def plain_table(*columns: str, header: bool = True) -> Table:
     table.add_column("", width=0, no_wrap=True)
     for name in columns:
         table.add_column(name, overflow="fold")
+    return table
+
+
+def facts(rows: Iterable[tuple[str, RichText]]) -> Table:
+    """Labels and what is said of each, without a header."""
+    table = plain_table("", "", header=False)
+    table.columns[1].style = "dim"
+    table.columns[1].no_wrap = True
+    for label, text in rows:
+        table.add_row("", label, text)
     return table
 
 

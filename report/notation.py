@@ -8,6 +8,7 @@ have all of them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import assert_never
@@ -26,21 +27,25 @@ from ..plan.attributes import (
     Sum,
 )
 from ..plan.conversion.recurrent import qparams_of
-from ..plan.types import Plan, Step
+from ..plan.types import Plan, Step, codes_source
+from .columns import columns, head, tail
 from .summary import COMPUTE
 
 __all__ = [
     "Notation",
     "bytes_text",
     "count_text",
+    "layer_names",
     "middle_cut",
     "number_text",
+    "rounded",
     "short_names",
     "title_text",
 ]
 
 _NO_ATTR = PrimitiveAttr()
 _WEIGHTS = ("weights", "w", "r")
+_ON_CODES = re.compile(r"QLinear\w+|QGemm|QAttention|\w+ of codes")  # forms of quantizers
 _FEW = 3
 _TITLE = 60
 _PREFIX = 4  # a shared beginning of fewer characters is not worth an ellipsis
@@ -51,6 +56,11 @@ def number_text(value: float) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     return f"{value:.4g}"
+
+
+def rounded(value: float) -> float:
+    """A number with four significant digits, for programs: an estimate has no more."""
+    return float(f"{value:.4g}")
 
 
 def bytes_text(count: int) -> str:
@@ -74,13 +84,21 @@ def count_text(count: int, noun: str, plural: str = "") -> str:
 
 
 def middle_cut(text: str, room: int | None) -> str:
-    """The text with its middle left out where it is longer than `room` characters (None: never);
+    """The text with its middle left out where it takes more than `room` columns (None: never);
     names differ most at their ends.
     """
-    if room is None or len(text) <= room:
+    if room is None or columns(text) <= room:
         return text
-    head = (room - 1) // 3
-    return f"{text[:head]}…{text[len(text) - (room - 1 - head) :]}"
+    front = head(text, (room - 1) // 3)
+    return f"{front}…{tail(text, room - 1 - columns(front))}"
+
+
+def layer_names(plan: Plan, step: Step) -> list[str]:
+    """The nodes of a step that are more than quantizers: operators on codes (QLinearConv, MatMulNBits)
+    are layers, too.
+    """
+    forms = ((name, plan.quantizers.get(name)) for name in step.origin)
+    return [name for name, found in forms if found is None or _ON_CODES.fullmatch(found.form)]
 
 
 def title_text(name: str) -> str:
@@ -167,10 +185,11 @@ class Notation:
 
     def types(self, step: Step) -> str:
         """Element types in, type out: `u8×s8 → u8[N,32,8,8]`; `25 s8 → ...` for many; `f32×u4/32`
-        for packed weights, a scale for each 32. Biases and other constants are left out.
+        for packed weights, a scale for each 32, and `s8/32×u4/32` where the source becomes codes,
+        too. Biases and other constants are left out.
         """
         given = [
-            _packed_type(step) if role == "weights" and step.op == PACKED else self._dtype(value)
+            self._operand_type(step, role, value)
             for role, value in step.args
             if role in _WEIGHTS or self._is_source(step, role, value)
         ]
@@ -179,6 +198,13 @@ class Notation:
         return (
             f"{sources or '-'} → {', '.join(result if len(result) <= _FEW else _counted(result))}"
         )
+
+    def _operand_type(self, step: Step, role: str, value: str) -> str:
+        if step.op == PACKED and role == "weights":
+            return _packed_type(step)
+        if codes_source(step) and role == "src":
+            return f"s8/{step.params.get('block')!r}"
+        return self._dtype(value)
 
     def type(self, value: str) -> str:
         """A type without its quantization: `u8[N,32,8,8]`."""
@@ -194,7 +220,8 @@ class Notation:
         parts = [f"decode({', '.join(map(self.value, computed))})"] if computed else []
         if step.op == PACKED:
             bits, block = (step.params.get(name) for name in ("bits", "block"))
-            parts.append(f"decode({bits!r} bits, blocks of {block!r})")
+            what = "quantize(source" if codes_source(step) else f"decode({bits!r} bits"
+            parts.append(f"{what}, blocks of {block!r})")
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
             parts.append(f"output_scales({_scale(step.attr.output_scales)})")
@@ -212,9 +239,7 @@ class Notation:
         """Names of the model's nodes in the step; without quantizers, which have a table of their
         own, unless there is nothing else.
         """
-        return [name for name in step.origin if name not in self.plan.quantizers] or list(
-            step.origin
-        )
+        return layer_names(self.plan, step) or list(step.origin)
 
     def _quantizes(self, step: Step) -> bool:
         """True when the step rounds to codes, rather than moving or selecting those of its

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text as RichText
 
 from ..plan.types import Plan, Step, runs_in_int8
+from .columns import columns
 from .layout import Layout, Text, folded, heading, listed, plain_table
 from .notation import Notation, middle_cut, short_names
 
@@ -73,7 +74,7 @@ def _fitting(names: list[str], room: int) -> str:
     for count in range(len(names), 0, -1):
         left = f" +{len(names) - count}" if count < len(names) else ""
         text = ", ".join(names[:count]) + left
-        if len(text) <= room:
+        if columns(text) <= room:
             return text
         if count == 1:
             return middle_cut(names[0], room - len(left)) + left

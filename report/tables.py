@@ -12,23 +12,33 @@ from ..errors import printable
 from ..ir.decision import Half
 from ..plan.types import Plan, check_is_plan, runs_in_int8
 from .fates import fates_by_quantizer
-from .notation import Notation
-from .verdict.estimate import step_ms
+from .notation import Notation, rounded
+from .verdict.estimate import Costs
 from .verdict.findings import FindingData, Verdict, verdict_of
-from .verdict.machine import Machine, this_machine
-from .verdict.work import at_sizes, work_of
+from .verdict.machine import Machine
+from .verdict.work import NO_SIZES
 from .weighed import weighed_text
 
 __all__ = [
     "TABLES",
+    "Cost",
     "DecisionRow",
     "FateRow",
     "StepRow",
+    "cost_of",
     "csv_text",
     "decisions_table",
     "fates_table",
     "steps_table",
 ]
+
+
+class Cost(TypedDict):
+    """What a step costs: multiply-adds, bytes read and written, estimated milliseconds."""
+
+    macs: int
+    bytes: int
+    ms: float
 
 
 class StepRow(TypedDict):
@@ -85,13 +95,12 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The tables that there are as CSV, with their columns."""
 
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _FORMULA = ("=", "+", "-", "@")
 _MANY = "; "
 
 
 def steps_table(
-    plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES, machine: Machine | None = None
+    plan: Plan, *, sizes: Mapping[str, int] = NO_SIZES, machine: Machine | None = None
 ) -> list[StepRow]:
     """The steps of a plan, with what each costs.
 
@@ -110,10 +119,8 @@ def steps_table(
         InvalidInput: it is no plan, or has no such size.
     """
     check_is_plan(plan)
-    machine = machine or this_machine()
-    codes = _codes(verdict_of(plan, machine, sizes))
-    notation, sized = Notation(plan), at_sizes(plan, sizes)
-    works = [work_of(sized, step) for step in sized.steps]
+    verdict = verdict_of(plan, machine, sizes)
+    notation, codes = Notation(plan), _codes(verdict)
     return [
         {
             "index": index,
@@ -123,13 +130,17 @@ def steps_table(
             "fused": notation.fused(step),
             "origin": list(step.origin),
             "int8": runs_in_int8(plan, step),
-            "macs": works[index].macs,
-            "bytes": works[index].bytes,
-            "ms": float(f"{step_ms(sized, index, machine):.4g}"),
+            **cost_of(verdict.costs, index),
             "findings": codes.get(index, []),
         }
         for index, step in enumerate(plan.steps)
     ]
+
+
+def cost_of(costs: Costs, index: int) -> Cost:
+    """What a step costs."""
+    work = costs.works[index]
+    return {"macs": work.macs, "bytes": work.bytes, "ms": rounded(costs.ms[index])}
 
 
 def fates_table(plan: Plan) -> list[FateRow]:

@@ -15,7 +15,7 @@ from ..ir.decision import Decision
 from ..ir.text_write import Writer
 from ..plan.types import Plan
 from .fates import fates_part
-from .layout import FATE_STYLES, PIPE, Layout, Text, heading, listed, plain_table
+from .layout import FATE_STYLES, PIPE, Layout, Text, facts, heading, listed
 from .notation import bytes_text, count_text, title_text
 from .refusals import decisions_part, refusals_part
 from .steps import steps_part
@@ -101,21 +101,14 @@ def _summary_part(
 ) -> list[RenderableType]:
     """The header: what was compiled, or converted, for which target, and the totals."""
     summary = summary_of(plan)
-    table = plain_table("", "", header=False)
-    table.columns[1].style = "dim"
-    table.columns[1].no_wrap = True
-    for label, text in [
-        *_totals(summary, plan),
-        *((label, Text(text)) for label, text in more.items()),
-    ]:
-        table.add_row("", label, text)
+    rows = [*_totals(summary, plan), *((label, Text(text)) for label, text in more.items())]
     done = "converted" if "converted" in plan.options else "compiled"
     return [
         heading(
             title or title_text(summary.model) or "(a model without a name)",
             f"{done} for {summary.target}",
         ),
-        table,
+        facts(rows),
     ]
 
 

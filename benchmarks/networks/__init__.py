@@ -68,7 +68,7 @@ NETWORKS: Mapping[str, Network] = {
             build_gpt2_block,
             sample_embeddings,
             "logits",
-            quantizers=("int4",),
+            quantizers=("int4", "int4-dynamic"),
         ),
     )
 }

@@ -42,7 +42,7 @@ def sample_tokens(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
     }
 
 
-def build_bert(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
+def build_bert(seed: int = 0, samples: int = 4, layers: int = LAYERS) -> onnx.ModelProto:
     """Return the encoder: three int64 [1, 128] inputs to ``last_hidden_state`` [1, 128, 384] and
     ``logits`` [1, 64].
     """
@@ -51,7 +51,7 @@ def build_bert(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
     ids, mask, types = (writer.input(name, value) for name, value in tokens.items())
     bias = _mask_bias(writer, mask)
     x = _embeddings(writer, ids, types)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         scope = f"/encoder/layer.{layer}"
         x = _attention(writer, x, bias, f"{scope}/attention")
         x = _feed_forward(writer, x, scope)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from fqfuse.measure.arrays import Array
+from fqfuse.measure.engines import onnxruntime_session
 
 __all__ = ["OPSET", "NetworkWriter", "Tensor"]
 
@@ -115,7 +115,6 @@ class NetworkWriter:
 
 def _evaluate(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> Array:
     """Run one node on ONNX Runtime, unoptimized, and return its only output."""
-    runtime: Any = import_module("onnxruntime")
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), list(a.shape))
         for name, a in feeds.items()
@@ -124,12 +123,7 @@ def _evaluate(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> Array:
     output.type.tensor_type.elem_type = _output_type(node, feeds)
     graph = helper.make_graph([node], "step", inputs, [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 2
-    session = runtime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(model.SerializeToString(), 2, optimized=False)
     result: Array = session.run(None, dict(feeds))[0]
     return result
 

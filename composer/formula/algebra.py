@@ -264,7 +264,7 @@ def _operand_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
             f"{equation} needs one s",
             "one scale for the tensor",
             many,
-            "quantize per tensor what is scaled there; a post-op of its own does the same",
+            "quantize per tensor, or leave it: a post-op multiplies by one factor for each channel",
         )
     return b, replace(a, scale=a.scale * float(b.values[0]))
 

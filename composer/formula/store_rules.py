@@ -115,7 +115,7 @@ def _store_clip(last: BasicOp, store: Store) -> Literal[True] | Refusal | None:
         "store(clip(x,l,h)) = store(x) needs bounds whose codes are the store's ends, or beyond",
         f"codes {store.low} and {store.high}",
         f"{first.max():g} and {last_code.min():g}",
-        "calibrate the quantizer behind it to the range that the clip leaves",
+        "calibrate the quantizer behind the clip to the clip's own range",
     )
 
 

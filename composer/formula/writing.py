@@ -52,7 +52,7 @@ def _reciprocal(equation: str, add: Add) -> ScaleBy | Refusal:
         f"{equation} needs 1/k in f32",
         "a normal f32",
         f"k {add.scale:g}",
-        "calibrate the skip to a larger scale",
+        "calibrate the other input of the addition again: its scale is too small for f32",
     )
 
 

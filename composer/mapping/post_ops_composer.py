@@ -245,7 +245,7 @@ class PostOpsComposer:
                     f"{self.front.primitive} takes no {op.kind} post-op on {self.target.name}",
                     f"post-ops: {listed}",
                     op.kind,
-                    "compile for another target, or keep it as a step of its own",
+                    "nothing is lost but a step: it runs by itself; another --target may take it in",
                 )
         return None
 
@@ -258,7 +258,7 @@ class PostOpsComposer:
             f"{self.front.primitive} from {self.front.src.value} cannot store {dst.value} on {self.target.name}",
             f"destination: {listed}",
             dst.value,
-            "quantize what the operation in front reads, and its weights, to 8 bits",
+            "quantize the input and the weights of the layer in front to 8 bits, too",
         )
 
     def _expanded(

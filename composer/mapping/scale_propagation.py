@@ -188,7 +188,7 @@ def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
             "the front has one scale for the tensor",
             "one factor",
             f"{op.values.size} factors",
-            "quantize per tensor; a post-op applies one factor for each channel",
+            "quantize per tensor, or leave it: a post-op multiplies by one factor for each channel",
         )
     if front.positive and bool((op.values <= 0).any()):
         return Refusal(
@@ -202,7 +202,7 @@ def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
             "the bias is computed at run time",
             "a constant bias",
             "a computed one",
-            "make the bias a constant of the model",
+            "export the bias as a constant (an initializer)",
         )
     scale = front.scale * op.values
     if not is_normal(scale):
@@ -230,7 +230,7 @@ def _shift(front: Front, op: BasicOp) -> Front | Refusal | None:
             "the front has no place for a shift",
             "a constant bias",
             "none, or a computed one",
-            "nothing to change: the shift becomes a post-op, or make a computed bias a constant",
+            "nothing to change: the shift becomes a post-op; a bias that is a constant would take it",
         )
     return replace(front, bias=vec(front.bias + op.values))
 

@@ -187,7 +187,7 @@ def _eltwise_scale(target: Target, last: PostOp | None, op: ScaleBy) -> Eltwise 
             reason,
             "one factor",
             "one for each channel",
-            "quantize per tensor; a post-op applies one factor for each channel",
+            "quantize per tensor, or leave it: a post-op multiplies by one factor for each channel",
         )
     scale = last.scale * float(op.values[0])
     if not is_normal(vec(scale)):
@@ -230,7 +230,7 @@ def _second_eltwise(op: Eltwise, used: Eltwise) -> tuple[Part, ...] | Refusal:
         f"oneDNN 2 computes the second {op.algorithm} of a chain with the parameters of the first",
         f"alpha {used.alpha:g}, beta {used.beta:g}",
         f"alpha {op.alpha:g}, beta {op.beta:g}",
-        "compile for onednn-v3, whose library keeps the parameters apart",
+        "compile with --target onednn-v3, whose library keeps the parameters apart",
     )
 
 

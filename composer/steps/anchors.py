@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.block_weights import block_weights
-from ...ir.decision import DequantizeFate
+from ...ir.decision import DequantizeFate, QuantizeFate
 from ...ir.node import Node
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
-from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED
+from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
 from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
 from ..mapping.post_ops_composer import Composed, Front
 from .build import (
@@ -138,7 +138,7 @@ class _Anchor:
                 f"{self.primitive} packs its weights beforehand",
                 "constant weights",
                 "weights that are computed at run time",
-                "make the weights a constant of the model",
+                "export the weights as a constant (an initializer)",
             )
         computed = weights.is_scaled_at_run_time or bool(source.parameters)
         ranks = [
@@ -156,7 +156,7 @@ class _Anchor:
                 "the bias and the scales are computed at run time",
                 "a constant bias",
                 self.bias_value,
-                "make the bias a constant of the model",
+                "export the bias as a constant (an initializer)",
             )
         if source.per_channel is not None and weights.is_scaled_at_run_time:
             return Refusal(
@@ -333,7 +333,10 @@ class _Anchor:
 
     def _blocks(self, nodes: Sequence[Node]) -> None:
         decode = nodes[0]
-        self._packed(decode, decode.inputs, decode.attrs, nodes)
+        rounding = self.graph.producer(self.node.inputs[0], "DynamicBlocks")
+        if rounding is not None and rounding.attrs["block"] != decode.attrs["block"]:
+            rounding = None
+        self._packed(decode, decode.inputs, decode.attrs, nodes, rounding)
 
     def _packed(
         self,
@@ -341,25 +344,35 @@ class _Anchor:
         values: Sequence[str],
         params: Mapping[str, Attr],
         inside: Sequence[Node] = (),
+        rounding: Node | None = None,
     ) -> None:
-        """An f32 product with weights that stay packed: they are decoded in front of it, a few
-        columns at a time.
+        """A product with weights that stay packed. In f32 they are decoded in front of it, a few
+        columns at a time; where each block of the source becomes codes, codes are multiplied.
 
         Args:
             decode: what decodes the weights in the graph.
             values: codes, scales and zero points, of which there may be none.
             params: of the row MatMulBlocks.
             inside: nodes that the step stands for.
+            rounding: makes codes of the source in each run; None: it stays f32.
         """
         chain = self._grow(self._front(DType.F32, None))
         roles = ("weights", *BLOCKS_OF_WEIGHTS)
-        how = f"{params['bits']!r}-bit codes in blocks of {params['block']!r} stay packed, and are decoded in front of an f32 product"
+        source, decoded = self.node.inputs[0], list[tuple[Node | None, DequantizeFate, str]]()
+        how = f"{params['bits']!r}-bit codes in blocks of {params['block']!r} stay packed, and are "
+        if rounding is None:
+            how += "decoded in front of an f32 product"
+        else:
+            source, params = rounding.input, {**params, SOURCE_BITS: 8}
+            how += "multiplied by codes of the source; their scale is a factor of each block's sum"
+            factor = "its scale is a factor of the sum of each block"
+            decoded.append((rounding, DequantizeFate.SOURCE_SCALE, factor))
         build_step(
             self.builder,
             self.node,
             self.primitive,
             [
-                ("src", self.node.inputs[0]),
+                ("src", source),
                 *((role, value) for role, value in zip(roles, values, strict=False) if value),
                 *self._bias_args(chain.composed, vec(1.0)),
             ],
@@ -368,8 +381,11 @@ class _Anchor:
             op=PACKED,
             params=params,
             inside=inside,
-            decoded=[(decode, DequantizeFate.WEIGHTS_SCALE, how)],
+            decoded=[*decoded, (decode, DequantizeFate.WEIGHTS_SCALE, how)],
         )
+        if rounding is not None and self.graph.consumers(rounding.output)[0] == self.node:
+            made = "the step makes s8 codes of each block of a row in each run, by its largest magnitude"
+            self.builder.encoded(rounding, QuantizeFate.SOURCE, made, self.node.name)
 
     # -- f32 ---------------------------------------------------------------------------------------
 

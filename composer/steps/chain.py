@@ -179,7 +179,7 @@ def operations_of(end: End) -> Found | Refusal | None:
             "the result is larger than the chain: the chain's value is broadcast",
             f"{graph.type(value)}",
             f"{graph.type(node.output)}",
-            "expand the smaller operand before, or let the larger one come from the product",
+            "nothing to change in the quantizer: the network broadcasts the smaller value here",
         )
     elif node.op in _WITH_CONSTANTS:
         found = _WITH_CONSTANTS[node.op](end)
@@ -201,7 +201,7 @@ def operations_of(end: End) -> Found | Refusal | None:
                 "a parameter of an eltwise is finite",
                 expected,
                 f"{op.alpha:g}",
-                "give the operation parameters that are finite",
+                "export the operation with finite parameters",
             )
     return as_the_target_compares(graph, found[0], end.composer), found[1]
 
@@ -234,7 +234,7 @@ def _axis_vectors(
             "the model does not tell the size of the axis that the scales run along",
             f"{len(quant.scale)}",
             "a symbolic size",
-            "declare the number of channels of the input",
+            "export the input with a fixed number of channels",
         )
     return vec(quant.scales), vec(quant.zero_points)
 
@@ -352,14 +352,17 @@ def _clip(end: End) -> Found | Refusal:
                     "a bound of the clip is computed at run time",
                     "constant bounds",
                     "a computed one",
-                    "make the bounds of the clip constants",
+                    "export the bounds of the clip as constants",
                 )
             bounds[index - 1] = float(np.asarray(data).reshape(()))
     low, high = bounds
     if not (low < np.inf and high > -np.inf):
         reason = "a clip whose bound is no number, or infinite on the other side, is no clip"
         return Refusal(
-            reason, "numbers", f"{low:g} and {high:g}", "give the clip bounds that are numbers"
+            reason,
+            "numbers",
+            f"{low:g} and {high:g}",
+            "export the clip with finite bounds, the lower one first",
         )
     return [Clip(vec(min(low, high)), vec(high))], None
 
@@ -373,7 +376,7 @@ def _prelu(end: End) -> Found | Refusal:
             "the slopes are computed at run time",
             "constant slopes",
             "computed ones",
-            "make the slopes a constant of the model",
+            "export the slopes as a constant (an initializer)",
         )
     values = channel_vector(np.asarray(slopes), front)
     if values is None:

@@ -233,7 +233,7 @@ def _attributes(pair: Pair) -> Refusal | None:
         )
     zero = first.zero_points.get("dst") or second.zero_points.get("src")
     if zero is not None:
-        hint = "quantize what lies between without a zero point, as behind a relu"
+        hint = "quantize the 1x1 convolution's output symmetrically, or to unsigned codes behind a relu"
         return Refusal(
             "what lies between has a zero point, which the post-op has not",
             "zero point 0",
@@ -245,7 +245,7 @@ def _attributes(pair: Pair) -> Refusal | None:
             f"convolution takes no depthwise post-op on {target.name}",
             "a depthwise post-op",
             "none",
-            "compile for a target that has it; two steps do the same",
+            "nothing to change: two steps do the same",
         )
     return None
 
@@ -261,7 +261,7 @@ def _two_scales(pair: Pair) -> Refusal | None:
             what,
             "constant scales",
             next(iter(computed.values())),
-            "calibrate instead of quantizing at run time",
+            "quantize statically (quantize_static, nncf.quantize) instead of at run time",
         )
     if pair.first.attr.scales.get("dst", _ONE) == pair.second.attr.scales.get("src", _ONE):
         return None
@@ -270,7 +270,7 @@ def _two_scales(pair: Pair) -> Refusal | None:
         what,
         "one scale between the two",
         "two",
-        "quantize what lies between without a factor behind the first convolution",
+        "nothing to change in the quantizer: a factor of the network stands between the two convolutions",
     )
 
 

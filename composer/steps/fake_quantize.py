@@ -55,7 +55,7 @@ def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp]
             "post-ops keep the shape, and the ranges tell the size of a symbolic dimension",
             "an input of as many channels as there are ranges",
             f"{told[0]} channels",
-            "declare the number of channels of the input",
+            "export the input with a fixed number of channels",
         )
     if ranges.axis not in (None, front.channel_axis):
         return Refusal(

@@ -56,14 +56,14 @@ def _operands(builder: StepBuilder, node: Node, primitive: str) -> tuple[Source,
             "a factor has fewer than two dimensions",
             "matrices",
             found,
-            "give the product two matrices, with a dimension of 1 if need be",
+            "make a matrix of the vector in front of the product (Unsqueeze)",
         )
     if not builder.target.capability(primitive).sums:
         return Refusal(
             f"{primitive} stores no sums",
             "a target that does",
             builder.target.name,
-            "compile for a target that stores s32, or cast the product to float32 at once",
+            "cast the product to float32 at once, behind MatMulInteger or ConvInteger",
         )
     source = _source(builder, node, primitive)
     if isinstance(source, Refusal):
@@ -97,7 +97,7 @@ def _weights(builder: StepBuilder, node: Node, primitive: str) -> Weights | Refu
             f"{primitive} packs its weights beforehand",
             "constant weights",
             "weights that are computed at run time",
-            "make the weights a constant of the model",
+            "export the weights as a constant (an initializer)",
         )
     if data is not None and zeros is not None and zeros.ndim < 2:
         axis = data.ndim - 1 if primitive == "matmul" else 0
@@ -115,7 +115,7 @@ def _weights(builder: StepBuilder, node: Node, primitive: str) -> Weights | Refu
             "the second operand, or its zero point, is computed, and is not s8",
             "s8 codes",
             kind.value,
-            "quantize the second operand to s8, or make it a constant",
+            "quantize the second operand to signed codes (QInt8), or make it a constant",
         )
     if primitive != "matmul" and (zero is None or signed(graph, value, zero)[1]):
         return Refusal(
@@ -151,6 +151,6 @@ def _zero_point(builder: StepBuilder, value: str, primitive: str) -> int | Refus
             "a zero point is computed at run time",
             "a constant",
             value,
-            "make the zero point a constant, or compile for a target that takes it at run time",
+            "make the zero point a constant, or compile with another --target",
         )
     return None

@@ -155,14 +155,14 @@ def source_of(
             "the zero point of the source is not an integer",
             "an integer zero point",
             f"{zero:g}",
-            "tune the range so that 0 lies on the grid",
+            "choose a range in which 0 is exactly one of the codes, so that the zero point is a whole number",
         )
     if zero and not capability.src_zero_point:
         return Refusal(
             "the primitive takes no zero point on its source",
             "zero point 0",
             f"{zero:g}",
-            "quantize the input symmetrically, or behind a relu to u8",
+            "quantize the input symmetrically, or what comes out of a relu to unsigned codes (QUInt8)",
         )
     return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
 
@@ -174,7 +174,7 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             "the scale and zero point of the source are computed at run time",
             "constant ones",
             decode.inputs[1],
-            "quantize statically, or choose another target",
+            "quantize statically, or compile with --target onednn-v3",
         )
     if dtype not in capability.src:
         return Refusal(
@@ -207,7 +207,7 @@ def unknown_count(graph: Graph, decode: Node, size: Dim) -> Refusal | None:
                 "the model does not tell how many scales it computes",
                 f"{size}",
                 str(graph.type(value)),
-                "give the shapes of the model's inputs",
+                "export the inputs with fixed sizes: without dynamic_axes, or by onnxruntime.tools.make_dynamic_shape_fixed",
             )
     return None
 
@@ -292,7 +292,7 @@ def weights_of(
                 "the second operand is computed at run time, and is not s8",
                 "s8 codes",
                 kind.value,
-                "quantize the second operand to s8, or make it a constant",
+                "quantize the second operand to signed codes (QInt8), or make it a constant",
             )
         return Weights(codes, scale, zero, decode)
     codes, zero = signed(graph, codes, zero)
@@ -310,7 +310,7 @@ def _weights_at_run_time(
             "scale and zero point of the weights are computed at run time",
             "constant ones",
             decode.inputs[1],
-            "quantize statically, or choose another target",
+            "quantize statically, or compile with --target onednn-v3",
         )
     shape = graph.type(codes).shape
     unknown = unknown_count(graph, decode, 1 if along is None or shape is None else shape[axis])
@@ -336,7 +336,7 @@ def _weights_at_run_time(
             "the second operand is computed at run time, and is not s8",
             "s8 codes",
             kind.value,
-            "quantize the second operand to s8, or make it a constant",
+            "quantize the second operand to signed codes (QInt8), or make it a constant",
         )
     parameters = []
     if scale is None:
@@ -425,7 +425,7 @@ def _scale_of_outputs(
         "the weights are quantized along another axis than the output channels",
         f"axis {axis}, or one scale for each group" if grouped else f"axis {axis}",
         f"axis {quant.axis}",
-        "quantize weights per output channel",
+        "quantize weights along their output channels (ONNX Runtime: QDQOpTypePerChannelSupportToAxis), or per tensor",
     )
 
 
@@ -444,7 +444,10 @@ def accumulator_refusal(
     # a zero point that is computed is a code itself
     low, high = source.dtype.range
     farthest = high - low if source.parameters else reach_of(source.dtype, source.zero_point)
-    reach, hint = float(farthest), "calibrate the source to a range around 0"
+    reach, hint = (
+        float(farthest),
+        "calibrate the input to a range around 0; very long sums of products stay in f32",
+    )
     type_, data = graph.type(weights.value), graph.constant(weights.value)
     zeros = DType.S8.range if weights.is_shifted_at_run_time else (weights.zero_point,)
     bound = (

@@ -80,7 +80,7 @@ def _padding_refusal(node: Node, zero: float) -> Refusal | None:
             "what is read outside is a real number, not a code",
             "another coordinate transformation",
             "tf_crop_and_resize",
-            "choose another coordinate_transformation_mode",
+            "export the Resize with a mode that reads nothing outside, such as half_pixel",
         )
     return None
 
@@ -278,7 +278,10 @@ def _settle_foreign(builder: StepBuilder, node: Node) -> None:
     decodes = "Dequantize" in str(node.attrs.get("op_type", node.op))
     if not decodes:
         builder.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
-    if decodes or node.op == "FakeQuantize":  # a whole one, which belongs to a quantizer
+    if decodes or node.op in (
+        "FakeQuantize",
+        "DynamicBlocks",
+    ):  # a whole one, which belongs to a quantizer
         for reader in builder.readers_of(node):
             builder.decoded(node, DequantizeFate.FALLBACK, reason, reader, node.name)
 

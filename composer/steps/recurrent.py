@@ -118,7 +118,7 @@ def _beyond_int8(
             "its weights are computed at run time",
             "constant weights",
             "others",
-            "make the weights constants of the model",
+            "export the weights as constants (initializers)",
         )
     if not all(np.isfinite(array).all() for array in known):
         return Refusal(

@@ -6,6 +6,10 @@ A row of `size` codes is cut into blocks of `block`; the last one is filled up. 
 decode by a scale and a zero point for each block::
 
     x = (code - zero_point) * scale         in f32; without zero points 2^(bits-1)
+
+Rows that are multiplied by them may be codes, too, made at run time (`source_codes`): s8 codes of
+each block, symmetric, and a scale for each, as ONNX Runtime's MatMulNBits makes them for
+accuracy_level=4. Such a product (`coded_product`) is exact within a block.
 """
 
 from __future__ import annotations
@@ -19,10 +23,31 @@ from . import dims
 from .rows import A, Call, integer
 from .spec import Attrs, ShapeError
 
-__all__ = ["WIDTHS", "decoded", "decoded_shape", "middle", "packed", "row_bytes", "unpacked"]
+__all__ = [
+    "SOURCE_BITS",
+    "WIDTHS",
+    "coded_product",
+    "decoded",
+    "decoded_shape",
+    "largest_block",
+    "middle",
+    "packed",
+    "row_bytes",
+    "source_codes",
+    "unpacked",
+]
 
 WIDTHS = (2, 4, 8)
 """Bits of a code that there may be."""
+
+SOURCE_BITS = (0, 8)
+"""Bits of the codes that the source of a product may be made of at run time; 0: it stays f32."""
+
+_LARGEST = 127
+"""Codes of the source go from -127 to 127."""
+
+_EXACT = 1 << 24
+"""Up to here f32 holds every integer."""
 
 
 def middle(bits: int) -> int:
@@ -96,3 +121,71 @@ def decoded(codes: A, scales: A, zero_points: A | None, attrs: Attrs) -> A:
     apart -= zero if zero_points is None else zero_points.astype(np.float32)[..., None]
     apart *= scales[..., None]
     return apart.reshape(*codes.shape[:-1], math.prod(scales.shape[-1:]) * block)[..., :size]
+
+
+# -- sources that are codes, too -------------------------------------------------------------------
+
+
+def largest_block(bits: int) -> int:
+    """The longest block whose sum of products is an integer that f32 holds, whatever the codes."""
+    return _EXACT // (_LARGEST * ((1 << bits) - 1))
+
+
+def source_codes(x: A, block: int) -> tuple[A, A]:
+    """f32 rows as codes of their blocks; the last block is filled up with zeros.
+
+    All in f32, each operation rounded; a block without a finite scale that is a normal number has
+    codes of 0::
+
+        scale = max|x| / 127        0 below 2^-126; NaN where x holds an infinity or NaN
+        code  = round(x * (1 / scale))        ties to even
+
+    Args:
+        x: [..., size].
+        block: elements of a block.
+
+    Returns:
+        The codes, integers in f32, [..., blocks, block], and the scales, f32 [..., blocks].
+    """
+    blocks = -(-x.shape[-1] // block)
+    filled = np.zeros((*x.shape[:-1], blocks * block), np.float32)
+    filled[..., : x.shape[-1]] = x
+    codes = filled.reshape(*x.shape[:-1], blocks, block)
+    scales = np.abs(codes).max(-1) / np.float32(_LARGEST)
+    finite = np.isfinite(scales)
+    normal = finite & (scales >= np.finfo(np.float32).tiny)
+    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=normal)
+    codes[~normal] = 0
+    codes *= inverse[..., None]
+    np.rint(codes, out=codes)
+    scales[finite & ~normal] = 0
+    scales[~finite] = np.nan
+    return codes, scales
+
+
+def coded_product(x: A, codes: A, scales: A, zero_points: A | None, attrs: Attrs) -> A:
+    """Rows of codes times the transpose of packed weights, [..., N].
+
+    Block after block, from the first one on, the exact sum of products is scaled and added in f32,
+    each operation rounded::
+
+        y = 0;  y = y + f32(sum of code * (weight code - zero point)) * (scale of x * scale of the weights)
+
+    Args:
+        x: f32 [..., size].
+        codes, scales, zero_points, attrs: of the weights, as for `decoded`; zero points are codes.
+    """
+    bits, block = (integer(attrs, name) for name in ("bits", "block"))
+    rows, blocks = scales.shape
+    real = unpacked(codes, bits).reshape(rows, blocks, block).astype(np.float32)
+    real -= (
+        np.float32(middle(bits))
+        if zero_points is None
+        else zero_points.astype(np.float32)[..., None]
+    )
+    source, factors = source_codes(x, block)
+    y = np.zeros((*x.shape[:-1], rows), np.float32)
+    for index in range(blocks):
+        exact = np.matmul(source[..., index, :], real[:, index].T)
+        y += exact * (factors[..., index, None] * scales[:, index])
+    return y

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..types import Dim, DType, Shape
 from . import dims
-from .blocks import decoded, decoded_shape
+from .blocks import SOURCE_BITS, coded_product, decoded, decoded_shape, largest_block
 from .broadcasting import broadcast_shapes
-from .rows import FLOATS, NUMBERS, A, Call, flag, not_covered, number, row
+from .rows import FLOATS, NUMBERS, A, Call, flag, integer, not_covered, number, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 __all__ = ["MATMUL"]
@@ -90,10 +90,26 @@ def _matmul_blocks_shape(call: Call) -> Shape:
     if len(weights) != 2:
         raise ShapeError(f"codes must be a matrix, found {call.type(1)}")
     _check_inner(call, a[-1], weights[1])
+    _check_source(call)
     return (*a[:-1], weights[0])
 
 
+def _check_source(call: Call) -> None:
+    """Refuses codes of the source that no exact product has."""
+    bits, block, source = (integer(call.attrs, name) for name in ("bits", "block", "source_bits"))
+    if source not in SOURCE_BITS:
+        raise ShapeError(f"codes of the source have 8 bits, found source_bits={source}")
+    if source and block > largest_block(bits):
+        raise ShapeError(f"sums of {block} products of codes of 8 and {bits} bits are not exact")
+    if source and call.has(3) and call.type(3).dtype is not DType.U8:
+        raise ShapeError(
+            f"codes are multiplied by codes: zero points must be codes, found {call.type(3)}"
+        )
+
+
 def _matmul_blocks(a: A, codes: A, scales: A, zero_points: A | None, attrs: Attrs) -> A:
+    if attrs["source_bits"]:
+        return coded_product(a, codes, scales, zero_points, attrs)
     return _product(a, decoded(codes, scales, zero_points, attrs).T)
 
 
@@ -124,9 +140,9 @@ MATMUL: tuple[OpSpec, ...] = (
     ),
     row(
         "MatMulBlocks",
-        "a times the transpose of DequantizeBlocks(codes, scales, zero_points): what a matmul step with packed weights computes.",
+        "a times the transpose of DequantizeBlocks(codes, scales, zero_points); source_bits=8: of s8 codes of each block of a.",
         "a:T codes:C scales:T zero_points:Z?",
-        attrs={"bits": REQUIRED, "block": REQUIRED, "size": REQUIRED},
+        attrs={"bits": REQUIRED, "block": REQUIRED, "size": REQUIRED, "source_bits": 0},
         types={"T": {DType.F32}, "C": {DType.U8}, "Z": {DType.U8, DType.F32}},
         shape=_matmul_blocks_shape,
         compute=_matmul_blocks,

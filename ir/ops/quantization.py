@@ -8,7 +8,7 @@ import numpy as np
 
 from ..types import DType, Quantization, Shape
 from . import dims
-from .blocks import decoded, decoded_shape
+from .blocks import decoded, decoded_shape, source_codes
 from .rows import FLOATS, INTEGERS, A, Call, integer, row, text
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
@@ -199,6 +199,19 @@ def dynamic_range(x: A) -> tuple[A, A]:
     return scale, np.asarray(zero).astype(np.uint8)
 
 
+def _dynamic_blocks_shape(call: Call) -> Shape:
+    block = integer(call.attrs, "block")
+    if block < 1:
+        raise ShapeError(f"blocks of {block} elements")
+    return call.at_least(0, 1)
+
+
+def _dynamic_blocks(x: A, attrs: Attrs) -> A:
+    codes, scales = source_codes(x, integer(attrs, "block"))
+    codes *= scales[..., None]
+    return codes.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
+
+
 QUANTIZATION: tuple[OpSpec, ...] = (
     row(
         "FakeQuantize",
@@ -278,6 +291,17 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         shape=lambda call: decoded_shape(call, 0),
         compute=decoded,
         result=DType.F32,
+        onnx=False,
+    ),
+    row(
+        "DynamicBlocks",
+        "x as s8 codes and decoded again: each `block` along the last dimension has a scale of its own, its largest magnitude by 127.",
+        "x:T",
+        attrs={"block": REQUIRED},
+        types={"T": {DType.F32}},
+        shape=_dynamic_blocks_shape,
+        compute=_dynamic_blocks,
+        traits={Trait.KEEPS_ZERO},
         onnx=False,
     ),
     row(

@@ -124,6 +124,8 @@ def window_shape(attrs: Attrs, spatial: Sequence[Dim], kernel: Sequence[int]) ->
         raise ShapeError(
             f"the kernel must have {dimensions(len(spatial))}, one a spatial dimension of the input, found {list(kernel)}"
         )
+    if min(kernel, default=1) < 1:
+        raise ShapeError(f"the sizes of the kernel must be positive, found {list(kernel)}")
     same = text(attrs, "auto_pad", AUTO_PADS).startswith("SAME")
     ceil = flag(attrs, "ceil_mode") if "ceil_mode" in attrs else False
     shape: list[Dim] = []

@@ -127,10 +127,16 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """True where the plans compute the same in the same way; rules may have said other things."""
+        """True where the plans compute the same by the same steps. The models may hold other
+        quantizers, of which nothing is left, and rules may have said other things on the way.
+        """
         alone = (self.only_first, self.only_second, self.strange_first, self.strange_second)
-        told = self.fates or self.interface or any(self.quantizers)
-        return not (self.pairs or any(alone) or told)
+        return not (self.pairs or any(alone) or self.interface)
+
+    @property
+    def is_silent(self) -> bool:
+        """True where nothing is to be told, of quantizers and rules neither."""
+        return self.is_empty and not (self.fates or self.decisions or any(self.quantizers))
 
     def moved(self) -> list[tuple[str, int, int, str]]:
         """(primitive, how many, of how many in the first plan, `left int8` or `came into int8`): what

@@ -44,9 +44,11 @@ def diff_report(
     for letter, title in zip("AB", titles, strict=True):
         parts.append(Text(f"{letter}  {middle_cut(printable(title), width - 3)}", style="bold"))
     parts += paragraph(printable(answer_of(difference)), width, 2, "bold")
-    if difference.is_empty and not difference.decisions:
+    if difference.is_silent:
         return Group(*parts)
-    parts += [Text(), *_verdicts(difference, width)]
+    parts += paragraph(_quantizers(difference), width, 2) if any(difference.quantizers) else []
+    if not difference.is_empty:
+        parts += [Text(), *_verdicts(difference, width)]
     structural = [pair for pair in difference.pairs if not pair.only_numbers]
     numeric = [pair for pair in difference.pairs if pair.only_numbers]
     of_numbers = [_pair(pair, width) for pair in numeric]
@@ -88,6 +90,17 @@ def answer_of(difference: Difference) -> str:
             ],
         )
     )
+
+
+def _quantizers(difference: Difference) -> str:
+    """`Quantizers: 2 are in A only, 1 is in B only.`"""
+    told = [
+        f"{count:,} {'is' if count == 1 else 'are'} in {letter} only"
+        for letter, count in zip("AB", difference.quantizers, strict=True)
+        if count
+    ]
+    trace = ", of which nothing is left in the steps" if difference.is_empty else ""
+    return f"Quantizers: {', '.join(told)}{trace}."
 
 
 def _rules(count: int) -> str:

@@ -9,26 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from ...errors import InvalidInput, printable
 from ...ir.decision import Decision, Outcome
 from ...plan.attributes import Scale, ZeroPoint
 from ...plan.types import Plan, Step, runs_in_int8
-from ..notation import Notation, bytes_text, count_text, number_text, title_text
-from ..verdict.estimate import on_numpy, step_ms
+from ..notation import Notation, bytes_text, count_text, number_text, rounded, title_text
+from ..tables import cost_of
+from ..verdict.estimate import on_numpy
 from ..verdict.findings import Verdict, verdict_of
 from ..verdict.machine import Machine
 from ..verdict.screen import answer_text, change_text, gain_text, is_shown
 from ..verdict.work import (
     MOVES,
-    at_sizes,
+    NO_SIZES,
     bytes_of,
     elements_of,
     multiplies_codes,
     operator_of,
-    work_of,
 )
 from .layout import laid_out
 
@@ -39,7 +38,6 @@ CATEGORIES = ("int8", "f32", "outside", "convert", "move", "end")
 on NumPy), only converts, only moves data, is an input or output of the model.
 """
 
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _FEW = 8  # values of a scale that are written out
 _PARAMETER = 200  # characters
 
@@ -113,7 +111,7 @@ def document(
     *,
     title: str = "",
     machine: Machine | None = None,
-    sizes: Mapping[str, int] = _NO_SIZES,
+    sizes: Mapping[str, int] = NO_SIZES,
     measured: Measured | None = None,
 ) -> dict[str, Any]:
     """The document of the page.
@@ -126,16 +124,16 @@ def document(
         measured: times and errors, as `measured_from` checked them.
     """
     verdict = verdict_of(plan, machine, sizes)
-    sized = at_sizes(plan, sizes)
+    sized = verdict.costs.plan
     text = _Texts()
     notation = Notation(plan)
     steps = [_step(plan, sized, index, verdict, notation, text) for index in range(len(plan.steps))]
     measured = measured or Measured()
     for index, value in measured.times.items():
-        steps[index]["time"] = _rounded(value)
+        steps[index]["time"] = rounded(value)
     for index, value in measured.errors.items():
         # JSON knows no infinities: without any difference the ratio is infinite
-        steps[index]["error"] = _rounded(max(-999.0, min(value, 999.0)))
+        steps[index]["error"] = rounded(max(-999.0, min(value, 999.0)))
     result = {
         "title": printable(title or title_text(plan.name) or "(a model without a name)"),
         "target": plan.target,
@@ -173,9 +171,10 @@ def _verdict(plan: Plan, verdict: Verdict) -> dict[str, Any]:
         "between": [shares.f32_between, shares.between],
         "arithmetic": shares.arithmetic,
         "handed": shares.handed_on,
-        "ms": _rounded(verdict.estimate.ms),
+        "ms": rounded(verdict.estimate.ms),
         "machine": verdict.machine.description,
         "open": [printable(name) for name in verdict.symbols],
+        "loops": [printable(name) for name in verdict.loops],
         "quantizers": len(plan.quantizers),
     }
 
@@ -195,7 +194,7 @@ def _finding(finding: Any, verdict: Verdict, text: _Texts) -> dict[str, Any]:
         "layers": text.all(finding.layers),
         "reasons": text.all(finding.reasons),
         "steps": finding.steps,
-        "ms": _rounded(finding.ms),
+        "ms": rounded(finding.ms),
     }
 
 
@@ -225,7 +224,6 @@ def _step(
     text: _Texts,
 ) -> dict[str, Any]:
     step = plan.steps[index]
-    work = work_of(sized, sized.steps[index])
     return {
         "primitive": text(notation.primitive(step)),
         "category": CATEGORIES.index(_category(sized, sized.steps[index])),
@@ -238,9 +236,7 @@ def _step(
         ],
         "writes": [[text(value), text(notation.type(value))] for value in step.outputs if value],
         "facts": [[text(name), text(value)] for name, value in _facts(step, notation)],
-        "macs": work.macs,
-        "bytes": work.bytes,
-        "ms": _rounded(step_ms(sized, index, verdict.machine)),
+        **cost_of(verdict.costs, index),
     }
 
 
@@ -339,7 +335,3 @@ def _kind(plan: Plan, value: str) -> int:
     if elements_of(plan.type(value)) == 1:
         return 2
     return 0 if dtype.is_code else 1 if dtype.is_float else 2
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")

@@ -13,10 +13,10 @@ import json
 import re
 from collections.abc import Mapping
 from importlib.resources import files
-from types import MappingProxyType
 
 from ...plan.types import Plan
 from ..verdict.machine import Machine
+from ..verdict.work import NO_SIZES
 from .data import document, measured_from
 
 __all__ = ["SCRIPTS", "to_html"]
@@ -33,7 +33,6 @@ SCRIPTS = (
 )
 """The files of the page's one script, in their order."""
 
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
@@ -41,7 +40,7 @@ def to_html(
     plan: Plan,
     *,
     title: str = "",
-    sizes: Mapping[str, int] = _NO_SIZES,
+    sizes: Mapping[str, int] = NO_SIZES,
     machine: Machine | None = None,
     times: Mapping[int, float] | None = None,
     errors: Mapping[int, float] | None = None,

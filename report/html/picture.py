@@ -9,17 +9,16 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from ...plan.types import Plan
 from ..notation import middle_cut
 from ..verdict.machine import Machine
+from ..verdict.work import NO_SIZES
 from .data import CATEGORIES, document
 
 __all__ = ["to_svg"]
 
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _WIDE, _BESIDE, _BELOW = 236, 34, 34
 _BASE, _MORE, _SMALL = 60, 52, 30
 _EMPTY_RANK = 8
@@ -54,7 +53,7 @@ def to_svg(
     plan: Plan,
     *,
     title: str = "",
-    sizes: Mapping[str, int] = _NO_SIZES,
+    sizes: Mapping[str, int] = NO_SIZES,
     machine: Machine | None = None,
 ) -> str:
     """The picture of a plan's graph.

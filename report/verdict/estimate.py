@@ -1,18 +1,20 @@
 """The least time that a plan takes on a machine: a roofline, never a measurement.
 
 A step takes as long as its multiply-adds at the peak rate of their type, or its bytes at the rate of
-a shared cache, whichever is longer, and a call. What runs on NumPy has one core.
+a shared cache, whichever is longer, and a call. What runs on NumPy has one core; If, Loop and Scan a
+call for each node of their bodies, trip by trip.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ...plan.types import Plan, Step
 from .machine import Machine
 from .work import MOVES, RECURRENT, VIEWS, Work, operator_of, work_of
 
-__all__ = ["Estimate", "Remedied", "estimate_of", "least_ms", "on_numpy", "step_ms", "step_work"]
+__all__ = ["Costs", "Estimate", "Remedied", "costs_of", "least_ms", "on_numpy"]
 
 _CALL = 0.004
 """Milliseconds to call a primitive: arguments, and a barrier of the threads."""
@@ -62,31 +64,73 @@ def on_numpy(step: Step) -> bool:
     return foreign and operator_of(step) not in _HAS_KERNEL
 
 
-def step_work(plan: Plan, index: int, change: Remedied = _AS_IT_IS) -> Work:
+@dataclass(frozen=True)
+class Costs:
+    """What each step of a plan costs on a machine, counted once.
+
+    Attributes:
+        plan, machine: the plan, its sizes known, and the machine.
+        works: the work of each step.
+        ms: the milliseconds of each step at best.
+    """
+
+    plan: Plan
+    machine: Machine
+    works: tuple[Work, ...]
+    ms: tuple[float, ...]
+
+    @property
+    def estimate(self) -> Estimate:
+        """Of a whole run."""
+        return Estimate(sum(self.ms), sum(work.bytes for work in self.works))
+
+    def saved(self, change: Remedied, touched: Iterable[int]) -> Estimate:
+        """What a change saves; it may be less than nothing.
+
+        Args:
+            change: the change.
+            touched: all steps that it changes, readers and writers of narrower values among them.
+        """
+        ms, count = 0.0, 0
+        for index in touched:
+            work = _changed(self.plan, index, change)
+            ms += self.ms[index] - _ms(self.plan.steps[index], work, self.machine, index, change)
+            count += self.works[index].bytes - work.bytes
+        return Estimate(ms, count)
+
+
+def costs_of(plan: Plan, machine: Machine, works: Sequence[Work] | None = None) -> Costs:
+    """The work and time of all steps; `works`: of each, where it is counted already."""
+    found = tuple(work_of(plan, step) for step in plan.steps) if works is None else tuple(works)
+    ms = (_ms(step, work, machine) for step, work in zip(plan.steps, found, strict=True))
+    return Costs(plan, machine, found, tuple(ms))
+
+
+def _changed(plan: Plan, index: int, change: Remedied) -> Work:
     """The work of a step after the change."""
-    found = work_of(plan, plan.steps[index], change.narrow)
     if index in change.gone:
         return Work(0, False, 0, 0)
-    return Work(found.macs, found.int8 or index in change.int8, found.read, found.written)
+    found = work_of(plan, plan.steps[index], change.narrow)
+    return replace(found, int8=found.int8 or index in change.int8)
 
 
-def step_ms(plan: Plan, index: int, machine: Machine, change: Remedied = _AS_IT_IS) -> float:
-    """Milliseconds of a step at best, after the change."""
-    step = plan.steps[index]
+def _ms(
+    step: Step, work: Work, machine: Machine, index: int = -1, change: Remedied = _AS_IT_IS
+) -> float:
+    """Milliseconds of a step with that work at best."""
     if index in change.gone or step.primitive in VIEWS:
         return 0.0
-    work = step_work(plan, index, change)
     if on_numpy(step) and index not in change.primitives:
         macs = work.macs / (machine.macs_per_ms(int8=False, cores=1) * _NUMPY_SHARE)
         moved = work.bytes * _TEMPORARIES / machine.bytes_per_ms(cores=1)
-        return max(macs, moved) + _NUMPY_CALL
-    return _least(work, step, machine) + _CALL
+        return max(macs, moved) + _NUMPY_CALL * work.calls
+    return _least(work, step, machine) + _CALL * work.calls
 
 
 def least_ms(plan: Plan, index: int, machine: Machine) -> float:
     """Milliseconds of a step's work at the peak rates, whatever runs it; a call costs nothing."""
     step = plan.steps[index]
-    return 0.0 if step.primitive in VIEWS else _least(step_work(plan, index), step, machine)
+    return 0.0 if step.primitive in VIEWS else _least(work_of(plan, step), step, machine)
 
 
 def _least(work: Work, step: Step, machine: Machine) -> float:
@@ -95,12 +139,3 @@ def _least(work: Work, step: Step, machine: Machine) -> float:
     )  # one step of the sequence after the other
     macs = work.macs / machine.macs_per_ms(int8=work.int8, cores=serial)
     return max(macs, work.bytes / machine.bytes_per_ms())
-
-
-def estimate_of(plan: Plan, machine: Machine, change: Remedied = _AS_IT_IS) -> Estimate:
-    """The time and bytes of all steps, after the change."""
-    indices = range(len(plan.steps))
-    return Estimate(
-        sum(step_ms(plan, index, machine, change) for index in indices),
-        sum(step_work(plan, index, change).bytes for index in indices),
-    )

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypedDict
+from typing import SupportsIndex, TypedDict
 
 from ...errors import InvalidInput
 from ...plan.types import Plan, check_is_plan
-from ..notation import middle_cut
+from ..notation import layer_names, middle_cut
 from .catalogue import CATALOGUE, Effect, Gain, Kind
-from .estimate import Estimate, Remedied, estimate_of, step_ms
+from .estimate import Costs, Estimate, Remedied, costs_of
 from .machine import Machine, this_machine
 from .numbers import about_numbers
 from .recognize import claims, is_quantized, takes_a_range
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
 from .view import View
-from .work import RECURRENT, at_sizes, operator_of, symbols_of
+from .work import NO_SIZES, RECURRENT, at_sizes, operator_of, symbols_of
 
-__all__ = ["Finding", "FindingData", "Verdict", "as_data", "check_sizes", "findings", "verdict_of"]
+__all__ = [
+    "Finding",
+    "FindingData",
+    "Verdict",
+    "as_data",
+    "checked_sizes",
+    "findings",
+    "verdict_of",
+]
 
-_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
 _QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
 
@@ -79,8 +88,9 @@ class Verdict:
         machine: the machine.
         quantized: the model holds quantizers, or codes.
         shares: of the arithmetic in int8, and of the bytes between steps in f32.
-        estimate: of a whole run.
+        costs: the work of each step, and its time at best.
         symbols: sizes that were taken for 1.
+        loops: nodes with a body whose trips nobody knows before it runs: counted as one.
         findings: wrong numbers in front, then time (what a change saves, the most first, then what
             costs and cannot be changed), accuracy, and what costs nothing.
     """
@@ -88,12 +98,18 @@ class Verdict:
     machine: Machine
     quantized: bool
     shares: Shares
-    estimate: Estimate
+    costs: Costs
     symbols: tuple[str, ...]
+    loops: tuple[str, ...]
     findings: tuple[Finding, ...]
 
+    @property
+    def estimate(self) -> Estimate:
+        """Of a whole run."""
+        return self.costs.estimate
 
-def findings(plan: Plan, *, sizes: Mapping[str, int] = _NO_SIZES) -> list[FindingData]:
+
+def findings(plan: Plan, *, sizes: Mapping[str, int] = NO_SIZES) -> list[FindingData]:
     """What costs most in a plan or makes its numbers wrong, as `fqfuse inspect` tells it.
 
     Args:
@@ -149,7 +165,7 @@ def as_data(finding: Finding) -> FindingData:
 
 
 def verdict_of(
-    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = _NO_SIZES
+    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = NO_SIZES
 ) -> Verdict:
     """The verdict on a plan.
 
@@ -163,43 +179,61 @@ def verdict_of(
     """
     machine = machine or this_machine()
     symbols = symbols_of(plan)
-    check_sizes(sizes, symbols)
+    sizes = checked_sizes(sizes, symbols)
     plan = at_sizes(plan, sizes)
     view = View(plan)
-    estimate = estimate_of(plan, machine)
+    costs = costs_of(plan, machine, view.works)
+    open_ended = [index for index, work in enumerate(costs.works) if work.once]
     return Verdict(
         machine,
         is_quantized(view),
         shares_of(plan, view),
-        estimate,
+        costs,
         tuple(name for name in symbols if name not in sizes),
-        _findings(view, machine, estimate),
+        _layers(view, open_ended),
+        _findings(view, costs),
     )
 
 
-def check_sizes(sizes: object, symbols: Sequence[str]) -> None:
-    """Refuses sizes that are none, or that the inputs do not leave open.
+def checked_sizes(sizes: object, symbols: Sequence[str]) -> dict[str, int]:
+    """The sizes as a caller gives them, by name.
+
+    Args:
+        sizes: integers of any type, by name.
+        symbols: the names of the sizes that the inputs leave open.
 
     Raises:
-        InvalidInput: there is one.
+        InvalidInput: one is no size, or the inputs do not leave it open.
     """
     if not isinstance(sizes, Mapping):
         raise InvalidInput(
             f"sizes are given as a {type(sizes).__name__}", hint='give sizes={"name": 128}'
         )
+    known: dict[str, int] = {}
     for name, size in sizes.items():
         if name not in symbols:
-            known = ", ".join(symbols) or "none: all of its sizes are fixed"
+            others = ", ".join(symbols) or "none: all of its sizes are fixed"
             raise InvalidInput(
-                f"the inputs have no size {name!r}", hint=f"the sizes that are open: {known}"
+                f"the inputs have no size {name!r}", hint=f"the sizes that are open: {others}"
             )
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise InvalidInput(
-                f"{size!r} is no size of {name!r}", hint="give a whole number of 1 or more"
-            )
+        known[name] = _size(name, size)
+    return known
 
 
-def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...]:
+def _size(name: str, size: object) -> int:
+    """An integer of any type, NumPy's among them."""
+    found = None
+    if isinstance(size, SupportsIndex) and not isinstance(size, bool):
+        with suppress(TypeError):  # an array of floats has the method, and refuses
+            found = operator.index(size)
+    if found is None or found < 1:
+        raise InvalidInput(
+            f"{size!r} is no size of {name!r}", hint="give a whole number of 1 or more"
+        )
+    return found
+
+
+def _findings(view: View, costs: Costs) -> tuple[Finding, ...]:
     tool = tool_of(view.plan)
     found = [
         Finding(
@@ -210,13 +244,13 @@ def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...
             0,
             tool,
         )
-        for code, steps in about_numbers(view, machine).items()
+        for code, steps in about_numbers(view, costs.machine).items()
     ]
     groups: dict[str, list[int]] = defaultdict(list)
     for index, code in claims(view).items():
         groups[code].append(index)
     for code, steps in groups.items():
-        found.append(_timed(view, machine, now, CATALOGUE[code], steps, tool))
+        found.append(_timed(view, costs, CATALOGUE[code], steps, tool))
     gains = list(Gain)
     order = {code: place for place, code in enumerate(CATALOGUE)}
     return tuple(
@@ -232,17 +266,22 @@ def _findings(view: View, machine: Machine, now: Estimate) -> tuple[Finding, ...
     )
 
 
-def _timed(
-    view: View, machine: Machine, now: Estimate, kind: Kind, steps: Sequence[int], tool: Tool
-) -> Finding:
-    ms, saved = 0.0, 0
+def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Tool) -> Finding:
+    saved = Estimate(0.0, 0)
     if kind.gain is Gain.TIME:
-        after = estimate_of(view.plan, machine, _remedied(view, kind, steps))
-        ms, saved = max(0.0, now.ms - after.ms), max(0, now.bytes - after.bytes)
-    costs = {index: step_ms(view.plan, index, machine) for index in steps}
+        change = _remedied(view, kind, steps)
+        saved = costs.saved(change, _touched(view, change, steps))
     core = _core(view, kind, steps)
     reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
-    return Finding(kind, tuple(steps), _layers(view, core, costs), ms, saved, tool, tuple(reasons))
+    layers = _layers(view, core, costs.ms)
+    ms, count = max(0.0, saved.ms), max(0, saved.bytes)
+    return Finding(kind, tuple(steps), layers, ms, count, tool, tuple(reasons))
+
+
+def _touched(view: View, change: Remedied, steps: Sequence[int]) -> list[int]:
+    """All steps that a change changes: those it is about, and who reads what becomes narrower."""
+    readers = {reading.step for value in change.narrow for reading in view.readers.get(value, ())}
+    return sorted(readers.union(steps))
 
 
 def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
@@ -309,6 +348,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "unquantized-recurrence": _is_recurrent,
         "dynamic-quantizer": takes_a_range,
         "fallback": View.is_foreign,
+        "control-flow": View.multiplies_inside,
         "decoded-operand": _is_binary,
         "quantizer-apart": _stores_codes,
     }
@@ -323,35 +363,31 @@ def _core(view: View, kind: Kind, steps: Sequence[int]) -> Sequence[int]:
     return found or steps
 
 
-def _layers(
-    view: View, steps: Sequence[int], costs: Mapping[int, float] | None = None
-) -> tuple[str, ...]:
+def _layers(view: View, steps: Sequence[int], ms: Sequence[float] = ()) -> tuple[str, ...]:
     """The model's names of steps, each once, the costliest first: each step by its first node that is
     no quantizer, if it has one.
     """
-    ordered = sorted(steps, key=lambda index: -(costs or {}).get(index, 0.0))  # stable
+    ordered = sorted(steps, key=lambda index: -ms[index]) if ms else steps  # stable
     return _without_quantizers(next(iter(_plain(view, index))) for index in ordered)
 
 
 def _around(view: View, steps: Sequence[int]) -> tuple[str, ...]:
     """The nodes next to the last quantizer of each step: what it quantizes, and who reads that."""
     names: list[str] = []
+    consumers: dict[str, list[str]] = defaultdict(list)
+    for fate in view.plan.fates:
+        consumers[fate.quantizer] += [fate.consumer] if fate.consumer else []
     for index in steps:
         names.append(_plain(view, index)[-1])
         inside = [name for name in view.steps[index].origin if name in view.plan.quantizers]
-        names += [
-            fate.consumer
-            for fate in view.plan.fates
-            if inside and fate.quantizer == inside[-1] and fate.consumer
-        ]
+        names += consumers[inside[-1]] if inside else []
     return _without_quantizers(names)
 
 
 def _plain(view: View, index: int) -> list[str]:
     """The nodes of a step that are no quantizers; where there is none, whatever it has."""
     step = view.steps[index]
-    nodes = [name for name in step.origin if name not in view.plan.quantizers]
-    names = nodes or list(step.origin) or [step.name]
+    names = layer_names(view.plan, step) or list(step.origin) or [step.name]
     return [name for name in names if not _QUANTIZING.search(name)] or names
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from ...ir.types import DType, Quantization
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import Binary, Eltwise, Sum
-from ...plan.types import Step
+from ...plan.types import Step, codes_source
 from .view import View
 from .work import RECURRENT, elements_of, operator_of
 
@@ -33,6 +33,7 @@ _WITH_QUANTIZERS = frozenset(
         "fractional-zero-point",
         "f32-embedding",
         "fallback",
+        "control-flow",
     }
 )
 """Kinds whose f32 is the only reason for the quantizer behind it to be a step of its own."""
@@ -108,6 +109,17 @@ def _float_products(view: View) -> set[int]:
 def not_quantized(view: View) -> Iterable[int]:
     """Everything in a model without quantizers."""
     return _all(view, lambda index: is_suspect(view, index) and not _on_integers(view, index))
+
+
+def control_flow(view: View) -> Iterable[int]:
+    """If, Loop and Scan with products in their bodies, and what writes f32 for them."""
+    found = with_products_inside(view)
+    return found | _feeding(view, found)
+
+
+def with_products_inside(view: View) -> set[int]:
+    """If, Loop and Scan with products in their bodies."""
+    return _all(view, view.multiplies_inside)
 
 
 def index_arithmetic(view: View) -> Iterable[int]:
@@ -235,7 +247,8 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
         and not view.is_product(reading.step)
         and view.steps[reading.step].primitive in _ELEMENTWISE
     }
-    feeding = {index for index in _feeding(view, ranges) if _could_store(view, index)}
+    coded = _all(view, lambda index: codes_source(view.steps[index]))
+    feeding = {index for index in _feeding(view, ranges | coded) if _could_store(view, index)}
     whole = {index for index in range(len(view.steps)) if takes_a_range(view, index)} - ranges
     makers |= {
         index
@@ -244,16 +257,22 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
         for index in view.in_front(value)
         if view.is_foreign(index)
     }
-    return found | makers | quantizing | feeding | _with_products(view, whole)
+    return found | coded | makers | quantizing | feeding | _with_products(view, whole - coded)
 
 
 def takes_a_range(view: View, index: int) -> bool:
-    """True of a step that looks for a range, or of a FakeQuantize that is given one in each run."""
+    """True of a step that looks for a range, of a FakeQuantize that is given one in each run, and of
+    a product that makes codes of its source.
+    """
     step = view.steps[index]
     operator = operator_of(step)
-    return operator == "DynamicRange" or (
-        operator == "FakeQuantize"
-        and not all(view.is_constant(value) for _, value in step.args[1:])
+    return (
+        codes_source(step)
+        or operator == "DynamicRange"
+        or (
+            operator == "FakeQuantize"
+            and not all(view.is_constant(value) for _, value in step.args[1:])
+        )
     )
 
 
@@ -277,7 +296,7 @@ def embedding(view: View) -> Iterable[int]:
 
 def weights_only(view: View) -> Iterable[int]:
     """Products of f32 with weights that are packed in blocks of codes, and what writes the f32."""
-    products = _all(view, lambda index: operator_of(view.steps[index]) == "MatMulBlocks")
+    products = {i for i in _float_products(view) if operator_of(view.steps[i]) == "MatMulBlocks"}
     return products | {index for index in _feeding(view, products) if not view.is_product(index)}
 
 
@@ -553,6 +572,7 @@ def own_step(view: View) -> Iterable[int]:
 
 _RULES: Mapping[str, Rule] = MappingProxyType(
     {
+        "control-flow": control_flow,
         "index-arithmetic": index_arithmetic,
         "unquantized-recurrence": recurrence,
         "half-float": half_floats,
@@ -584,6 +604,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
 
 _UNQUANTIZED: Mapping[str, Rule] = MappingProxyType(
     {
+        "control-flow": with_products_inside,
         "index-arithmetic": index_arithmetic,
         "unquantized-recurrence": recurrence,
         "half-float": half_floats,

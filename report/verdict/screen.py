@@ -179,6 +179,12 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
         rows.append(
             ("sizes", f"taken for 1, because the model leaves them open (--size NAME=N): {names}")
         )
+    if verdict.loops:
+        first = middle_cut(printable(verdict.loops[0]), _ONE_NAME)
+        left = f" and {len(verdict.loops) - 1:,} more" if len(verdict.loops) > 1 else ""
+        rows.append(
+            ("loops", f"counted as one trip, because data decide how many they take: {first}{left}")
+        )
     for label, text in rows:
         yield from labelled(label, text, width, 2, len("between steps") + 2)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...plan.types import Plan
 from ..notation import bytes_text
 from .view import View
-from .work import bytes_of, work_of
+from .work import bytes_of
 
 __all__ = ["Shares", "share_text", "shares_of"]
 
@@ -45,11 +45,10 @@ class Shares:
 def shares_of(plan: Plan, view: View | None = None) -> Shares:
     """The shares of a plan; `view`: of it, if there is one already."""
     view = view or View(plan)
-    work = [work_of(plan, step) for step in plan.steps]
     between = list(view.between())
     return Shares(
-        sum(item.macs for item in work),
-        sum(item.macs for item in work if item.int8),
+        sum(item.macs for item in view.works),
+        sum(item.macs for item in view.works if item.int8),
         sum(bytes_of(plan, value) for value in between),
         sum(bytes_of(plan, value) for value in between if view.is_float(value)),
     )

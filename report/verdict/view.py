@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from ...ir.decision import Outcome
@@ -13,7 +14,7 @@ from ...ir.types import TensorType
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
 from ...plan.types import Plan, Step
-from .work import MOVES, PRODUCTS, VIEWS, multiplies_codes, operator_of
+from .work import MOVES, PRODUCTS, VIEWS, WITH_BODIES, Work, multiplies_codes, operator_of, work_of
 
 Item = TypeVar("Item")
 
@@ -43,6 +44,7 @@ class View:
         self.producer = {
             value: index for index, step in enumerate(plan.steps) for value in step.outputs if value
         }
+        self._is_float: dict[str, bool] = {}
         self._refused: dict[str, list[str]] = {}
         for decision in plan.decisions:
             if decision.outcome is Outcome.REFUSED and decision.rule.endswith(" in int8"):
@@ -53,14 +55,37 @@ class View:
                 self.readers.setdefault(value, []).append(Reading(index, role))
         self._behind, self._in_front = self._look_ahead(), self._look_back()
 
+    @cached_property
+    def _floats_written(self) -> list[list[str]]:
+        return [
+            [value for value in step.outputs if value and self.is_float(value)]
+            for step in self.steps
+        ]
+
+    @cached_property
+    def _in_int8(self) -> list[bool]:
+        return [multiplies_codes(self.plan, step) for step in self.steps]
+
+    @cached_property
+    def works(self) -> tuple[Work, ...]:
+        """The work of each step, counted once."""
+        return tuple(work_of(self.plan, step) for step in self.steps)
+
+    def multiplies_inside(self, index: int) -> bool:
+        """True of a step with bodies (If, Loop, Scan) that hold products."""
+        return self.steps[index].primitive in WITH_BODIES and self.works[index].macs > 0
+
     def type(self, value: str) -> TensorType | None:
         """The type of a value, or None where the plan does not say it."""
         return self.plan.find(value)
 
     def is_float(self, value: str) -> bool:
         """True of a value in f32, or another floating-point type."""
-        type_ = self.type(value)
-        return type_ is not None and type_.dtype.is_float
+        known = self._is_float.get(value)
+        if known is None:
+            type_ = self.type(value)
+            known = self._is_float[value] = type_ is not None and type_.dtype.is_float
+        return known
 
     def is_code(self, value: str) -> bool:
         """True of a value of 8-bit codes."""
@@ -73,7 +98,7 @@ class View:
 
     def floats_written(self, index: int) -> list[str]:
         """The floating-point values that a step writes."""
-        return [value for value in self.steps[index].outputs if value and self.is_float(value)]
+        return self._floats_written[index]
 
     def floats_read(self, index: int) -> list[str]:
         """The floating-point values, not constants, that a step reads as arguments."""
@@ -91,7 +116,7 @@ class View:
 
     def in_int8(self, index: int) -> bool:
         """True where a step computes on 8-bit codes."""
-        return multiplies_codes(self.plan, self.steps[index])
+        return self._in_int8[index]
 
     def refusals(self, index: int) -> list[str]:
         """Why the composer did not multiply codes at the nodes of a step; empty where it did."""
@@ -151,7 +176,8 @@ class View:
 
     def readings(self, index: int) -> list[Reading]:
         """Who reads the floats that a step writes, looking through moves."""
-        return [reading for value in self.floats_written(index) for reading in self.behind(value)]
+        written = self.floats_written(index)
+        return [reading for value in written for reading in self.behind(value)]
 
     def between(self) -> Iterator[str]:
         """Values that one step writes and another reads; a view of memory does not count anew."""

@@ -10,17 +10,24 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ...ir.ops import dims
 from ...ir.types import Dim, DType, TensorType
 from ...plan.attributes import DepthwiseConv
 from ...plan.types import Plan, Step, runs_in_int8
 
+if TYPE_CHECKING:
+    from .bodies import Body
+
 __all__ = [
     "MOVES",
+    "NO_SIZES",
     "PRODUCTS",
     "RECURRENT",
     "VIEWS",
+    "WITH_BODIES",
     "Work",
     "at_sizes",
     "bytes_of",
@@ -30,6 +37,9 @@ __all__ = [
     "symbols_of",
     "work_of",
 ]
+
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
+"""Every size that the model leaves open counts as 1."""
 
 VIEWS = frozenset(
     f"onnx.{op}" for op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape")
@@ -51,6 +61,9 @@ _MATMULS = frozenset({"MatMul", "MatMulBlocks", "MatMulInteger"})
 PRODUCTS = _MATMULS | {"Conv", "ConvInteger", "ConvTranspose"}
 """Operators with weights, convolutions and matrix products."""
 
+WITH_BODIES = frozenset({"onnx.If", "onnx.Loop", "onnx.Scan"})
+"""Steps with subgraphs."""
+
 RECURRENT = frozenset({"LSTM", "GRU", "RNN", "AUGRU", "DynamicQuantizeLSTM"})
 """Operators with two matrix products in each step of a sequence."""
 
@@ -60,16 +73,20 @@ class Work:
     """What one step does in a run.
 
     Attributes:
-        macs: multiply-adds of convolutions, matrix products and recurrences; 0 for what is computed
-            element by element.
+        macs: multiply-adds of convolutions, matrix products and recurrences, those in the bodies of
+            If, Loop and Scan among them; 0 for what is computed element by element.
         int8: it multiplies 8-bit codes.
         read, written: bytes, weights and what post-ops read included; 0 for a view.
+        calls: how many operations are called: 1, or as many as the bodies have nodes, in all trips.
+        once: it has a body whose trips nobody knows before it runs, and which counts once.
     """
 
     macs: int
     int8: bool
     read: int
     written: int
+    calls: int = 1
+    once: bool = False
 
     @property
     def bytes(self) -> int:
@@ -87,13 +104,25 @@ def work_of(plan: Plan, step: Step, narrow: frozenset[str] = frozenset()) -> Wor
     macs = _macs(plan, step)
     if step.primitive in VIEWS:
         return Work(macs, False, 0, 0)
+    bodies = _bodies(plan, step)
 
     def size(names: Iterable[str]) -> int:
         return sum(bytes_of(plan, name, narrow) for name in names if name)
 
     picked = size(step.outputs) if operator_of(step) == "Gather" else 0
     read = picked + size(step.inputs[1:]) if picked else size(dict.fromkeys(step.inputs))
-    return Work(macs, multiplies_codes(plan, step), read, size(step.outputs))
+    if bodies is None:
+        return Work(macs, multiplies_codes(plan, step), read, size(step.outputs))
+    calls = max(1, bodies.nodes)
+    return Work(bodies.macs, False, read, size(step.outputs), calls, bodies.once)
+
+
+def _bodies(plan: Plan, step: Step) -> Body | None:
+    if step.primitive not in WITH_BODIES:
+        return None
+    from .bodies import body_of  # imports onnx
+
+    return body_of(plan, step)
 
 
 def multiplies_codes(plan: Plan, step: Step) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from ...ir.decision import DequantizeFate, Fate, Half, Outcome, QuantizeFate
+from ...ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
+from ...ir.model_node import ModelNode
 from ...ir.ops import OPS
 from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from ...plan.types import Plan, Step, runs_in_int8
-from ..notation import Notation, middle_cut
+from ..notation import Notation, layer_names, middle_cut
 from ..verdict.work import multiplies_codes
 from .index import Index
 
 __all__ = [
+    "Gone",
     "Place",
     "anchor_of",
     "gone",
@@ -30,6 +33,7 @@ _FEW = 3
 
 _QUANTIZE = {
     QuantizeFate.DST_SCALE: "the store of {at}",
+    QuantizeFate.SOURCE: "the source of {at}, in each run",
     QuantizeFate.POST_OP: "among the post-ops of {at}",
     QuantizeFate.CONSTANT: "done at compile time",
     QuantizeFate.REDUNDANT: "not needed",
@@ -65,9 +69,8 @@ class Place:
 
 
 def anchor_of(plan: Plan, step: Step) -> str:
-    """The node of the model that a step is built around: its first that is no quantizer."""
-    names = [name for name in step.origin if name not in plan.quantizers]
-    return next(iter([*names, *step.origin]), step.name)
+    """The node of the model that a step is built around: its first that is more than a quantizer."""
+    return next(iter([*layer_names(plan, step), *step.origin]), step.name)
 
 
 def step_text(plan: Plan, index: int) -> str:
@@ -203,27 +206,98 @@ def _group_text(plan: Plan, words: str, group: Sequence[Fate]) -> str:
 # -- nodes without steps ---------------------------------------------------------------------------
 
 
-def gone(index: Index, name: str) -> tuple[str, list[int]]:
+@dataclass(frozen=True)
+class Gone:
+    """Why no step bears a node's name.
+
+    Attributes:
+        why: in words.
+        steps: where its result goes, or its work is done.
+        relation: what these steps are to it, in words in front of them.
+        decisions: those that tell of it at the name of another node.
+        known: what became of it is known.
+    """
+
+    why: str
+    steps: tuple[int, ...] = ()
+    relation: str = "Next to it:"
+    decisions: tuple[Decision, ...] = ()
+    known: bool = True
+
+
+def gone(index: Index, name: str) -> Gone:
     """Why no step bears a node's name, and the steps that its work went to.
 
     A rule that fired there has said it; of others the model tells as much as can be known.
     """
     fired = [d for d in index.decisions.get(name, ()) if d.outcome is Outcome.FIRED]
     nodes = index.nodes.get(name, [])
-    steps = sorted(
-        {number for node in nodes for number in index.behind(node) or index.in_front(node)}
+    steps = tuple(
+        sorted({number for node in nodes for number in index.behind(node) or index.in_front(node)})
     )
+    goes_into = "Its result goes into"
     if nodes and not any(map(index.is_needed, nodes)):
-        return "nothing that the model returns depends on it, so it is left out", []
+        return Gone("nothing that the model returns depends on it, so it is left out")
     if nodes and all(node.op == "Constant" for node in nodes):
-        return "it is a constant", steps
+        return Gone("it is a constant", steps, goes_into)
     if nodes and all(map(index.is_computed_early, nodes)):
-        return "all that it reads is constant, so it was computed once, at compile time", steps
+        why = "all that it reads is constant, so it was computed once, at compile time"
+        return Gone(why, steps, goes_into)
     if fired:
-        return f"{fired[-1].rule} did away with it: {fired[-1].reason}", steps
-    for fate in index.read.get(name, ()):
-        if fate.step is not None:
-            steps.append(fate.step)
+        return Gone(f"{fired[-1].rule} did away with it: {fired[-1].reason}", steps)
+    taken = _undone(index, name, steps) or _taken(index, nodes)
+    if taken is not None:
+        return taken
+    read = {fate.step for fate in index.read.get(name, ()) if fate.step is not None}
+    steps = tuple(sorted({*steps, *read}))
     if not nodes:
-        return "no step bears its name, and the plan does not keep what it was", sorted(set(steps))
-    return "it was rewritten, and no step bears its name", sorted(set(steps))
+        why = "no step bears its name, and the plan does not keep what it was"
+        return Gone(why, steps, known=False)
+    return Gone("it was rewritten, and no step bears its name", steps, known=False)
+
+
+def _undone(index: Index, name: str, steps: tuple[int, ...]) -> Gone | None:
+    """A reshape that undoes another one, which says so."""
+    decision = index.undone_by(name)
+    if decision is None:
+        return None
+    other = middle_cut(decision.subject, _NAME)
+    why = f"it undoes {other}, and {decision.rule} lets the two cancel"
+    return Gone(why, steps, decisions=(decision,))
+
+
+_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+_TAKES: Mapping[str, tuple[frozenset[str], str]] = MappingProxyType(
+    {
+        "scale_into_product": (
+            frozenset({"Mul"}),
+            "the scale that it computes belongs to a product",
+        ),
+        "move_reshape": (_VIEWS, "one reshape does the work of several"),
+        "recognize_shuffle": (_VIEWS, "it is part of a pattern"),
+    }
+)
+"""Rules that take in what makes an operand, and tell of it at the node that reads that -> which
+operators they take in, and why.
+"""
+
+
+def _taken(index: Index, nodes: Sequence[ModelNode]) -> Gone | None:
+    """What one of its readers took in, nodes that were taken in themselves between them."""
+    pending, seen = list(nodes), set[str]()
+    while pending:
+        node = pending.pop()
+        for reader in (r for value in node.outputs for r in index.readers.get(value, ())):
+            if reader.name in seen:
+                continue
+            seen.add(reader.name)
+            for decision in index.decisions.get(reader.name, ()):
+                operators, because = _TAKES.get(decision.rule, (frozenset(), ""))
+                if decision.outcome is Outcome.FIRED and node.op in operators:
+                    steps = tuple(index.steps.get(reader.name, index.behind(reader)))
+                    by = middle_cut(reader.name, _NAME)
+                    why = f"{because}, so {decision.rule} took it in at {by}"
+                    return Gone(why, steps, "Its work is done by", (decision,))
+            if reader.op == node.op and reader.name not in index.steps:
+                pending.append(reader)
+    return None

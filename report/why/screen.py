@@ -10,6 +10,7 @@ from rich.text import Text as RichText
 from ...errors import printable
 from ...ir.decision import Decision, Fate, Outcome
 from ...plan.types import Plan
+from ..columns import columns
 from ..layout import Layout, Text, heading
 from ..lines import WIDTH, labelled, paragraph
 from ..notation import Notation, count_text, middle_cut
@@ -41,7 +42,7 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
     name = _name(story.name, width)
     note = f"  {kind}; {title or plan.name}"
     parts: list[RenderableType] = [heading(name)]
-    if len(name) + len(note) <= width:
+    if columns(name) + columns(printable(note)) <= width:
         parts = [heading(name, note.strip())]
     else:
         parts += paragraph(printable(note), width, 2, "dim")
@@ -74,13 +75,14 @@ def matches_report(
     index: Index, name: str, matches: Sequence[str], layout: Layout
 ) -> RenderableType:
     """The nodes that a pattern or beginning stands for, each with where it ended."""
-    parts: list[RenderableType] = [
-        heading(count_text(len(matches), "node"), f"match {name}: ask for one of them")
-    ]
     width = min(layout.width or WIDTH, WIDTH)
+    count, asked = count_text(len(matches), "node"), "ask for one of them"
+    room = width - len(f"{count}  match : {asked}")
+    shown = middle_cut(printable(name), room if layout.shortens else None)
+    parts: list[RenderableType] = [heading(count, f"match {shown}: {asked}")]
     for match in matches:
-        shown = _name(match, None if layout.width is None else width - 2)
-        parts.append(Text(f"  {shown}"))
+        called = _name(match, None if layout.width is None else width - 2)
+        parts.append(Text(f"  {called}"))
         parts += paragraph(printable(ending_of(index, match)), width, 6, "dim")
     return Group(*parts)
 

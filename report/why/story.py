@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.decision import Decision, Fate, Half, Outcome
 from ...plan.types import Plan
-from ..notation import Notation, count_text, middle_cut
+from ..notation import Notation, count_text, layer_names, middle_cut
 from ..summary import COSTLY
 from ..verdict.findings import Finding, Verdict, verdict_of
 from .endings import (
@@ -88,7 +88,7 @@ def ending_of(index: Index, name: str) -> str:
     if fates:
         halves = [fate for fate in fates if quantizer == name or fate.half is Half.DEQUANTIZE]
         return half_text(index.plan, halves)
-    return gone(index, name)[0]
+    return gone(index, name).why
 
 
 # -- nodes -----------------------------------------------------------------------------------------
@@ -98,17 +98,17 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
     quantizer = index.quantizer_of(name)
     if quantizer:
         return _quantizer(index, verdict, name, quantizer)
-    plan, places = index.plan, tuple(places_of(index, name))
+    plan, places, ending = index.plan, tuple(places_of(index, name)), None
     decisions = tuple(index.decisions.get(name, ()))
     silent = not places and not decisions and bool(index.nodes.get(name))
     steps = [place.step for place in places]
     if places:
         answer = _placed(index, name, places)
     else:
-        why, steps = gone(index, name)
-        goes = f" Its result goes into {_into(plan, steps)}." if steps and "constant" in why else ""
-        goes = goes or (f" Next to it: {_into(plan, steps)}." if steps else "")
-        answer = f"{_called(name)} has no step: {why}.{goes}"
+        ending = gone(index, name)
+        steps = list(ending.steps)
+        goes = f" {ending.relation} {_into(plan, steps)}." if steps else ""
+        answer = f"{_called(name)} has no step: {ending.why}.{goes}"
     anchored = [n for n in steps if places and name == anchor_of(plan, plan.steps[n])]
     around = [
         fate
@@ -127,10 +127,10 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
         f"{answer}{_obstacle(findings, decisions)}",
         places,
         fates,
-        _nearby(index, name) if silent else decisions,
+        (ending.decisions or _nearby(index, name)) if silent and ending else decisions,
         behind,
         findings,
-        _unknown(index, silent=silent and "rewritten" in answer),
+        _unknown(index, silent=silent and ending is not None and not ending.known),
     )
 
 
@@ -321,6 +321,11 @@ def _quantizer(index: Index, verdict: Verdict, name: str, quantizer: str) -> Sto
         dict.fromkeys([*index.decisions.get(quantizer, ()), *index.decisions.get(name, ())])
     )
     places = tuple(dict.fromkeys([*places_of(index, name), *places_of(index, quantizer)]))
+    findings = _findings(index.plan, verdict, quantizer, own)
+    layers = [p.step for p in places if name in layer_names(plan, plan.steps[p.step])]
+    if layers:  # an operator on codes is a layer, too
+        findings = _findings(index.plan, verdict, name, layers)
+        answer = f"{_placed(index, name, places)} {answer}{_obstacle(findings, decisions)}"
     return Story(
         name,
         "quantizer",
@@ -330,7 +335,7 @@ def _quantizer(index: Index, verdict: Verdict, name: str, quantizer: str) -> Sto
         fates,
         decisions,
         (),
-        _findings(index.plan, verdict, quantizer, own),
+        findings,
         _unknown(index),
     )
 

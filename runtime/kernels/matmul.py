@@ -12,9 +12,10 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ...plan.arguments import PACKED
+from ...plan.types import codes_source
 from ..numerics import F32Array
 from .base import Binding, Kernel, Recorder, Result, Tile, extent, nbytes, part_of, tiles
-from .block_gemm import BlockGemm
+from .block_gemm import BlockGemm, CodedBlockGemm
 from .epilogue import Anchor, Epilogue, Tiled
 from .exact_gemm import KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
 from .gemm import TiledGemm, anchor_of, bias_operand, integer_codes
@@ -31,7 +32,7 @@ def bind_matmul(binding: Binding) -> Kernel:
     the one for everything else.
     """
     if binding.step.op == PACKED:
-        return BlockGemm(binding)
+        return (CodedBlockGemm if codes_source(binding.step) else BlockGemm)(binding)
     weights, result = binding.need("weights"), binding.result()
     codes, _ = integer_codes(binding, "src")
     if len(binding.need("src").shape) < 2 or len(weights.shape) < 2:

@@ -6,7 +6,7 @@ primitives and host calls, and its runs.
 - `binary.py`, `compute.py`, `matmul.py`, `moves.py`, `normalization.py`, `pointwise.py`,
   `reorder.py`: the lowerings
 - `convolving.py`: convolutions, and what runs as one
-- `packed.py`, `decoder.py`: products with packed weights
+- `packed.py`, `decoder.py`, `coded.py`: products with packed weights
 - `joining.py`: neighbouring dimensions that become one
 - `host.py`, `host_calls.py`: steps that no primitive takes run on NumPy
 - `binding.py`: one plan bound to shapes; `program.py`: what came of it; `runs.py`: memory of a run

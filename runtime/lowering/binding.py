@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...ir.ops.spec import Array
 from ...onednn.capi import OneDnnError, Status
 from ...onednn.defects import defect_of
-from ...onednn.enums import Arg
+from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import relaid, row_major, spaced, viewed
 from ...onednn.library import Engine
 from ...onednn.memory import Memory, MemoryDesc
@@ -29,6 +29,7 @@ from ...plan.verify_shapes import SCHEMAS
 from ..budget import RunBudget
 from ..placement import Placement
 from ..shapes import StaticShape
+from .coded import CodedAction, CodedRows
 from .constants import Constants
 from .decoder import Decoder, PartsAction, RowsAction
 from .host import HostAction, HostRunner, HostStep
@@ -346,6 +347,21 @@ class Binder(Values):
             scratch = Tensor(Buffer(f"{source.value} apart", Owner.ARENA, desc.size), desc)
         return RowsAction(source.value, src, product, scratch, decoder)
 
+    def coded_action(self, source: Wanted, product: Tensor, weights: CodedRows) -> CodedAction:
+        """A bare product of rows that become codes with packed weights, by machine code.
+
+        Raises:
+            NotLowered: the rows are constant.
+        """
+        src = self.fetch(source)
+        if not isinstance(src, Tensor):
+            raise NotLowered("rows that are constant")
+        self._impl.append(weights.name)
+        size = weights.scratch_bytes(source.desc.dims[0])
+        desc = row_major(self.library, (size,), DataType.u8)
+        scratch = Tensor(Buffer(f"{source.value} as codes", Owner.ARENA, desc.size), desc)
+        return CodedAction(source.value, src, product, scratch, weights)
+
     def commit_product(
         self, step: Step, action: Action, product: Tensor, behind: Offer | None
     ) -> None:
@@ -388,6 +404,34 @@ class Binder(Values):
         for arg, (value, layout) in outputs.items():
             if value:
                 self._define(value, Tensor(written[arg].buffer, layout))
+
+    def commit_part(self, offer: Offer, target: Tensor) -> None:
+        """Runs a primitive as a part of a step, whose other actions read its result.
+
+        Args:
+            offer: the primitive.
+            target: where it writes.
+        """
+        found = {
+            arg: self.fetch(need) if isinstance(need, Wanted) else need
+            for arg, need in offer.args.items()
+        }
+        self._run(offer.desc, {**found, Arg.DST: target})
+
+    def commit_steps(
+        self, steps: Action, implementation: str, outputs: Mapping[str, Tensor]
+    ) -> None:
+        """Runs the steps of a recurrent layer by machine code.
+
+        Args:
+            steps: the action.
+            implementation: what takes them, for the placement.
+            outputs: value -> the tensor in which the steps leave it.
+        """
+        self._impl.append(implementation)
+        self._actions.append(steps)
+        for value, tensor in outputs.items():
+            self._define(value, tensor)
 
     def commit_box(
         self,

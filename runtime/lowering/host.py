@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
+from ...ir.ops import dims
 from ...ir.ops.spec import Array
+from ...ir.types import TensorType
 from ...onednn.enums import CpuIsa
 from ...plan.types import Plan, Step
 from ..budget import RunBudget
@@ -62,7 +64,9 @@ class HostStep:
         if step.primitive.startswith("onnx."):
             self._kernel = EvaluatedKernel(plan, step)
         else:
-            values = {name: plan.type(name) for name in (*self.inputs, *self.outputs)}
+            values = {
+                name: _without_symbols(plan.type(name)) for name in (*self.inputs, *self.outputs)
+            }
             alone = Plan(
                 plan.name, plan.target, self.inputs, self.outputs, values, constants, (step,)
             )
@@ -91,6 +95,20 @@ class HostStep:
             }
         assert self._executor is not None
         return dict(zip(self.outputs, self._executor.run(arrays), strict=True))
+
+
+def _without_symbols(type_: TensorType) -> TensorType:
+    """A type whose symbols are unknown sizes.
+
+    What a symbol stands for follows from the inputs of the whole plan, not from those of one step:
+    a size that a foreign op's `value_info` names wrongly, and that nobody was bound for, is no
+    error (the NumPy runtime, which binds such a step in the run, does not look at it either).
+    """
+    if type_.shape is None:
+        return type_
+    return replace(
+        type_, shape=tuple(dim if isinstance(dim, int) else dims.UNKNOWN for dim in type_.shape)
+    )
 
 
 class HostRunner(Protocol):

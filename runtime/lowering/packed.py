@@ -7,6 +7,9 @@ the columns is decoded into one scratch buffer, [K, columns], and multiplied fro
 into its place in the destination, with the step's bias and post-ops: every part is the whole step,
 seen through descriptors that are narrower in the last dimension and have the strides of the whole.
 Where no kernel of the library takes the post-ops of a part, they follow behind, too.
+
+Where the rows become codes in each run, codes are multiplied by kernels of their own (`coded.py`),
+with bias and post-ops behind them; what has none runs on NumPy, whose numbers these are.
 """
 
 from __future__ import annotations
@@ -19,13 +22,15 @@ import numpy as np
 
 from ...onednn.attributes import Attributes, Binary, PRelu
 from ...onednn.block_kernels import block_kernels
+from ...onednn.coded_kernels import coded_kernels
 from ...onednn.enums import AlgKind, Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
-from ...plan.types import Step
+from ...plan.types import Step, codes_source
 from ..kernels.block_gemm import Blocks
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, first_lowered, need
+from .coded import CodedRows
 from .convolving import bias_of
 from .decoder import LANES, Decoder
 from .joining import Groups, Way, joined, joined_frame, wide
@@ -48,6 +53,9 @@ def packed_matmul(binder: Binder, step: Step, views: Iterable[Way]) -> None:
         views: how to see it, best first.
     """
     blocks = Blocks(step, binder.constants.data)
+    if codes_source(step):
+        _coded(binder, step, blocks)
+        return
     decoder = Decoder(blocks, block_kernels(binder.library, blocks.bits), binder.threads)
     if binder.dtype(need(step, "src")) != DataType.f32:
         raise NotLowered("packed weights are multiplied by f32 only")
@@ -169,19 +177,11 @@ def _apart(binder: Binder, step: Step, decoder: Decoder, *, by_rows: bool) -> No
     """The bare product, by the kernel for rows or by columns, and what follows it by a binary
     primitive.
     """
-    dims, dtype, attr = binder.dims(step.output), binder.dtype(step.output), step.attr
-    if attr.scales or attr.zero_points:
-        raise NotLowered("codes are stored behind the product")
-    library, rows = binder.library, math.prod(dims[:-1])
-    flat, source = (
-        row_major(library, (rows, size), DataType.f32) for size in (dims[-1], decoder.blocks.size)
-    )
-    bare = not attr.post_ops and step.arg("bias") is None and dtype == DataType.f32
-    buffer = Buffer(step.output if bare else f"{step.name} product", Owner.ARENA, flat.size)
-    product = Tensor(buffer, flat)
+    flat, source = _flat(binder, step, decoder.blocks)
+    product, bare = _product_of(binder, step, flat)
     if by_rows and not bare and flat.size > _MOST_APART:
         raise NotLowered("a product apart takes much memory")
-    behind = None if bare else _behind(binder, step, buffer)
+    behind = None if bare else _behind(binder, step, product.buffer)
     wanted = Wanted(need(step, "src"), source)
     if by_rows:
         binder.commit_product(step, binder.rows_action(wanted, product, decoder), product, behind)
@@ -192,6 +192,46 @@ def _apart(binder: Binder, step: Step, decoder: Decoder, *, by_rows: bool) -> No
 
     offer, parts = _parts(binder, decoder, attempt)
     action = binder.parts_action(step, offer.reading({Arg.SRC: wanted}), product, parts, decoder)
+    binder.commit_product(step, action, product, behind)
+
+
+def _flat(binder: Binder, step: Step, blocks: Blocks) -> tuple[MemoryDesc, MemoryDesc]:
+    """The bare product and its source as matrices."""
+    dims = binder.dims(step.output)
+    rows = math.prod(dims[:-1])
+    product, source = (
+        row_major(binder.library, (rows, size), DataType.f32) for size in (dims[-1], blocks.size)
+    )
+    return product, source
+
+
+def _product_of(binder: Binder, step: Step, flat: MemoryDesc) -> tuple[Tensor, bool]:
+    """Where the bare product goes, and whether it is the step's whole result."""
+    dtype, attr = binder.dtype(step.output), step.attr
+    if attr.scales or attr.zero_points:
+        raise NotLowered("codes are stored behind the product")
+    bare = not attr.post_ops and step.arg("bias") is None and dtype == DataType.f32
+    name = step.output if bare else f"{step.name} product"
+    return Tensor(Buffer(name, Owner.ARENA, flat.size), flat), bare
+
+
+def _coded(binder: Binder, step: Step, blocks: Blocks) -> None:
+    """A product of rows that become codes."""
+    kernels = coded_kernels(binder.library, blocks.bits)
+    if kernels is None:
+        raise NotLowered(
+            f"no kernel multiplies codes of {blocks.bits} bits in blocks by codes: it takes 4 or 8 bits, AVX-512 and VNNI"
+        )
+    refusal = CodedRows.refusal(blocks)
+    if refusal is not None:
+        raise NotLowered(refusal)
+    if binder.dtype(need(step, "src")) != DataType.f32:
+        raise NotLowered("codes are made of f32 only")
+    flat, source = _flat(binder, step, blocks)
+    product, bare = _product_of(binder, step, flat)
+    behind = None if bare else _behind(binder, step, product.buffer)
+    weights = CodedRows(blocks, kernels, binder.threads)
+    action = binder.coded_action(Wanted(need(step, "src"), source), product, weights)
     binder.commit_product(step, action, product, behind)
 
 

@@ -1,5 +1,5 @@
 """Recurrent layers as oneDNN primitives: one call a layer, both directions of a bidirectional one
-in it.
+in it. Others are a kernel's: see `recurrent_f32.py` and `recurrent_dynamic.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ...plan.types import Step
 from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
 from .program import Tensor
 from .recurrent_dynamic import dynamic_lstm
+from .recurrent_f32 import directions_apart, lstm_by_kernel
 from .values import Args
 
 __all__ = ["rnn"]
@@ -41,6 +42,13 @@ def rnn(binder: Binder, step: Step) -> None:
     refusal = beyond_primitive(step.op, attrs, roles)
     if refusal is not None:
         raise NotLowered(refusal.reason)
+    if step.op == "LSTM":
+        try:
+            lstm_by_kernel(binder, step)
+        except NotLowered:
+            pass  # by the primitive, then
+        else:
+            return
     _Lowered(binder, step, attrs).commit()
 
 
@@ -93,22 +101,14 @@ class _Lowered:
             if lies.is_plain and not lies.offset and agree(lies.dims, lies.strides, layout.strides):
                 sources.insert(0, binder.seen_as(src, layout))
         offer = first_accepted(binder, sources, self._offer, self._codes)
-        y = offer.desc.exec_arg_md(Arg.DST_LAYER)
-        outputs: dict[int, tuple[str, MemoryDesc]]
-        outputs = {Arg.DST_LAYER: (step.output, self._directions_apart(y))}
+        dims = (self.t, self.d, self.n, self.h)
+        apart = directions_apart(binder.library, dims, self.dst)
+        outputs: dict[int, tuple[str, MemoryDesc]] = {Arg.DST_LAYER: (step.output, apart)}
         named = dict(enumerate(step.outputs))
         for index, arg in ((1, Arg.DST_ITER), (2, Arg.DST_ITER_C)):
             if self._has_last(index):
                 outputs[arg] = (named.get(index, ""), self._straight(self.d, self.n, self.h))
         binder.commit_several(step, offer, outputs)
-
-    def _directions_apart(self, y: MemoryDesc) -> MemoryDesc:
-        """[T, N, D*H] as the [T, D, N, H] of the model: the same bytes."""
-        steps, rows, _ = y.strides
-        dims = (self.t, self.d, self.n, self.h)
-        return MemoryDesc.with_strides(
-            self._binder.library, dims, y.dtype, (steps, self.h, rows, 1)
-        )
 
     def _straight(self, *dims: int) -> MemoryDesc:
         return row_major(self._binder.library, dims, DataType.f32)

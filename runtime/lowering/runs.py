@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,15 @@ from ...onednn.workers import making
 from ...plan.types import Plan
 from ..executor import StepTimes
 from ..shapes import bound_otherwise
+from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
 from .program import Action, Owner, PrimitiveAction, Program, Tensor
+from .recurrent_f32 import StepsAction
 
 __all__ = ["Run"]
+
+A = TypeVar("A")
 
 
 class Run:
@@ -197,15 +201,19 @@ class Run:
             return self._parts_call(action)
         if isinstance(action, RowsAction):
             return self._rows_call(action)
+        if isinstance(action, StepsAction):
+            return action.layer.call(self._memories_of(action.args))
+        if isinstance(action, CodedAction):
+            return self._coded_call(action)
         assert isinstance(action, HostAction)
         return self._host_call(action)
 
+    def _memories_of(self, args: Mapping[A, Tensor | Memory]) -> dict[A, Memory]:
+        return {arg: self._memory(of) if isinstance(of, Tensor) else of for arg, of in args.items()}
+
     def _primitive_call(self, action: PrimitiveAction) -> Callable[[], int]:
         desc = action.primitive.desc
-        memories = {
-            arg: self._memory(of) if isinstance(of, Tensor) else of
-            for arg, of in action.args.items()
-        }
+        memories = self._memories_of(action.args)
         if desc.scratchpad_size:
             memories[Arg.SCRATCHPAD] = self._scratchpad
         args = ExecArgs(desc, memories)
@@ -291,6 +299,18 @@ class Run:
             return 0
 
         return call_few
+
+    def _coded_call(self, action: CodedAction) -> Callable[[], int]:
+        rows, size = action.src.desc.dims
+        read = self._viewer(action.source, action.src)
+        out = view(action.dst.desc, self._place(action.dst))
+        multiply = action.weights.product(rows, out, self._place(action.scratch))
+
+        def call() -> int:
+            multiply(read().reshape(rows, size))
+            return 0
+
+        return call
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep

@@ -23,17 +23,17 @@ def chain(length: int = 20) -> Graph:
 def test_values_go_after_their_last_reader() -> None:
     x = random([4])
     walk = Walk(chain(), {"x": x}, ["v3", "v19"], Foreigners())
-    assert (walk.value("v19") == x).all()
-    assert set(walk._live) == {"v3", "v19"}
-    assert (walk.value("v3") == x).all()
+    assert (walk["v19"] == x).all()
+    assert set(walk._arrays) == {"v3", "v19"}
+    assert (walk["v3"] == x).all()
     walk.release("v3")
-    assert set(walk._live) == {"v19"}
+    assert set(walk._arrays) == {"v19"}
 
 
 def test_nothing_runs_that_nobody_asked_for() -> None:
     walk = Walk(chain(), {"x": np.zeros(4, np.float32)}, ["v3"], Foreigners())
-    walk.value("v3")
-    assert set(walk._live) == {"v3"}
+    assert (walk["v3"] == 0).all()
+    assert set(walk._arrays) == {"v3"}
     assert next(walk._nodes).output == "v4"
 
 

@@ -14,6 +14,7 @@ from fqfuse.benchmarks.__main__ import main
 from fqfuse.benchmarks.accuracy import compare_outputs, sqnr_db, top1_agreement
 from fqfuse.benchmarks.build import Case, cases
 from fqfuse.benchmarks.compile_time import CompileRow, compile_chains, compile_plain_chains
+from fqfuse.benchmarks.exported import FILES, Gain, exports, exports_table
 from fqfuse.benchmarks.measure import REFERENCE
 from fqfuse.benchmarks.networks import NETWORKS, Network
 from fqfuse.benchmarks.networks.chain import build_chain
@@ -313,16 +314,42 @@ def test_there_is_a_case_for_each_quantizer_of_a_network(tmp_path):
     ]
 
 
-def test_a_remedy_is_built_measured_and_told(tmp_path, monkeypatch):
-    """With files that need no quantizer: a chain in f32 for the network, a quantized one after it."""
+def test_exports_are_measured_beside_their_source(tmp_path):
+    case = Case(tiny_network(), "ort", tmp_path)
+    onnx.save(build_chain(3), case.path)
+    onnx.save(build_chain(3), case.float_path)
+    settings = Settings(1, 6, 0.0, min_runs=1, pause=0.0, accuracy_inputs=2)
+    with pytest.raises(ValueError, match="six at least"):
+        exports([case], ["onnxruntime"], Settings(rounds=5), tmp_path, print)
+    said = []
+    gains = exports([case], ["onnxruntime"], settings, tmp_path / "out", said.append)
+    assert [gain.form for gain in gains] == ["source", "qdq", "qoperator"]
+    assert not any(gain.reason for gain in gains)
+    assert all(gain.low <= gain.times <= gain.high for gain in gains)
+    assert gains[0].times == 1
+    assert gains[0].sqnr_db == math.inf  # the same model serves as f32 file
+    assert min(gain.sqnr_db for gain in gains[1:]) > 30  # codes next to ties
+    assert len(said) == 3
+    table = exports_table([*gains, Gain("a", "b", "qdq", "crashed")])
+    assert table.count("\n") == 6
+    assert "| a | b | qdq | crashed |" in table
+    assert [case.name for case in cases(tmp_path, FILES)]  # they exist
+
+
+def tiny_network():
+    """A chain in f32."""
     shape = [1, 16, 8, 8]
-    network = Network(
+    return Network(
         "tiny",
         lambda _seed, _samples: relu_chain(shape),
         lambda rng, count: {"input": rng.uniform(0, 4, (count, *shape[1:])).astype(np.float32)},
         "output",
     )
-    monkeypatch.setitem(NETWORKS, "tiny", network)
+
+
+def test_a_remedy_is_built_measured_and_told(tmp_path, monkeypatch):
+    """With files that need no quantizer: a chain in f32 for the network, a quantized one after it."""
+    monkeypatch.setitem(NETWORKS, "tiny", tiny_network())
     trial = Trial(
         "no quantizer",
         "tiny",

@@ -4,7 +4,6 @@ they run.
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from fqfuse.benchmarks.counts import count_macs, count_parameters, op_histogram
@@ -13,6 +12,7 @@ from fqfuse.benchmarks.networks.chain import NODES_PER_CONVOLUTION, build_chain
 from fqfuse.benchmarks.networks.layers import rounded
 from fqfuse.benchmarks.networks.samples import sample_images
 from fqfuse.measure.arrays import split_feeds
+from fqfuse.measure.engines import onnxruntime_session
 
 pytestmark = pytest.mark.slow  # builds networks of full size
 
@@ -57,11 +57,7 @@ def built(request):
 
 def run(model, stacked):
     """Each output, stacked over the feeds."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(model.SerializeToString(), 2)
     names = [output.name for output in session.get_outputs()]
     results = [session.run(None, feed) for feed in split_feeds(stacked)]
     return {

@@ -404,6 +404,24 @@ def test_a_table_as_csv_is_that_of_the_plan(call, plan: Path, table: str) -> Non
         assert row[0].removeprefix("'") == str(next(iter(told.values())))
 
 
+FORMS = [
+    *([f"--{name}"] for name in ("totals", "steps", "fates", "weighed", "decisions", "findings")),
+    *(["--text"], ["--json"], ["--all"], ["--csv", "--fates"], ["--text", "--all"], []),
+]
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("form", FORMS, ids=" ".join)
+def test_a_size_that_the_model_has_not_is_refused_in_every_form(call, plan: Path, form) -> None:
+    result = call("inspect", plan, *form, "--size", "N=4", "--size", "width=3")
+    assert result.exit_code == 2
+    told = result.stdout if "--json" in form else result.stderr
+    assert "the inputs have no size 'width'" in told
+    assert "the sizes that are open: N" in told
+    assert "--size" in told
+    assert call("inspect", plan, *form, "--size", "N=4").exit_code == 0
+
+
 def test_csv_counts_the_sizes_that_are_given(call, model: Path) -> None:
     one, eight = (
         call("inspect", model, "--steps", "--csv", *sizes) for sizes in ((), ("--size", "N=8"))

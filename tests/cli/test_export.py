@@ -33,7 +33,7 @@ def test_what_is_not_exported(call, tmp_path: Path, plan: Path) -> None:
     copy = tmp_path / "copy.onnx"
     copy.write_bytes(digits_model_path("qdq").read_bytes())
     for source, output, told in (
-        (plan, tmp_path / "new.onnx", "the file is a plan, whose scales are folded"),
+        (plan, tmp_path / "new.onnx", "a plan has its scales folded into weights"),
         (copy, copy, "the export would replace the model"),
         (copy, tmp_path / "no" / "new.onnx", "cannot be written"),
     ):

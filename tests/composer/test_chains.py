@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from laws.build import Net
 from laws.plans import compiled, kinds, refusals, steps
+from laws.runtimes import EACH_RUNTIME
 
 from fqfuse.ir.decision import DequantizeFate, Half, QuantizeFate
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.plan.attributes import Eltwise, Prelu
+from fqfuse.runtime.session import InferenceSession
 
 
 def test_a_value_read_by_two_ends_the_chain() -> None:
@@ -105,6 +107,35 @@ def test_bounds_and_slopes_computed_at_run_time() -> None:
     plan = compiled(n, clipped, sloped)
     assert refusals(plan, "a bound of the clip is computed at run time")
     assert refusals(plan, "the slopes are computed at run time")
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
+@pytest.mark.parametrize("shape", [(1, 6, 1, 1), (1, 1, 1, 1), (6, 1, 1), (1,), ()], ids=str)
+def test_a_factor_computed_at_run_time_is_a_binary_post_op(
+    shape: tuple[int, ...], target: str, runtime: str
+) -> None:
+    """One for the tensor, or for each channel: behind the activation, which has no such scale."""
+    n = Net()
+    x = n.dq(n.input((2, 4, 5, 5), dtype=DType.U8, quant=Quantization.of(2**-5, 100)))
+    w = n.codes((6, 4, 3, 3))
+    weights = n.dq(n.graph.add_constant("w", w), Quantization((2**-7,)))
+    y = n.op("Mul", n.op("Sigmoid", n.conv(x, 6, weights=weights)), n.input(shape, "factor"))
+    plan = compiled(n, y, target=target)
+    (step,) = steps(plan, "convolution")
+    assert kinds(step) == ["logistic", "mul"]
+    session = InferenceSession(plan, runtime, 1)
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        codes = rng.integers(0, 256, (2, 4, 5, 5)).astype(np.uint8)
+        factor = rng.uniform(-2, 2, shape).astype(np.float32)
+        (found,) = session.run(None, {"x": codes, "factor": factor})
+        padded = np.pad(codes.astype(np.int64) - 100, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        taps = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        sums = np.einsum("nchwij,ocij->nohw", taps, w.astype(np.int64))
+        wanted = factor.astype(np.float64) / (1 + np.exp(-sums * 2.0**-12))
+        # the library's polynomials
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6)
 
 
 def test_slopes_along_another_axis_than_the_channels() -> None:

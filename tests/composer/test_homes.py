@@ -159,9 +159,9 @@ def test_v2_puts_the_destination_scale_into_the_output_scale() -> None:
 
 
 def test_v2_puts_the_destination_scale_into_the_scale_of_an_eltwise() -> None:
-    assert composed(V2, conv(), EltwiseOp("tanh"), store(0.5, 7.0)).post_ops == (
-        Eltwise("tanh", scale=2.0),
-    )
+    found = composed(V2, conv(), EltwiseOp("tanh"), store(0.5, 7.0))
+    assert found.post_ops == (Eltwise("tanh", scale=2.0),)
+    assert found.scale.tolist() == [0.5, 0.25, 0.125], "in front of it: those of the sources alone"
 
 
 def test_a_factor_in_front_of_the_store_joins_the_destination_scale() -> None:

@@ -270,6 +270,30 @@ def test_scales_that_differ_within_a_group_of_a_deconvolution(
     assert plan.type(steps(plan, "deconvolution")[0].arg("weights")).dtype is DType.F32
 
 
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize("channels", [1, 5])
+def test_a_bias_added_behind_a_deconvolution_is_its_bias(target: str, channels: int) -> None:
+    """And a quantizer behind it, though it has a scale for each channel, is in the factors in front
+    of the post-ops: nothing is left for these.
+    """
+    n = Net()
+    bias = np.linspace(-1.5, 2, 5).reshape(1, 5, 1, 1) if channels == 5 else np.full((1,) * 4, 0.75)
+    y = n.op("Add", _deconvolved(n, 2.0**-7, 1, (4, 5, 3, 3), 1), bias)
+    graph = n.done(n.q(y, np.linspace(0.5, 2.5, 5) / 256, axis=1, order="zp_first"))
+    plan = plan_from_graph(optimize(graph.copy()), target)
+    (step,) = steps(plan, "deconvolution")
+    assert plan.constants[step.arg("bias")].shape == (5,)
+    assert step.attr.post_ops == ()
+    factors = step.attr.output_scales if target == "onednn-v2" else step.attr.scales["weights"]
+    assert factors.mask == (2 if target == "onednn-v2" else 1)
+    assert plan.type(step.output).dtype is DType.U8
+    feeds = feeds_for(graph)
+    (box,) = (run_boxes(graph, feeds, GRANTED)[name] for name in plan.outputs)
+    for runtime in ("numpy", "auto"):
+        (codes,) = InferenceSession(plan, runtime, 1).run(None, feeds)
+        assert box.outside(codes) <= 0
+
+
 def test_scales_of_groups_multiply_those_of_the_weights() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), [0.5, 0.5, 0.25, 0.25], 7, axis=1)

@@ -19,6 +19,7 @@ from support.packed_models import network as packed_network
 import fqfuse
 from fqfuse.exporter import FORMS
 from fqfuse.exporter.file import save_model
+from fqfuse.measure.engines import onnxruntime_session
 from fqfuse.models.digits import FORMS as DIGITS
 from fqfuse.models.digits import digits_model_path, digits_test_set
 from fqfuse.plan.types import runs_in_int8
@@ -137,8 +138,10 @@ def depthwise_pair() -> onnx.ModelProto:
     )
 
 
-def dense(behind: bool, rows: int | str) -> onnx.ModelProto:
-    """A product with a bias, as NNCF writes a transformer's; with a quantizer behind, or f32."""
+def dense(behind: bool, rows: int | str | None) -> onnx.ModelProto:
+    """A product with a bias, as NNCF writes a transformer's, or a classifier's (no rows); with a
+    quantizer behind, or f32.
+    """
     random = RANDOM(1)
     return network(
         quantized("xq", "x", 0.02, np.int8(-3)),
@@ -147,8 +150,8 @@ def dense(behind: bool, rows: int | str) -> onnx.ModelProto:
         helper.make_node("MatMul", ["xq", "w"], ["m"]),
         helper.make_node("Add", ["m", "b"], ["a" if behind else "y"]),
         *([quantized("y", "a", 0.07, np.int8(5))] if behind else []),
-        x=(2, rows, 16),
-        y=(2, rows, 12),
+        x=(2, rows, 16) if rows else (2, 16),
+        y=(2, rows, 12) if rows else (2, 12),
     )
 
 
@@ -178,12 +181,13 @@ def test_a_scale_for_each_channel_becomes_one(form: str, tmp_path: Path) -> None
         ("qdq", True, 7, "QGemm"),
         ("qdq", True, "S", "MatMulIntegerToFloat"),  # it makes a Gemm of known sizes only
         ("qdq", False, 7, "MatMulIntegerToFloat"),
+        ("qdq", False, None, "MatMulIntegerToFloat"),
         ("qoperator", True, "S", "QGemm"),
         ("qoperator", False, "S", "MatMulIntegerToFloat"),
     ],
 )
 def test_products_with_a_bias_stay_on_codes(
-    form: str, behind: bool, rows: int | str, wanted: str, tmp_path: Path
+    form: str, behind: bool, rows: int | str | None, wanted: str, tmp_path: Path
 ) -> None:
     source = dense(behind, rows)
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
@@ -191,7 +195,7 @@ def test_products_with_a_bias_stay_on_codes(
     assert found[wanted] == 1, found
     assert not found["Gemm"]
     assert not found["MatMul"]
-    feeds = {"x": RANDOM(3).normal(size=(2, 7, 16)).astype(np.float32)}
+    feeds = {"x": RANDOM(3).normal(size=(2, 7, 16) if rows else (2, 16)).astype(np.float32)}
     (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
     # behind a quantizer one step, at a tie; f32 sums in another order
     assert np.abs(before - after).max() <= (0.0701 if behind else 1e-4)
@@ -217,6 +221,126 @@ def test_signed_residuals_are_added_on_codes(form: str, tmp_path: Path) -> None:
     feeds = {"x": np.abs(random.normal(size=(1, 4, 5, 5))).astype(np.float32) * 5}
     (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
     assert np.abs(before - after).max() <= 0.0701  # a step, at a tie
+
+
+def dense_block() -> onnx.ModelProto:
+    """As ONNX Runtime's quantizer writes a DenseNet: concatenations of three scales, each behind it
+    with a quantizer, a normalization and a convolution of its own.
+    """
+    random = RANDOM(10)
+    parts: list = [quantized("a0", "x", 0.05, np.uint8(128))]
+    for index in (1, 2):
+        joined, channels = f"j{index}", 4 * index
+        norm = {
+            "s": random.uniform(0.5, 2, channels),
+            "b": random.normal(size=channels),
+            "m": random.normal(size=channels),
+            "v": random.uniform(0.5, 2, channels),
+        }
+        weights = random.normal(size=(4, channels, 1, 1)).astype(np.float32)
+        inputs = [f"a{i}" for i in range(index)]
+        parts += [
+            helper.make_node("Concat", inputs, [joined], axis=1),
+            quantized(f"{joined}q", joined, 0.04 + index / 100, np.uint8(120)),
+            (
+                [],
+                [
+                    numpy_helper.from_array(data.astype(np.float32), f"{name}{index}")
+                    for name, data in norm.items()
+                ],
+            ),
+            helper.make_node(
+                "BatchNormalization",
+                [f"{joined}q", *(f"{name}{index}" for name in norm)],
+                [f"n{index}"],
+            ),
+            quantized(f"n{index}q", f"n{index}", 0.06, np.uint8(110)),
+            codes_of(f"w{index}", weights, 0),
+            helper.make_node("Conv", [f"n{index}q", f"w{index}"], [f"c{index}"]),
+            quantized(f"a{index}", f"c{index}", 0.03 * index, np.uint8(100)),
+        ]
+    parts += [
+        helper.make_node("Concat", ["a0", "a1", "a2"], ["j3"], axis=1),
+        quantized("y", "j3", 0.08, np.uint8(120)),
+    ]
+    return network(*parts, x=(1, 4, 5, 5), y=(1, 12, 5, 5))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_dense_block_keeps_its_operators(form: str, tmp_path: Path) -> None:
+    source = dense_block()
+    exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
+    before, after = optimized(source, tmp_path), optimized(exported.model, tmp_path)
+    wanted = ("QLinearConv", "QLinearConcat", "BatchNormalization")
+    assert [after[op] for op in wanted] == [2, 3, 2], after
+    assert sum(after.values()) <= sum(before.values()), (before, after)
+    feeds = {"x": RANDOM(11).normal(size=(1, 4, 5, 5)).astype(np.float32)}
+    for fast in (False, True):
+        (given,) = run_ort(source, feeds)
+        (found,) = run_ort(exported.model, feeds, optimized=fast)
+        steps = np.rint(np.abs(given - found) / 0.08)
+        assert steps.max() <= 2  # ties in front of each of two convolutions
+        assert steps.mean() < 0.05
+
+
+def dynamic_products(rank: int) -> onnx.ModelProto:
+    """As `quantize_dynamic` writes two products of one source."""
+    random = RANDOM(12)
+    tensors, nodes = [], [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    for index, zero in enumerate((np.int8(0), np.uint8(117))):
+        info = np.iinfo(zero.dtype)
+        tensors += [
+            numpy_helper.from_array(
+                random.integers(info.min, info.max + 1, (16, 6)).astype(zero.dtype), f"w{index}"
+            ),
+            numpy_helper.from_array(np.asarray(zero), f"zw{index}"),
+            numpy_helper.from_array(np.float32(0.01 + index), f"sw{index}"),
+        ]
+        nodes += [
+            helper.make_node("MatMulInteger", ["q", f"w{index}", "z", f"zw{index}"], [f"i{index}"]),
+            helper.make_node("Cast", [f"i{index}"], [f"r{index}"], to=1),
+            helper.make_node("Mul", ["s", f"sw{index}"], [f"t{index}"]),
+            helper.make_node("Mul", [f"r{index}", f"t{index}"], [f"m{index}"]),
+        ]
+    nodes.append(helper.make_node("Add", ["m0", "m1"], ["y"]))
+    shape = [3] * (rank - 1)
+    return network((nodes, tensors), x=(*shape, 16), y=(*shape, 6))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rank", [2, 3])
+def test_ranges_taken_in_each_run_stay_whole(rank: int, form: str, tmp_path: Path) -> None:
+    source = dynamic_products(rank)
+    exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
+    written = Counter(node.op_type for node in exported.model.graph.node)
+    assert written == Counter(node.op_type for node in source.graph.node)
+    assert optimized(exported.model, tmp_path) == optimized(source, tmp_path)
+    feeds = {"x": RANDOM(13).normal(size=[3] * (rank - 1) + [16]).astype(np.float32)}
+    (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
+    # scales of another order of products
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6 * np.abs(before).max())
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_a_computed_scale_is_a_scale_again(zero: bool, tmp_path: Path) -> None:
+    """QuantizeLinear and DequantizeLinear by a maximum, with and without a zero point."""
+    given = [numpy_helper.from_array(np.int8(-3), "z")] if zero else []
+    parameters = ["s", "z"] if zero else ["s"]
+    source = network(
+        helper.make_node("Abs", ["x"], ["a"]),
+        helper.make_node("ReduceMax", ["a"], ["m"], keepdims=0),
+        ([], [numpy_helper.from_array(np.float32(127 if zero else 255), "c"), *given]),
+        helper.make_node("Div", ["m", "c"], ["s"]),
+        helper.make_node("QuantizeLinear", ["x", *parameters], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", *parameters], ["y"]),
+        x=(3, 16),
+        y=(3, 16),
+    )
+    exported = fqfuse.export(source, tmp_path / "out.onnx")
+    written = Counter(node.op_type for node in exported.model.graph.node)
+    assert (written["QuantizeLinear"], written["Round"]) == (1, 0)
+    feeds = {"x": RANDOM(14).normal(size=(3, 16)).astype(np.float32)}
+    assert np.array_equal(run_ort(source, feeds)[0], run_ort(exported.model, feeds)[0])
 
 
 def test_codes_that_onnx_has_an_operator_not_for_go_through_f32(tmp_path: Path) -> None:
@@ -308,6 +432,66 @@ def test_packed_weights_stay_packed(scheme: Scheme, form: str, tmp_path: Path) -
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5 * np.abs(before).max())
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("block", [8, 16])
+def test_blocks_that_no_operator_takes_are_decoded(block: int, form: str, tmp_path: Path) -> None:
+    """MatMulNBits begins with blocks of 16."""
+    random = RANDOM(9)
+    codes = random.integers(0, 16, (32, 8))
+    source = network(
+        (
+            [
+                helper.make_node(
+                    "DequantizeLinear", ["codes", "scales"], ["w"], axis=0, block_size=block
+                )
+            ],
+            [
+                helper.make_tensor("codes", onnx.TensorProto.UINT4, codes.shape, codes.ravel()),
+                numpy_helper.from_array(
+                    random.uniform(0.1, 1, (32 // block, 8)).astype(np.float32), "scales"
+                ),
+            ],
+        ),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        x=(3, 32),
+        y=(3, 8),
+    )
+    source.opset_import[0].version, source.ir_version = 21, 10
+    exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
+    operators = Counter(node.op_type for node in exported.model.graph.node)
+    assert bool(operators["MatMulNBits"]) == (form == "qoperator" and block == 16)
+    feeds = {"x": random.normal(size=(3, 32)).astype(np.float32)}
+    (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-4)  # sums in another order
+
+
+def with_a_branch() -> onnx.ModelProto:
+    """An If whose branches read a value that a quantizer makes, and an operator without a row."""
+    branches = {}
+    for name, op in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        out = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph([helper.make_node(op, ["xq"], [name])], name, [], [out])
+    return network(
+        quantized("xq", "x", 0.05, np.uint8(120)),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        ([], [numpy_helper.from_array(np.float32(0), "none")]),
+        helper.make_node("Greater", ["sum", "none"], ["positive"]),
+        helper.make_node("If", ["positive"], ["b"], **branches),
+        helper.make_node("Det", ["b"], ["y"]),
+        x=(2, 3, 3),
+        y=(2,),
+    )
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_operators_without_a_row_are_written_as_they_were(sign: int, tmp_path: Path) -> None:
+    source = with_a_branch()
+    exported = fqfuse.export(source, tmp_path / "out.onnx", to="qoperator")
+    onnx.checker.check_model(exported.model, full_check=True)
+    feeds = {"x": (sign * np.abs(RANDOM(15).normal(size=(2, 3, 3)))).astype(np.float32)}
+    assert np.array_equal(run_ort(source, feeds)[0], run_ort(exported.model, feeds)[0])
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -318,9 +502,7 @@ def test_large_data_lies_beside_the_model(tmp_path: Path) -> None:
     save_model(exported.model, tmp_path / "large.onnx", limit=1000)
     assert (tmp_path / "large.onnx.data").stat().st_size > 1000
     assert (tmp_path / "large.onnx").stat().st_size < (tmp_path / "small.onnx").stat().st_size
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(tmp_path / "large.onnx", options)
+    session = onnxruntime_session(str(tmp_path / "large.onnx"), optimized=False)
     assert np.array_equal(session.run(None, feeds)[0], expected[0])
     assert np.isfinite(fqfuse.InferenceSession(tmp_path / "large.onnx").run(None, feeds)[0]).all()
 

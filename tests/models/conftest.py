@@ -10,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import parser
 
+from fqfuse.measure.engines import onnxruntime_session
+
 # FakeQuantize-1 of the OpenVINO specification, as an ONNX function: ONNX's Round is half to even.
 FAKE_QUANTIZE = """
 <opset_import: ["" : 19], domain: "org.openvinotoolkit">
@@ -38,18 +40,11 @@ FakeQuantize <levels> (x, input_low, input_high, output_low, output_high) => (y)
 
 
 def _run(model: onnx.ModelProto, images: NDArray[np.float32]) -> NDArray[np.float32]:
-    import onnxruntime
-
     runnable = onnx.ModelProto()
     runnable.CopyFrom(model)
     if any(node.op_type == "FakeQuantize" for node in model.graph.node):
         runnable.functions.append(parser.parse_function(FAKE_QUANTIZE))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        runnable.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(runnable.SerializeToString(), 1, optimized=False)
     (logits,) = session.run(None, {"image": images})
     return np.asarray(logits, dtype=np.float32)
 

@@ -4,6 +4,7 @@ ONEDNN_MAX_CPU_ISA.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import fqfuse
+from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.saturation import pairs_fit
 
@@ -136,3 +138,53 @@ def test_factors_of_signed_codes_are_no_weights_that_are_halved(isa: str) -> Non
         timeout=300,
     )
     assert ran.stdout.split() == ["True", "True"]
+
+
+RECURRENT = '''
+import json
+import numpy as np
+import fqfuse
+from fqfuse.plan.text import parse_plan
+TEXT = """
+plan layer target=onednn-v3
+  in %x : u8[3,2,4]
+  const @w : s8[1,6,4] = fill(WEIGHT)
+  const @r : s8[1,6,2] = fill(WEIGHT)
+  #0 %y : u8[3,1,2,2] = rnn<GRU>(src=%x, w=@w, r=@r) rnn_data_qparams([127,128]:0) rnn_weights_qparams([4096]:0) ; layer
+  out %y
+"""
+x = np.random.default_rng(0).integers(0, 256, (3, 2, 4)).astype(np.uint8)
+x[0] = 255
+for weight in (63, 127):
+    plan = parse_plan(TEXT.replace("WEIGHT", str(weight)))
+    codes, places = {}, {}
+    for backend in ("numpy", "auto", "onednn"):
+        session = fqfuse.InferenceSession(plan, backend, 1)
+        codes[backend] = session.run(None, {"x": x})[0].astype(int)
+        (placed,) = session.placement()
+        places[backend] = placed.runtime
+    off = [int(np.abs(codes[name] - codes["numpy"]).max()) for name in ("auto", "onednn")]
+    print(json.dumps([weight, places["auto"], *off]))
+'''
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_a_recurrent_layer_whose_weights_may_saturate_runs_on_numpy(
+    library: Library, isa: str
+) -> None:
+    """With weights of 7 bits, as recommended, it is exact on oneDNN; by name it runs there anyway."""
+    wanted = CpuIsa[isa.lower()]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {isa}")
+    ran = subprocess.run(
+        [sys.executable, "-c", RECURRENT],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    recommended, larger = map(json.loads, ran.stdout.splitlines())
+    assert recommended == [63, "onednn", 0, 0]
+    assert larger[:3] == [127, "numpy", 0]
+    assert larger[3] > 1, "what the library gives there"

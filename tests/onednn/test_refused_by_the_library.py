@@ -13,6 +13,7 @@ from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.memory import MemoryDesc
 from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
+from fqfuse.plan.targets import TARGETS
 
 U8, S8, F32 = DataType.u8, DataType.s8, DataType.f32
 SHAPE = (2, 16, 6, 6)
@@ -93,3 +94,34 @@ def test_with_a_prelu_neither_has_a_compiled_kernel(engine: Engine, dtype: DataT
     ):
         assert plain.impl_info.startswith("jit")
         assert not behind.impl_info.startswith("jit")
+
+
+SPATIAL = (2, 16, 12, 12)
+WITHOUT_SCALES = {
+    "eltwise": (S8, SHAPE, {"alg": AlgKind.eltwise_relu}),
+    "shuffle": (S8, SHAPE, {"axis": 1, "group_size": 4}),
+    "resampling": (S8, SPATIAL, {"alg": AlgKind.resampling_nearest}),
+    "reduction": (S8, (2, 16, 1, 1), {"alg": AlgKind.reduction_max}),
+    "batch_normalization": (S8, SHAPE, {"epsilon": 1e-5, "flags": 1}),  # by given statistics
+    "lrn": (F32, SHAPE, {"local_size": 5, "alpha": 1.0, "beta": 0.75, "k": 1.0}),
+    "prelu": (S8, SHAPE, {}),
+}
+"""Primitive -> type, shape of the destination, parameters."""
+
+
+@pytest.mark.parametrize("arg", [Arg.SRC, Arg.DST], ids=lambda arg: arg.name)
+@pytest.mark.parametrize("primitive", WITHOUT_SCALES)
+def test_most_primitives_take_no_scales(engine: Engine, primitive: str, arg: Arg) -> None:
+    dtype, shape, parameters = WITHOUT_SCALES[primitive]
+    operands = [channels_last(engine.library, SHAPE, dtype)]
+    if primitive == "prelu":
+        operands.append(row_major(engine.library, (1, 16, 1, 1), F32))
+    operands.append(channels_last(engine.library, shape, dtype))
+    describe(engine, primitive, *operands, **parameters)
+    with pytest.raises(OneDnnError):
+        describe(engine, primitive, *operands, attributes=Attributes({arg: 0}), **parameters)
+    for target in ("onednn-v3", "onednn-v2"):
+        capability = TARGETS[target].capability(primitive)
+        assert not capability.src_scale
+        assert not capability.dst_scale
+        assert not capability.output_scale

@@ -14,7 +14,7 @@ from onednn_legacy.legacy_geometries import CONVOLUTIONS, DECONVOLUTIONS, MATMUL
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
-from fqfuse.plan.attributes import Eltwise, PostOp
+from fqfuse.plan.attributes import Eltwise, PostOp, PrimitiveAttr, Scale, Sum
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numpy_runtime import run_step
 
@@ -239,3 +239,38 @@ def test_a_repeated_algorithm_takes_the_first_ones_parameters(
     np.testing.assert_array_equal(real.dst, defective)
     assert np.mean(real.dst != wanted) > 0.1
     legacy.compare(*made(first, Eltwise("round"), first))
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["alone", "sum and linear"])
+def test_tanh_between_scales(legacy: Legacy, draw: LegacyDraw, behind: bool) -> None:
+    """The output scale stands in front of the post-ops, and each post-op has a scale of its own:
+    tanh the reciprocal of the destination's, dst = 1/scale_dst * tanh(scale_src * scale_weights *
+    conv(src, weights)); a sum and a linear behind it follow in their order. Against f64.
+    """
+    x, w = draw.data(S8, (1, 64, 5, 6)), draw.data(S8, (24, 64, 1, 1))
+    sums = np.einsum("nihw,oi->nohw", x.astype(np.int64), w[:, :, 0, 0].astype(np.int64))
+    of_sources, of_destination = 2.0**-15, 2.0**-7
+    exact = np.tanh(sums * of_sources) / of_destination
+    post_ops: tuple[PostOp, ...] = (Eltwise("tanh", scale=1 / of_destination),)
+    operands = {}
+    if behind:
+        operands = {"old": draw.data(S8, sums.shape)}
+        post_ops = (*post_ops, Sum("old", 0.25), Eltwise("linear", 0.5, 3.0, 1.25))
+        exact = 1.25 * (0.5 * (exact + 0.25 * operands["old"]) + 3)
+    made = one_step(
+        "convolution",
+        "Conv",
+        [("src", x), ("weights", w)],
+        S8,
+        params={"kernel_shape": (1, 1)},
+        attr=PrimitiveAttr({}, {}, post_ops, Scale((of_sources,))),
+        operands=operands,
+        constants=("weights",),
+        target=TARGET,
+    )
+    real = legacy.run(*made, sums.shape).dst
+    (mine,) = run_step(*made)
+    for found in (real, mine):
+        # half a code for the rounding, and what f32 and the library's polynomial are off
+        assert np.abs(found - np.clip(exact, -128, 127)).max() <= 0.5 + 1e-3
+    assert len(np.unique(mine)) > 100

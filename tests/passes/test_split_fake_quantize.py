@@ -136,6 +136,8 @@ def test_values_are_those_of_the_definition_at_every_code(
             127,
             0,
         ),
+        # a symmetric range, widened below by 1/127 of itself: 0 has a code
+        (-1.0078740157480315, 1.0, 256, DType.S8, -128, 127, 0),
         (-7.0, 7.0, 15, DType.S8, -7, 7, 0),
         (-8.0, 7.0, 16, DType.S8, -8, 7, 0),
         (-1.0, 1.0, 256, DType.U8, 0, 255, 127.5),

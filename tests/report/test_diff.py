@@ -201,6 +201,33 @@ def test_other_wiring_is_a_difference() -> None:
     assert not compared(made(False), made(True)).is_empty
 
 
+def test_other_quantizers_and_equal_steps_are_the_same(rendered) -> None:
+    """One quantizer for two readers, or one for each: nothing of that is left in the steps."""
+
+    def made(*, each: bool) -> Plan:
+        net = Net()
+        weights = net.weights(codes((8, 8, 3, 3)))
+        shared = net.quantized("x")
+        net.conv(shared, "conv1", out="y", weights=weights)
+        net.conv(net.quantized("x") if each else shared, "conv2", out="z", weights=weights)
+        return fqfuse.compile(net.proto(outputs=["y", "z"]))
+
+    found = compared(made(each=True), made(each=False))
+    assert found.quantizers == (1, 0)
+    assert found.is_empty
+    assert not found.is_silent
+    assert difference_data(found)["same"]
+    assert answer_of(found).startswith("A and B are the same")
+    lines = rendered(diff_report(found, ("a", "b"), PIPE), PIPE)
+    told = "  Quantizers: 1 is in A only, of which nothing is left in the steps."
+    assert told in lines
+    other = compared(made(each=True), made(each=True))
+    assert other.is_silent
+    assert not any(
+        "Quantizers" in line for line in rendered(diff_report(other, ("a", "b"), PIPE), PIPE)
+    )
+
+
 @pytest.mark.parametrize("target", [name for name in TARGETS if name != "onednn-v3"])
 def test_another_target(target: str) -> None:
     model = digits_model_path("qdq")

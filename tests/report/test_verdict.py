@@ -15,11 +15,13 @@ from support.onnx_cases import ort_session
 from support.screen_networks import NETWORKS
 
 import fqfuse
+from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.text import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
-from fqfuse.report.verdict.estimate import Remedied, estimate_of, step_ms
+from fqfuse.report.verdict.estimate import Remedied, costs_of
 from fqfuse.report.verdict.findings import verdict_of
 from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
@@ -114,15 +116,18 @@ def test_a_step_takes_its_arithmetic_or_its_bytes_and_a_call() -> None:
     plan = parse_plan(PRODUCTS)
     fast = replace(MACHINE, f32=1e12)
     moved = work_of(plan, plan.steps[0]).bytes
-    assert step_ms(plan, 0, fast) == pytest.approx(moved / (8 * 3e6 * 4) + 0.004)
+    assert costs_of(plan, fast).ms[0] == pytest.approx(moved / (8 * 3e6 * 4) + 0.004)
     slow = replace(MACHINE, f32=1e-3)
-    assert step_ms(plan, 0, slow) == pytest.approx(7200 / (1e-3 * 3e6 * 4) + 0.004)
-    in_int8 = Remedied(int8=frozenset({0}))
-    assert step_ms(plan, 0, slow, in_int8) < step_ms(plan, 0, slow)
-    assert step_ms(plan, 0, slow, Remedied(gone=frozenset({0}))) == 0
-    assert estimate_of(plan, slow).ms == pytest.approx(
-        sum(step_ms(plan, index, slow) for index in range(4))
-    )
+    costs = costs_of(plan, slow)
+    assert costs.ms[0] == pytest.approx(7200 / (1e-3 * 3e6 * 4) + 0.004)
+    assert costs.estimate.ms == pytest.approx(sum(costs.ms))
+    in_int8 = costs.saved(Remedied(int8=frozenset({0})), [0])
+    assert 0 < in_int8.ms < costs.ms[0]
+    assert in_int8.bytes == 0
+    gone = costs.saved(Remedied(gone=frozenset({0})), [0])
+    assert (gone.ms, gone.bytes) == (pytest.approx(costs.ms[0]), moved)
+    narrow = costs.saved(Remedied(narrow=frozenset({"y"})), [0, 1])
+    assert narrow.bytes == 2 * 3 * 16 * 25, "once written, once read, three bytes an element less"
 
 
 ZEN4 = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\ncpu MHz\t\t: 2596.136\nflags\t\t: avx2 avx512bw avx512_vnni\n\nprocessor\t: 1\n"
@@ -309,3 +314,23 @@ def test_a_wrong_size_is_told(sizes) -> None:
 def test_the_networks_are_models_that_onnx_runtime_takes(name: str) -> None:
     session = ort_session(NETWORKS[name]())
     assert [output.name for output in session.get_outputs()] == ["logits"]
+
+
+@pytest.mark.parametrize("size", [2, np.int64(2), np.uint8(2), np.array(2)], ids=repr)
+def test_any_integer_is_a_size(size) -> None:
+    plan = fqfuse.compile(digits_model_path("qdq"))
+    by_two, given = (
+        (plan.findings(sizes=sizes), plan.steps_table(sizes=sizes), plan.to_html(sizes=sizes))
+        for sizes in ({"N": 2}, {"N": size})
+    )
+    assert given == by_two
+    assert all(type(row["macs"]) is int for row in given[1])
+
+
+@pytest.mark.parametrize(
+    "size", [0, -1, 2.0, "2", None, True, np.float32(2), np.array([2, 3])], ids=repr
+)
+def test_what_is_no_whole_number_is_no_size(size) -> None:
+    plan = fqfuse.compile(digits_model_path("qdq"))
+    with pytest.raises(InvalidInput, match="no size of 'N'"):
+        plan.findings(sizes={"N": size})

@@ -13,6 +13,7 @@ from support.finding_networks import Net
 from support.json_documents import problems
 from support.onnx_cases import model, node
 from support.plan_corpus import every_plan, models
+from support.screen_networks import NETWORKS
 
 import fqfuse
 from fqfuse.errors import InvalidInput
@@ -24,7 +25,7 @@ from fqfuse.report.lines import WIDTH
 from fqfuse.report.verdict.findings import Verdict, verdict_of
 from fqfuse.report.verdict.machine import machine_from
 from fqfuse.report.why.document import matches_data, story_data
-from fqfuse.report.why.endings import anchor_of
+from fqfuse.report.why.endings import anchor_of, gone
 from fqfuse.report.why.index import Index
 from fqfuse.report.why.screen import matches_report, story_report
 from fqfuse.report.why.story import Story, ending_of, story_of
@@ -93,6 +94,15 @@ def test_every_node_of_a_model_has_an_ending() -> None:
         for value in index.maker:
             check_ending(index, value, verdict)
         check_document(matches_data(index, index.matching("*")), name)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_of_every_node_of_a_network_it_is_known_what_became_of_it(name: str) -> None:
+    proto = NETWORKS[name]()
+    index = Index(fqfuse.compile(proto), model_nodes(proto))
+    for each in index.nodes:
+        if not index.steps.get(each) and not index.fates.get(index.quantizer_of(each)):
+            assert gone(index, each).known, each
 
 
 # -- answers ---------------------------------------------------------------------------------------
@@ -196,18 +206,76 @@ def test_a_change_is_about_the_node_that_was_asked_for() -> None:
     assert "conv0" not in finding["change"]
 
 
-def test_where_no_rule_left_a_word_the_neighbours_are_told() -> None:
+SHAPES = {"flat": np.array([2, 60]), "back": np.array([2, 3, 20]), "same": np.array([2, 3, 4, 5])}
+
+
+def test_a_reshape_that_another_one_does_the_work_of_is_in_its_step() -> None:
     nodes = [
         node("Reshape", ["x", "flat"], ["a"], name="first"),
         node("Reshape", ["a", "back"], ["b"], name="second"),
         node("Relu", ["b"], ["y"], name="relu"),
     ]
-    shapes = {"flat": np.array([2, 60]), "back": np.array([2, 3, 20])}
-    proto = model(nodes, constants=shapes)
+    proto = model(nodes, constants=SHAPES)
+    told = fqfuse.why(fqfuse.compile(proto), "first", model=proto)
+    assert told["answer"].startswith(
+        "first has no step: one reshape does the work of several, so move_reshape took it in at second."
+    )
+    assert told["answer"].endswith("Its work is done by step 0, the onnx.Reshape of second.")
+    assert [(d["rule"], d["subject"]) for d in told["decisions"]] == [("move_reshape", "second")]
+    assert told["unknown"] == []
+
+
+def test_a_reshape_that_undoes_another_one_says_so() -> None:
+    net = Net()
+    first = net.quantized(net.matmul(net.quantized("x"), "first"))
+    flat = net.op("Reshape", first, net.constant(np.array([8, 16])), name="flat")
+    hidden = net.quantized(net.matmul(flat, "fc"))
+    back = net.op("Reshape", hidden, net.constant(np.array([2, 4, 16])), name="back")
+    net.matmul(net.quantized(back), "last", out="y")
+    proto = net.proto(inputs={"x": [2, 4, 16]})
+    told = fqfuse.why(fqfuse.compile(proto), "back", model=proto)
+    assert told["answer"].startswith(
+        "back has no step: it undoes flat, and move_reshape lets the two cancel."
+    )
+    assert [d["subject"] for d in told["decisions"]] == ["flat"]
+    assert told["unknown"] == []
+
+
+def test_the_product_of_scales_is_in_the_step_of_the_product_of_codes() -> None:
+    proto = NETWORKS["bert-dynamic"]()
+    name = "/encoder/layer.0/attention/self/query/Gemm_quant_scales_mul"
+    told = fqfuse.why(fqfuse.compile(proto), name, model=proto)
+    assert "so scale_into_product took it in at" in told["answer"]
+    assert "Its work is done by step" in told["answer"]
+    assert [d["rule"] for d in told["decisions"]] == ["scale_into_product"]
+
+
+def test_an_operator_on_codes_is_a_layer_and_not_what_is_fused_into_it() -> None:
+    """MatMulNBits holds its weights' quantizer; the addition behind it is its bias."""
+    net = Net()
+    packed = np.random.default_rng(1).integers(0, 256, (16, 1, 8)).astype(np.uint8)
+    operands = (net.constant(packed), net.constant(np.full(16, 0.1, np.float32)))
+    sizes = {"K": 16, "N": 16, "bits": 4, "block_size": 16}
+    hidden = net.op("MatMulNBits", "x", *operands, name="fc", domain="com.microsoft", **sizes)
+    net.op("Add", hidden, net.constant(np.ones(16, np.float32)), name="bias", out="y")
+    proto = net.proto(inputs={"x": [4, 16]}, domains={"com.microsoft": 1})
     plan = fqfuse.compile(proto)
-    told = {name: fqfuse.why(plan, name, model=proto) for name in ("first", "second")}
-    silent = [one for one in told.values() if not one["places"]]
-    assert silent, "one of the two goes"
-    for one in silent:
-        assert "has no step: " in one["answer"]
-        assert one["decisions"] or one["unknown"]
+    told = {name: fqfuse.why(plan, name, model=proto) for name in ("fc", "bias")}
+    assert told["fc"]["answer"].startswith("fc runs in f32 as step 0, a matmul, with bias. ")
+    assert "the codes save memory, not arithmetic" in told["fc"]["answer"]
+    assert told["bias"]["answer"].startswith("bias has no step of its own: it is in step 0, ")
+    (finding,) = plan.findings()[:1]
+    assert (finding["code"], finding["layers"]) == ("weights-only", ["fc"])
+
+
+def test_where_no_rule_left_a_word_the_neighbours_are_told() -> None:
+    """A plan of two steps, asked with a model that has a node between them."""
+    nodes = [
+        node("Relu", ["x"], ["a"], name="first"),
+        node("Neg", ["a"], ["b"], name="between"),
+        node("Tanh", ["b"], ["y"], name="last"),
+    ]
+    plan = fqfuse.compile(model([nodes[0], node("Tanh", ["a"], ["y"], name="last")]))
+    told = fqfuse.why(plan, "between", model=model(nodes))
+    assert "it was rewritten, and no step bears its name. Next to it: step" in told["answer"]
+    assert told["unknown"][0].startswith("which rule rewrote it")

@@ -111,6 +111,22 @@ def test_ten_feeds_are_ten_models(case: str, kind: type, runtime: str) -> None:
         assert not on_numpy(session)
 
 
+def test_other_scales_need_no_other_primitives() -> None:
+    """They are arguments of the execution: what was made for the shapes serves them all."""
+    (nodes, fed), constants, shape = CASES["convolution by channels"]
+    plan = fqfuse.compile(built(nodes, {"q": shape, **fed}, constants, np.uint8))
+    session = fqfuse.InferenceSession(plan, "onednn", 1)
+    programs, results = [], []
+    for seed in range(3):
+        feeds = {"q": np.full(shape, 200, np.uint8), "z": np.uint8(seed)}
+        feeds |= {name: drawn(size, seed) for name, size in fed.items() if name != "z"}
+        results.append(session.run(None, feeds)[0])
+        programs.append(session._executor._latest())
+    assert not on_numpy(session)
+    assert all(program is programs[0] for program in programs)
+    assert not np.array_equal(results[0], results[1])
+
+
 @EACH_RUNTIME
 @pytest.mark.parametrize("axis", [None, 1])
 def test_codes_by_fed_scales_are_those_of_constant_ones_but_at_ties(

@@ -272,3 +272,35 @@ def test_converted_from_onednn_2(case: str) -> None:
         converted = fqfuse.convert(plan, how=how)
         (found,) = fqfuse.InferenceSession(converted, "numpy").run(None, {"x": x})
         assert found.tobytes() == expected.tobytes()
+
+
+@EACH_RUNTIME
+def test_a_result_in_s32_is_requantized_by_its_own_range(runtime: str) -> None:
+    """Dynamic quantization as oneDNN's guide has it: the result in s32, its minimum and maximum, a
+    scale from these, and codes by that scale.
+    """
+    nodes = [
+        node("MatMulInteger", ["q", "w", "z"], ["i"], name="product"),
+        node("Cast", ["i"], ["f"], to=FLOAT),
+        node("DynamicQuantizeLinear", ["f"], ["y", "s", "y_zero"], name="range"),
+    ]
+    built = model(
+        nodes,
+        inputs={"q": ["N", 16]},
+        outputs=["i", "y", "s", "y_zero"],
+        constants={"w": MATRIX, "z": np.uint8(121)},
+        types={"q": TensorProto.UINT8, "i": TensorProto.INT32},
+    )
+    session = fqfuse.InferenceSession(fqfuse.compile(built), runtime)
+    for seed in range(4):
+        q = weights_of((3 + seed, 16), np.uint8, seed)
+        sums = (q.astype(np.int64) - 121) @ MATRIX.astype(np.int64)
+        found = dict(zip(("i", "y", "s", "z"), session.run(None, {"q": q}), strict=True))
+        np.testing.assert_array_equal(found["i"], sums)
+        low, high = min(sums.min(), 0), max(sums.max(), 0)
+        assert float(found["s"]) == pytest.approx((high - low) / 255, rel=2.0**-23)
+        assert abs(int(found["z"]) - -low / float(found["s"])) <= 0.5 + 1e-3
+        decoded = (found["y"].astype(np.float64) - int(found["z"])) * float(found["s"])
+        # half a step, and what f32 rounds
+        assert np.abs(decoded - np.clip(sums, low, high)).max() <= float(found["s"]) * 0.501 + 1e-3
+        assert {0, 255} <= set(found["y"].reshape(-1).tolist()), "the whole range of the codes"

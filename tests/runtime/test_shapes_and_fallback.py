@@ -133,6 +133,42 @@ def test_data_dependent_shapes_are_bound_while_they_run() -> None:
         np.testing.assert_array_equal(y, want)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "onednn"])
+def test_a_symbol_that_a_foreign_op_contradicts_where_nobody_relies_on_it(backend: str) -> None:
+    """Sizes beside an unknown one bind nobody; the oneDNN runtime took them for those of an input."""
+    values = {
+        "x": TensorType(F32, ("N", 4)),
+        "t": TensorType(F32, ("N", "?")),  # it is [4, N]
+        "u": TensorType(F32, ("?", "N")),
+        "y": TensorType(F32, ("?", "?")),
+    }
+    steps = (
+        *(
+            Step(
+                name,
+                "onnx.Transpose",
+                "Onnx",
+                (("x_0", "x"),),
+                (name,),
+                foreign("Transpose", ["x"], [name], perm=[1, 0]),
+            )
+            for name in "tu"
+        ),
+        Step(
+            "add",
+            "binary",
+            "Add",
+            (("src_0", "t"), ("src_1", "u")),
+            ("y",),
+            {"algorithm": "add"},
+        ),
+    )
+    plan = Plan("symbols", "onednn-v3", ("x",), ("y",), values, {}, steps)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    (y,) = InferenceSession(plan, backend=backend, threads=2).run(None, {"x": x})
+    np.testing.assert_array_equal(y, 2 * x.T)
+
+
 def test_a_foreign_op_that_nothing_runs() -> None:
     node = helper.make_node("Frobnicate", ["x"], ["y"], domain="com.example")
     with pytest.raises(UnsupportedOp, match=r"com\.example\.Frobnicate") as caught:

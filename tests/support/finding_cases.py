@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 from onnx import TensorProto
-from support.finding_networks import MIDDLE, U8, Net, codes
+from support.finding_networks import U8, Net, codes
 from support.onnx_cases import random
 
 __all__ = ["CASES", "Case"]
@@ -76,6 +76,18 @@ def recurrence(cured: bool) -> onnx.ModelProto:
         hidden = net.op("Reshape", steps, net.constant(np.array([4, 2, 16])))
     net.matmul(net.quantized(hidden), "fc", out="y")
     return net.proto(inputs={"x": [4, 2, 16]})
+
+
+def control_flow(cured: bool) -> onnx.ModelProto:
+    """Three products, in a Loop or unrolled."""
+    net = Net()
+    hidden = net.matmul(net.quantized("x"), "fc")
+    if cured:
+        for trip in range(3):
+            hidden = net.matmul(net.quantized(hidden), f"fc{trip}", out="y" if trip == 2 else "")
+    else:
+        net.loop(hidden, net.constant(random([16, 16])), 3, "steps", [4, 16], out="y")
+    return net.proto(inputs={"x": [4, 16]})
 
 
 def half_float(cured: bool) -> onnx.ModelProto:
@@ -231,12 +243,12 @@ def float_operation(_: bool) -> onnx.ModelProto:
     return net.proto(inputs={"x": [4, 16]})
 
 
-def decoded_operand(cured: bool) -> onnx.ModelProto:
+def decoded_operand(_: bool) -> onnx.ModelProto:
     """Squeeze and excitation: what is scaled has a zero point."""
-    net, zero = Net(), np.int8(0) if cured else MIDDLE
-    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"), 0.1, zero)
+    net = Net()
+    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"))
     gate = net.quantized(net.op("Sigmoid", net.op("GlobalAveragePool", hidden)), 1 / 255, U8(0))
-    scaled = net.quantized(net.op("Mul", gate, hidden, name="mul"), 0.1, zero)
+    scaled = net.quantized(net.op("Mul", gate, hidden, name="mul"))
     net.conv(scaled, "conv2", out="y")
     return net.proto()
 
@@ -301,6 +313,7 @@ CASES: dict[str, Case] = {
     "unused-sign": unused_sign,
     "saturation-without-vnni": seven_bits,
     "unquantized-recurrence": recurrence,
+    "control-flow": control_flow,
     "half-float": half_float,
     "wide-codes": wide_codes,
     "per-channel-activation": per_channel,

@@ -87,6 +87,28 @@ class Net:
         """A product with 16x16 weights."""
         return self.op("MatMul", value, self.weights(codes((16, 16)), axis=1), name=name, out=out)
 
+    def loop(
+        self, value: str, weights: str, trips: int | str, name: str, shape: Any, out: str
+    ) -> str:
+        """The value times weights of [n, n], in a Loop of so many trips, or as many as an input says;
+        `shape`: of the value, as the body declares it, None where it does not.
+        """
+        kinds = {"trip": (onnx.TensorProto.INT64, []), "going": (onnx.TensorProto.BOOL, [])}
+        inputs = [onnx.helper.make_tensor_value_info(k, *kinds[k]) for k in kinds]
+        state = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, shape)
+        inputs.append(onnx.helper.make_value_info("state", state))
+        nodes = [
+            node("Identity", ["going"], ["on"]),
+            node("MatMul", ["state", weights], ["next"], name="inside"),
+        ]
+        outputs = [
+            onnx.helper.make_tensor_value_info("on", *kinds["going"]),
+            onnx.helper.make_value_info("next", state),
+        ]
+        body = onnx.helper.make_graph(nodes, "body", inputs, outputs)
+        count = trips if isinstance(trips, str) else self.constant(np.int64(trips))
+        return self.op("Loop", count, "", value, name=name, out=out, body=body)
+
     def proto(self, **told: Any) -> onnx.ModelProto:
         """The model; its input x is [1, 8, 16, 16] unless told otherwise."""
         told.setdefault("inputs", {"x": [1, 8, 16, 16]})

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.verify import IMPORTED, check
+from fqfuse.measure.engines import onnxruntime_session
 from fqfuse.runtime.fallback import foreign_op
 
 NEWEST_OF_ORT = 26
@@ -79,20 +79,15 @@ def random(
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
-def run_ort(proto: onnx.ModelProto, feeds: Feeds) -> list[Any]:
-    """The outputs of ONNX Runtime without any optimization."""
-    return list(
-        ort_session(proto).run(None, {name: np.asarray(value) for name, value in feeds.items()})
-    )
+def run_ort(proto: onnx.ModelProto, feeds: Feeds, *, optimized: bool = False) -> list[Any]:
+    """The outputs of ONNX Runtime without any optimization, or with all of them."""
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    return list(ort_session(proto, optimized=optimized).run(None, arrays))
 
 
-def ort_session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """A session of ONNX Runtime without any optimization."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options)
+def ort_session(proto: onnx.ModelProto, *, optimized: bool = False) -> Any:
+    """A session of ONNX Runtime without any optimization, or with all of them."""
+    return onnxruntime_session(proto.SerializeToString(), 1, optimized=optimized)
 
 
 def run_import(proto: onnx.ModelProto, feeds: Feeds) -> tuple[Graph, list[Any]]:

@@ -36,10 +36,11 @@ function fillVerdict() {
   const [int8, macs] = verdict.macs;
   const [f32, between] = verdict.between;
   const sizes = verdict.open.length ? `; taken for 1: ${cut(verdict.open.join(', '), 60)}` : '';
+  const loops = verdict.loops.length ? `; loops counted as one trip: ${cut(verdict.loops.join(', '), 60)}` : '';
   byId('tiles').append(
     tile('multiply-adds in int8', macs ? share(int8, macs) : 'none', macs ? int8 / macs : null, 'int8', macs ? `of ${large(macs)}` : 'no products'),
     tile('bytes between steps in f32', share(f32, between), between ? f32 / between : 0, 'f32', `of ${bytes(between)}`),
-    tile('estimated time', milliseconds(verdict.ms), null, '', `at the peak rates of ${verdict.machine}; not measured${sizes}`),
+    tile('estimated time', milliseconds(verdict.ms), null, '', `at the peak rates of ${verdict.machine}; not measured${sizes}${loops}`),
   );
   const measured = data.steps.filter((step) => step.time !== undefined);
   if (measured.length) {

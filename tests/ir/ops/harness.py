@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType, TensorType
+from fqfuse.measure.engines import onnxruntime_session
 
 ORT_OPSET = 26  # the newest one that the installed ONNX Runtime takes
 
@@ -199,15 +200,10 @@ def oracle(case: Case, outputs: int) -> list[np.ndarray]:
 @lru_cache(maxsize=8)
 def _session(model: bytes) -> Any:
     """A session, or None where ONNX Runtime has no kernel for these element types."""
-    import onnxruntime
     from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime_session(model, 1, optimized=False)
     except NoKernel:
         return None
 

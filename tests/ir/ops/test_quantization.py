@@ -34,7 +34,7 @@ def fake_quantize(x: np.ndarray, *ranges: Any, levels: int) -> np.ndarray:
     return spec.evaluate(arrays, spec.complete({"levels": levels}))[0]
 
 
-def seed_formula(x: float, il: float, ih: float, ol: float, oh: float, levels: int) -> float:
+def definition(x: float, il: float, ih: float, ol: float, oh: float, levels: int) -> float:
     """One element in Python floats, which are float64."""
     if x <= min(il, ih):
         return ol
@@ -55,8 +55,8 @@ def seed_formula(x: float, il: float, ih: float, ol: float, oh: float, levels: i
 @example([1.0, 0.5, -1.0, 3.0], 1.0, 1.0, -2.0, 5.0, 256)  # il == ih: a threshold
 @example([1.0, 0.5, -1.0, 3.0], 2.0, -2.0, -2.0, 5.0, 8)  # inverted input range
 @example([0.0, 0.25], -1.0, 1.0, 3.0, -3.0, 4)  # inverted output range
-def test_fake_quantize_is_the_seed_formula_in_float64(xs, il, ih, ol, oh, levels):
-    expected = np.asarray([seed_formula(x, il, ih, ol, oh, levels) for x in xs], np.float64).astype(
+def test_fake_quantize_is_the_definition_in_float64(xs, il, ih, ol, oh, levels):
+    expected = np.asarray([definition(x, il, ih, ol, oh, levels) for x in xs], np.float64).astype(
         np.float32
     )
     np.testing.assert_array_equal(

@@ -157,6 +157,12 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
         "output_padding must have 2 entries",
     ),
     ("MaxPool", [X], {"kernel_shape": (3,)}, "the kernel must have 2 dimensions"),
+    (
+        "AveragePool",
+        [X],
+        {"kernel_shape": (2, -128), "ceil_mode": 1},
+        "the sizes of the kernel must be positive, found [2, -128]",
+    ),
     # products
     (
         "MatMul",

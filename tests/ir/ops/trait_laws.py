@@ -349,6 +349,10 @@ NOT_CLAIMED: dict[tuple[str, Trait], str] = {
         Trait.ELEMENTWISE,
     ): "where an element lies decides whether it stays, which no post-op knows",
     ("Div", Trait.SCALE_COMMUTING): "integers truncate",
+    (
+        "DynamicBlocks",
+        Trait.SCALE_COMMUTING,
+    ): "true but for rounding: it stays where a pass has put it, in front of its product",
     ("Identity", Trait.RESHAPES): "true, and passes drop it: its shape is no other",
     ("Mul", Trait.PRODUCT): "it goes by element and sums nothing",
     **{

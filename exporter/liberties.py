@@ -1,0 +1,94 @@
+"""Where ONNX Runtime's optimizations would compute other numbers than the model says.
+
+What is told of ONNX Runtime is so in 1.31.1. A test shows each of it on a model of a few nodes, with
+and without optimizations.
+"""
+
+from __future__ import annotations
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.types import DType
+from ..passes.retyping import moves_codes
+from .names import Writer
+
+__all__ = ["is_folded", "kept_apart", "would_be_quantized"]
+
+_STORES = ("Quantize", "Div")
+"""How a quantizer begins: by computed parameters it is Div, Round, Add, and Quantize of integers."""
+
+
+def is_folded(graph: Graph, node: Node) -> bool:
+    """True of a Dequantize of constants that no other codes meet.
+
+    As DequantizeLinear in front of a MatMul, ONNX Runtime makes MatMulNBits of it, which rounds the
+    other operand to codes; in front of other operators it decodes the constants in each run. Cast,
+    Sub and Mul it computes once.
+    """
+    if graph.constant(node.input) is None or graph.is_output(node.output):
+        return False
+    readers = graph.consumers(node.output)
+    return not any(
+        moves_codes(reader)
+        or any(map(graph.decoder, reader.inputs))
+        or (reader.op != "MatMul" and _decoded(graph, reader))
+        for reader in readers
+    )
+
+
+def kept_apart(writer: Writer, graph: Graph, value: str, name: str) -> str:
+    """What the quantizer of that name reads in place of a value, so that ONNX Runtime does not join
+    it with what makes the value, at the expense of the numbers.
+
+    Behind a Dequantize of codes that another Quantize made, it takes one quantizer for the two: a
+    Concat of one value between is a lookup in a table with both. Behind a Conv or Gemm (a MatMul
+    with an Add) whose source is decoded, it makes codes of weights and bias that are constants in
+    f32, whatever they lose: a Sum of one value between.
+    """
+    if graph.decoder(value) is not None and graph.type(value).rank:
+        return writer.one("Concat", [value], name, axis=0)
+    return writer.one("Sum", [value], name) if _would_be_joined(graph, value) else value
+
+
+def _would_be_joined(graph: Graph, value: str) -> bool:
+    maker = graph.producer(value)
+    while maker is not None and maker.op in ("Relu", "Clip"):
+        maker = graph.producer(maker.inputs[0])
+    if maker is None:
+        return False
+    parts = [maker]
+    if maker.op == "Add":
+        parts += [node for value in maker.inputs if (node := graph.producer(value, "MatMul"))]
+        if len(parts) == 1:
+            return False
+    elif maker.op not in ("Conv", "ConvTranspose", "Gemm"):
+        return graph.decoder(value) is not None
+    operands = [value for part in parts for value in part.inputs]
+    return bool(_decoded(graph, parts[-1])) and any(value in graph.constants for value in operands)
+
+
+def would_be_quantized(graph: Graph, output: str) -> bool:
+    """True of an output of the model in f32 next to which a Quantize stands, with nothing but moved
+    data between: ONNX Runtime takes the Quantize in front of the move, and returns what it wrote.
+    """
+    if graph.type(output).dtype is not DType.F32 or graph.producer(output) is None:
+        return False
+    root, maker = output, graph.producer(output)
+    while maker is not None and moves_codes(maker):
+        root, maker = maker.inputs[0], graph.producer(maker.inputs[0])
+    waiting = [root]
+    while waiting:
+        readers = graph.consumers(waiting.pop())
+        if any(reader.op in _STORES for reader in readers):
+            return True
+        waiting += [reader.output for reader in readers if moves_codes(reader)]
+    return False
+
+
+def _decoded(graph: Graph, node: Node) -> list[str]:
+    """The operands of a node that are computed codes, decoded."""
+    return [
+        value
+        for value in node.inputs
+        if graph.decoder(value) or graph.producer(value, "RunTimeDequantize")
+    ]

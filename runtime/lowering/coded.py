@@ -1,0 +1,135 @@
+"""Products with packed weights whose rows become codes in each run: machine code of our own
+(`onednn/coded_kernels.py`), as oneDNN 3.2 has neither 4 bits nor scales in groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...aligned import aligned
+from ...ir.ops.blocks import middle
+from ...onednn.coded_kernels import LARGEST_BLOCK, LEAST_BLOCK, CodedKernels, CodedWork
+from ..kernels.block_gemm import Blocks
+from .program import Tensor
+
+__all__ = ["CodedAction", "CodedRows"]
+
+_FEW = 2  # rows that take less time one by one than it takes to bring weights into another order
+_ALONE = 1 << 15  # elements whose codes one thread makes before a second one is awake
+
+
+class CodedRows:
+    """The packed weights of a step, and rows of codes that are multiplied by them.
+
+    Args:
+        blocks: the weights.
+        kernels: machine code for codes of that width.
+        threads: how many the kernels may use.
+    """
+
+    name = "packed codes by avx512_core_vnni"
+    """What multiplies, for the placement."""
+
+    def __init__(self, blocks: Blocks, kernels: CodedKernels, threads: int) -> None:
+        self.blocks, self._kernels, self._threads = blocks, kernels, threads
+        self._codes = np.ascontiguousarray(blocks.codes)
+        self._scales = np.require(blocks.scales, np.float32, ("C", "ALIGNED"))
+        zeros = blocks.zero_points
+        plain = zeros is None or bool((zeros == middle(blocks.bits)).all())
+        self._zeros = None if plain or zeros is None else np.ascontiguousarray(zeros, np.uint8)
+
+    @staticmethod
+    def refusal(blocks: Blocks) -> str | None:
+        """Why the kernels do not take such weights; None where they do."""
+        if not LEAST_BLOCK <= blocks.block <= LARGEST_BLOCK or blocks.block * blocks.bits % 32:
+            reach = f"{LEAST_BLOCK} to {LARGEST_BLOCK}, whole words of 32 bits"
+            return f"blocks of {blocks.block} codes of {blocks.bits} bits: the kernel takes {reach}"
+        zeros = blocks.zero_points
+        if zeros is not None and zeros.size and int(zeros.max()) >= 1 << blocks.bits:
+            return f"zero points beyond the codes of {blocks.bits} bits"
+        return None
+
+    def _places(self, rows: int) -> tuple[int, int, int]:
+        """Where scales and sums of the rows' codes begin behind them, and where they end."""
+        codes = aligned(rows * self.blocks.width)
+        each = aligned(4 * rows * self.blocks.blocks)
+        return codes, codes + each, codes + 2 * each
+
+    def scratch_bytes(self, rows: int) -> int:
+        """Bytes for codes, scales and sums of so many rows."""
+        return max(1, self._places(rows)[2])
+
+    def product(
+        self, rows: int, out: NDArray[np.float32], scratch: NDArray[np.uint8]
+    ) -> Callable[[NDArray[np.float32]], None]:
+        """What multiplies rows [rows, K], C-contiguous, into [rows, N].
+
+        Args:
+            rows: how many.
+            out: f32 [rows, N], C-contiguous.
+            scratch: `scratch_bytes`.
+        """
+        blocks, kernels, shape = self.blocks, self._kernels, (rows, self.blocks.size)
+        scales, sums, end = self._places(rows)
+        if out.shape != (rows, blocks.rows) or not out.flags.c_contiguous or scratch.size < end:
+            raise ValueError(f"no place for {rows} rows of {blocks.rows}")
+        place = scratch.ctypes.data
+        work = CodedWork(
+            codes=self._codes.ctypes.data,
+            scales=self._scales.ctypes.data,
+            zeros=None if self._zeros is None else self._zeros.ctypes.data,
+            xcodes=place,
+            xscales=place + scales,
+            xsums=place + sums,
+            out=out.ctypes.data,
+            stride=self._codes.shape[1],
+            blocks=blocks.blocks,
+            block=blocks.block,
+            rows=blocks.rows,
+            ld=blocks.rows,
+            many=rows,
+            size=blocks.size,
+        )
+        held = (self._codes, self._scales, self._zeros)
+        many = self._threads if rows * blocks.width >= _ALONE else 1
+        quantize = kernels.call(kernels.quantize, work, many, held)
+        few = rows <= _FEW and blocks.block * blocks.bits % 128 == 0
+        address = kernels.multiply_row if few else kernels.multiply
+        multiply_codes = kernels.call(address, work, self._threads, held)
+
+        def multiply(sources: NDArray[np.float32]) -> None:
+            if sources.shape != shape or not sources.flags.c_contiguous:
+                raise ValueError(f"rows must be {list(shape)}, row-major")
+            work.x = sources.ctypes.data
+            quantize()
+            multiply_codes()
+
+        return multiply
+
+
+@dataclass(frozen=True, eq=False)
+class CodedAction:
+    """Rows that become codes times packed weights, by machine code.
+
+    Attributes:
+        source: the value that holds the rows.
+        src: f32, row-major, [rows, K].
+        dst: f32, row-major, [rows, N].
+        scratch: bytes for the codes of the rows.
+        weights: what multiplies.
+    """
+
+    source: str
+    src: Tensor
+    dst: Tensor
+    scratch: Tensor
+    weights: CodedRows
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that it touches."""
+        return [self.src, self.dst, self.scratch]

@@ -1,0 +1,170 @@
+"""The kernels for codes by codes in blocks: the listings are the code, they give NumPy's numbers,
+write what they should and read nothing beyond.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.machine_code import Guarded, check_listing
+
+from fqfuse.ir.ops.blocks import coded_product, middle, packed, source_codes
+from fqfuse.onednn import coded_byte_kernels, coded_kernels
+from fqfuse.onednn.coded_kernels import CodedKernels, CodedWork
+from fqfuse.onednn.library import Library
+
+LISTINGS = [
+    coded_kernels.QUANTIZE_ROWS,
+    coded_kernels.MULTIPLY_CODES,
+    coded_kernels.MULTIPLY_ROW,
+    coded_byte_kernels.QUANTIZE_ROWS,
+    coded_byte_kernels.MULTIPLY_CODES,
+    coded_byte_kernels.MULTIPLY_ROW,
+]
+
+
+@pytest.fixture(params=[4, 8])
+def bits(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def kernels(library: Library, bits: int) -> CodedKernels:
+    found = coded_kernels.coded_kernels(library, bits)
+    if found is None:
+        pytest.skip("the CPU lacks AVX-512 with VNNI, or the system refuses memory for code")
+    return found
+
+
+def test_other_widths_have_no_kernels(library: Library) -> None:
+    assert coded_kernels.coded_kernels(library, 2) is None
+
+
+@pytest.mark.parametrize("listing", LISTINGS)
+def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
+    check_listing(listing, tmp_path)
+
+
+class Product:
+    """One product in memory that ends where nobody may touch."""
+
+    def __init__(self, kernels: CodedKernels, bits: int, many: int, size: int, rows: int, **how):
+        self.kernels, self.bits, self.block = kernels, bits, how.pop("block")
+        self.blocks = blocks = -(-size // self.block)
+        rng = np.random.default_rng(rows + many)
+        codes = rng.integers(0, 1 << bits, (rows, blocks * self.block)).astype(np.uint8)
+        zeros = rng.integers(0, 1 << bits, (rows, blocks)).astype(np.uint8)
+        self.codes = Guarded(packed(codes, bits))
+        self.scales = Guarded(rng.uniform(-2, 2, (rows, blocks)).astype(np.float32))
+        self.zeros = Guarded(zeros) if how.pop("zeros", True) else None
+        self.x = Guarded(rng.standard_normal((many, size)).astype(np.float32))
+        self.xcodes = Guarded(np.full((many, blocks * self.block), 77, np.int8))
+        self.xscales = Guarded(np.full((many, blocks), np.nan, np.float32))
+        self.xsums = Guarded(np.full((many, blocks), -1, np.int32))
+        self.ld = how.pop("ld", rows)
+        self.out = Guarded(np.full(many * self.ld, 7, np.float32))
+        self.work = CodedWork(
+            **{name: getattr(self, name).array.ctypes.data for name in ("codes", "scales", "x")},
+            **{name: getattr(self, name).array.ctypes.data for name in ("xcodes", "xscales")},
+            xsums=self.xsums.array.ctypes.data,
+            out=self.out.array.ctypes.data,
+            zeros=None if self.zeros is None else self.zeros.array.ctypes.data,
+            stride=self.codes.array.shape[1],
+            blocks=blocks,
+            block=self.block,
+            rows=rows,
+            ld=self.ld,
+            many=many,
+            size=size,
+        )
+
+    def run(self, threads: int = 1) -> np.ndarray:
+        """The result, [many, ld], of both ways to multiply where the blocks allow both."""
+        out = self.out.array.reshape(-1, self.ld)
+        before = out.copy()
+        self.kernels.call(self.kernels.quantize, self.work, threads)()
+        self.kernels.call(self.kernels.multiply, self.work, threads)()
+        if self.block * self.bits % 128 == 0:
+            found = out.copy()
+            out[...] = before
+            self.kernels.call(self.kernels.multiply_row, self.work, threads)()
+            np.testing.assert_array_equal(out, found)
+        return out
+
+    def wanted(self) -> np.ndarray:
+        zeros = None if self.zeros is None else self.zeros.array
+        attrs = {"bits": self.bits, "block": self.block, "size": self.x.array.shape[1]}
+        return coded_product(self.x.array, self.codes.array, self.scales.array, zeros, attrs)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("many", [1, 2, 7, 15, 64])
+@pytest.mark.parametrize(
+    ("size", "block"),
+    [(16, 16), (32, 32), (33, 32), (200, 24), (260, 64), (700, 128), (2100, 32), (2600, 256)],
+)
+@pytest.mark.parametrize("rows", [1, 16, 17, 70])
+def test_products_are_numpys(kernels, bits, rows, size, block, many, zeros) -> None:
+    """More codes than are kept at a time, too; bit for bit, twice."""
+    product = Product(kernels, bits, many, size, rows, block=block, zeros=zeros)
+    wanted = product.wanted()
+    for threads in (1, 2):
+        product.out.array[...] = np.nan
+        np.testing.assert_array_equal(product.run(threads), wanted)
+
+
+def test_codes_are_numpys(kernels, bits) -> None:
+    """The largest magnitude is 127, and ties go to the even code."""
+    product = Product(kernels, bits, 3, 64, 16, block=32)
+    product.x.array[0] = np.arange(64) - 31.5
+    product.x.array[1, :32] = np.linspace(-127, 127, 32).round() / 2
+    product.run()
+    codes, scales = source_codes(product.x.array, 32)
+    found = product.xcodes.array.reshape(3, 2, 4, 8)
+    if bits == 4:  # even places in front, and 128 more
+        found = (found ^ -128).reshape(3, 2, 4, 2, 4).swapaxes(3, 4)
+    np.testing.assert_array_equal(found.reshape(3, 2, 32), codes)
+    np.testing.assert_array_equal(product.xscales.array, scales)
+    np.testing.assert_array_equal(product.xsums.array, codes.sum(-1))
+    assert abs(codes).max() == 127
+
+
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, 1e-40, 1.5e-36, 3e38, 0.0])
+def test_blocks_without_a_normal_scale(kernels, bits, special) -> None:
+    product = Product(kernels, bits, 3, 96, 20, block=32)
+    product.x.array[1, 32:64] = 0
+    product.x.array[1, 40] = special
+    found = product.run()
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(found, product.wanted())
+    assert np.isfinite(found[[0, 2]]).all()
+    assert np.isnan(found[1]).all() == (not np.isfinite(special))
+
+
+def test_the_largest_sums_are_exact(kernels, bits) -> None:
+    """All codes at their ends."""
+    product = Product(kernels, bits, 6, 512, 33, block=256)
+    product.codes.array[...] = 255
+    product.zeros.array[...] = 0
+    product.scales.array[...] = 1
+    product.x.array[...] = np.float32(127) * np.array([1, -1, 1, -1, 1, -1])[:, None]
+    largest = 127 * ((1 << bits) - 1) * 512
+    np.testing.assert_array_equal(product.run(), product.wanted())
+    np.testing.assert_array_equal(product.run()[:, 0], np.array([1, -1] * 3) * largest)
+
+
+def test_nothing_beside_the_columns_is_written(kernels, bits) -> None:
+    product = Product(kernels, bits, 7, 64, 37, block=32, ld=50)
+    found = product.run()
+    assert (found[:, 37:] == 7).all()
+    np.testing.assert_array_equal(found[:, :37], product.wanted())
+
+
+def test_absent_zero_points_are_the_middle(kernels, bits) -> None:
+    product = Product(kernels, bits, 2, 64, 5, block=32)
+    product.zeros.array[...] = middle(bits)
+    with_zeros = product.run().copy()
+    product.work.zeros = None
+    np.testing.assert_array_equal(product.run(), with_zeros)

@@ -1,0 +1,112 @@
+"""docs/sources.md: each row names tests that exist and that pytest collects, or says what is missing,
+which is listed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
+TITLES = {
+    "Q": "Primitive Attributes: Quantization",
+    "S": "oneAPI 1.3 暫定仕様書 Rev. 1 の解説 (15)",
+    "U": "Proposal for updating quantization scale functionality in oneDNN",
+    "F": "FakeQuantize in OpenVINO",
+    "N": "Nuances of int8 Computations",
+}
+
+NOT_YET = {
+    "what a CPU without VNNI gives, emulated": "N11 N29",
+    "codes of 7 bits, proven not to saturate": "N16",
+    "approximations by name": "F35 F36 F37 F39",
+    "masks by name": "U60 U61 U62",
+    "masks of two dimensions of the data": "Q27",
+    "scratchpads of the library, and the memory that a primitive takes": "S6 S8 S11 S12 S14",
+    "fpmath modes": "S33 S35 S36 S37 S38 S39",
+    "sum, inner product, GEMM, a depthwise post-op on request": "S5 U15 U26 U55 U57 N3",
+    "zero points of sources by channel, and of operands of post-ops": "S25 S29",
+    "scales of all arguments at run time": "U9 U33 U45",
+}
+"""What is missing -> the numbers of its rows. A row that is done leaves this list; one that joins it is a loss."""
+
+Row = tuple[str, str, str, str]
+
+
+def rows() -> dict[str, list[Row]]:
+    """Title -> number, what it says, what does it here, and its tests."""
+    found = {}
+    for section in TEXT.split("\n## ")[1:]:
+        title, _, body = section.partition("\n")
+        lines = [line for line in body.splitlines() if line.startswith("|")]
+        assert lines[:2] == ["| # | it says | here | test |", "|---|---|---|---|"], title
+        cells = [line[2:].removesuffix(" |").split(" | ") for line in lines[2:]]
+        assert [row for row in cells if len(row) != 4] == []
+        found[title] = [(row[0], row[1], row[2], row[3]) for row in cells]
+    return found
+
+
+ALL = [row for part in rows().values() for row in part]
+
+
+@cache
+def collected(path: str) -> dict[str, str]:
+    """The tests that pytest collects in a file -> the folder of their golden files, or ''."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    tests = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    tests = [node for node in tests if node.name.startswith("test")]
+    assert len({node.name for node in tests}) == len(tests), "a test that another one hides"
+    return {node.name: golden_folder(node) for node in tests}
+
+
+def golden_folder(test: ast.FunctionDef) -> str:
+    """What its mark `golden` names."""
+    marks = [
+        re.match(r"pytest\.mark\.golden\('(\w+)'\)", ast.unparse(d)) for d in test.decorator_list
+    ]
+    return next((mark[1] for mark in marks if mark), "")
+
+
+def test_the_documents_are_those_five_and_their_rows_are_counted() -> None:
+    found = rows()
+    assert list(found) == list(TITLES.values())
+    for letter, title in TITLES.items():
+        assert [row[0] for row in found[title]] == [
+            f"{letter}{number}" for number in range(1, len(found[title]) + 1)
+        ]
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("row", ALL, ids=lambda row: row[0])
+def test_a_row_names_tests_that_exist_or_says_what_is_missing(row: Row) -> None:
+    _, says, here, tests = row
+    assert says
+    if tests.startswith("not yet: "):
+        return
+    assert here
+    named = tests.split(", ")
+    for name in named:
+        match = re.fullmatch(r"`(tests/[\w/]+/test_\w+\.py)::(test_\w+)(?:\[([\w.-]+)\])?`", name)
+        assert match is not None, name
+        path, function, case = match.groups()
+        assert (ROOT / path).is_file(), path
+        assert function in collected(path), name
+        folder = collected(path)[function]
+        assert bool(folder) == (case is not None), "a case, of golden files only"
+        assert case is None or (ROOT / "tests" / "golden" / folder / f"{case}.txt").is_file(), name
+    assert len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/]+(?:/|\.py))`", TEXT))))
+def test_what_does_it_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+def test_what_is_missing_is_listed() -> None:
+    missing = [row[0] for row in ALL if row[3].startswith("not yet: ")]
+    assert set(missing) == set(" ".join(NOT_YET.values()).split())
