@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -61,7 +62,15 @@ def collected(path: str) -> dict[str, str]:
     tests = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     tests = [node for node in tests if node.name.startswith("test")]
     assert len({node.name for node in tests}) == len(tests), "a test that another one hides"
-    return {node.name: golden_folder(node) for node in tests}
+    made = {name: "" for node in tree.body for name in made_by_a_call(node)}
+    return made | {node.name: golden_folder(node) for node in tests}
+
+
+def made_by_a_call(node: ast.stmt) -> Iterator[str]:
+    """The tests of several files that one function makes: `test_a, test_b = tests_of(...)`."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        names = (each for target in node.targets for each in ast.walk(target))
+        yield from (n.id for n in names if isinstance(n, ast.Name) and n.id.startswith("test"))
 
 
 def golden_folder(test: ast.FunctionDef) -> str:
