@@ -42,21 +42,23 @@ class How(enum.StrEnum):
     SEMANTIC = "semantic"
 
 
+Old = Annotated[
+    Path,
+    typer.Argument(metavar="PLAN", help="A plan that `fqfuse compile --target onednn-v2` wrote."),
+]
+New = Annotated[Path, option("--output -o", "The file to write the new plan to.", "NEW")]
+ToOption = Annotated[To, choice("--to", To, "For which scheme of attributes.", "conversion to")]
+HowOption = Annotated[
+    How,
+    choice("--how", How, "Keep every float operation, or speak of real numbers.", "conversion"),
+]
+
+
 def command(
-    plan: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PLAN", help="A plan that `fqfuse compile --target onednn-v2` wrote."
-        ),
-    ],
-    output: Annotated[Path, option("--output -o", "The file to write the new plan to.", "NEW")],
-    to: Annotated[
-        To, choice("--to", To, "For which scheme of attributes.", "conversion to")
-    ] = To.V3,
-    how: Annotated[
-        How,
-        choice("--how", How, "Keep every float operation, or speak of real numbers.", "conversion"),
-    ] = How.MECHANICAL,
+    plan: Old,
+    output: New,
+    to: ToOption = To.V3,
+    how: HowOption = How.MECHANICAL,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
