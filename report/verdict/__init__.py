@@ -1,8 +1,9 @@
 """What a plan costs, what costs most of it, and what to change: the first screen of `inspect`.
 
-`work` counts multiply-adds and bytes, `bodies` those inside If, Loop and Scan, `shares` how much of them is int8 and f32, `machine` says how
-fast this CPU is at best, and `estimate` divides the one by the other. `catalogue` lists the kinds of
-findings, `recognize` and `numbers` find them in a plan (as `view` shows it), `remedies` knows which
-quantizer wrote the model, `findings` puts them together with what they gain, and `screen` shows them.
+`work` counts multiply-adds and bytes, `bodies` those inside If, Loop and Scan, `shares` how much of
+them is int8 and f32, `machine` says how fast this CPU is at best, and `estimate` divides the one by the
+other. `catalogue` lists the kinds of findings, `recognize` and `numbers` find them in a plan (as `view`
+shows it), `remedies` knows which quantizer wrote the model, `findings` puts them together with what
+they gain, and `screen` shows them.
 `document` writes docs/findings.md.
 """
