@@ -63,8 +63,10 @@ def test_why_of_a_plan(document, plan: Path) -> None:
 
 @pytest.mark.parametrize("forms", list(itertools.permutations(("f32", "qdq", "fakequantize"), 2)))
 def test_diff(document, forms: tuple[str, str]) -> None:
-    same = "f32" not in forms  # both forms of quantizers make the same steps
-    assert document("diff", *map(digits_model_path, forms), code=0 if same else 1)["answer"]
+    same = "f32" not in forms  # two dialects of one network: other quantizers, equal steps
+    told = document("diff", *map(digits_model_path, forms), code=0 if same else 1)
+    assert told["answer"]
+    assert told["same"] == same
 
 
 def test_diff_of_targets(document, model: Path, plan: Path) -> None:
