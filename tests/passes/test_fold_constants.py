@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from laws.build import Net
 from laws.golden import check_pass
+from onnx import TensorProto
+from support.onnx_cases import model, node
 
+from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.decision import Outcome
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.passes.fold_constants import FoldConstants
@@ -106,3 +109,17 @@ def test_what_cannot_be_computed_stays_for_whoever_runs_it() -> None:
         d.reason == "it cannot be computed" and d.outcome is Outcome.REFUSED
         for d in graph.decisions
     )
+
+
+def test_a_cast_of_codes_to_their_own_type_is_nothing() -> None:
+    """As PyTorch's exporter writes it behind each QuantizeLinear."""
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("Cast", ["q"], ["same"], to=TensorProto.UINT8),
+        node("DequantizeLinear", ["same", "s", "z"], ["d"]),
+        node("Relu", ["d"], ["y"]),
+    ]
+    constants = {"s": np.float32(0.5), "z": np.uint8(3)}
+    graph = graph_from_onnx(model(nodes, inputs={"x": ["N", 3]}, constants=constants))
+    FoldConstants().run(graph)
+    assert [each.op for each in graph.nodes()] == ["Quantize", "Dequantize", "Relu"]
