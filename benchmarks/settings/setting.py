@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import fqfuse
+from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.errors import printable
 from fqfuse.measure.arrays import Array
 from fqfuse.report.verdict.catalogue import Gain
 from fqfuse.report.verdict.findings import Verdict, verdict_of
 from fqfuse.report.verdict.machine import Machine
-
-from ..accuracy import sqnr_db
 
 __all__ = ["Outcome", "Setting", "figures", "outputs_of", "shown_arguments"]
 
@@ -157,7 +156,7 @@ def _findings(verdict: Verdict) -> dict[str, int]:
 def _sqnr(reference: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
     """The lowest of the outputs."""
     pairs = zip(zip(*reference, strict=True), zip(*found, strict=True), strict=True)
-    return min(sqnr_db(_joined(one), _joined(other)) for one, other in pairs)
+    return min(sqnr_of(_joined(one), _joined(other)) for one, other in pairs)
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import onnx
 import torch
 from torch import nn
 from torch.ao import quantization as ao
@@ -23,8 +22,6 @@ __all__ = ["torch_settings"]
 
 Args = tuple[torch.Tensor, ...]
 
-_CLEANED = "idle Casts taken out"
-
 
 def torch_settings(
     network: str, source: Path, feeds: Sequence[Mapping[str, Any]]
@@ -34,34 +31,11 @@ def torch_settings(
     names = list(feeds[0])
     data = [tuple(map(torch.from_numpy, feed.values())) for feed in feeds]
     for shown, quantize in _settings(network):
-        run = _cleaned if shown.endswith(_CLEANED) else _run
-        yield f"torch-{network}", Setting(shown, partial(run, quantize, module, data, names))
+        yield f"torch-{network}", Setting(shown, partial(_run, quantize, module, data, names))
 
 
 Quantize = Callable[[nn.Module, Sequence[Args]], tuple[nn.Module, dict[str, Any]]]
 """Gives the quantized module, and arguments of `torch.onnx.export`."""
-
-
-def without_casts(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without the Casts from codes to codes of the same type that the TorchScript exporter
-    writes behind each QuantizeLinear.
-    """
-    nodes = model.graph.node
-    made = {name for node in nodes if node.op_type == "QuantizeLinear" for name in node.output}
-    idle = [node for node in nodes if node.op_type == "Cast" and node.input[0] in made]
-    renamed = {node.output[0]: node.input[0] for node in idle}
-    for node in idle:
-        nodes.remove(node)
-    for node in nodes:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-    return model
-
-
-def _cleaned(
-    quantize: Quantize, module: nn.Module, data: Sequence[Args], names: list[str], target: Path
-) -> None:
-    _run(quantize, module, data, names, target)
-    onnx.save(without_casts(onnx.load(target)), target)
 
 
 def _run(
@@ -109,8 +83,6 @@ def _fx_settings(network: str) -> Iterator[tuple[str, Quantize]]:
         mapping = ao.get_default_qconfig_mapping(backend)
         shown = f'FX, `get_default_qconfig_mapping("{backend}")`'
         yield f"{shown}, `dynamo=False`", partial(_fx, mapping, quantize_fx.convert_fx, script)
-        if backend == "x86":
-            yield f"{shown}, {_CLEANED}", partial(_fx, mapping, quantize_fx.convert_fx, script)
     default = ao.get_default_qconfig_mapping("x86")
     if network == "resnet":
         yield 'FX, `"x86"`, `dynamo=True`', partial(_fx, default, quantize_fx.convert_fx, dynamo)
