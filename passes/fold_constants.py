@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -187,7 +187,8 @@ def _read_for_each(graph: Graph, node: Node) -> int:
 def _bypass(graph: Graph, node: Node) -> None:
     """Lets readers read the input. What its codes stand for may be told of the input alone."""
     given, made = graph.type(node.input), graph.type(node.output)
-    if not graph.is_output(node.output) and made in (given, replace(given, quant=None)):
+    alike = made.shape == given.shape and made.quant in (None, given.quant)
+    if alike and made.dtype is given.dtype and not graph.is_output(node.output):
         graph.replace_uses(node.output, node.input)
         graph.erase(node)
 
