@@ -218,7 +218,7 @@ def lstm_by_kernel(binder: Binder, step: Step) -> None:
         dims,
         directions_of(OPS[step.op].known(step.params)),
         min(binder.threads, directions),
-        constants.arranged(r, step.op, lambda: packed_weights(constants.data(r))),
+        constants.arranged(r, f"{step.op}: states", lambda: packed_weights(constants.data(r))),
     )
     names = dict(enumerate(step.outputs))
     state = row_major(library, (directions, batch, hidden), DataType.f32)
@@ -259,7 +259,7 @@ def _with_input(
     inputs = rows.desc.dims[1]
     if batch == 1 and steps >= GROUP and inputs <= _WIDE * hidden:
         constants, w, blocks = binder.constants, need(step, "w"), layer.weights.shape[1]
-        of_x = constants.arranged(w, step.op, lambda: packed_inputs(constants.data(w)))
+        of_x = constants.arranged(w, f"{step.op}: inputs", lambda: packed_inputs(constants.data(w)))
         sums = biases(binder, step)
         bias = np.zeros((directions, _GATES * hidden), np.float32) if sums is None else sums
         room = row_major(library, (directions, 2, blocks, GROUP * _GATES * LANES), DataType.f32)

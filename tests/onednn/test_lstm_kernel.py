@@ -434,6 +434,22 @@ def test_what_multiplies_the_input(dims: tuple[int, int, int], by: list[str]) ->
 
 
 @pytest.mark.usefixtures("kernel")
+def test_weights_of_the_input_that_are_those_of_the_state_too() -> None:
+    """They are kept in two orders."""
+    constants = {"w": random([1, 64, 16], 1, 0.1)}
+    layer = node("LSTM", ["x", "w", "w"], ["y"], hidden_size=16)
+    proto = model([layer], inputs={"x": [8, 1, 16]}, constants=constants)
+    session = fqfuse.InferenceSession(proto, "onednn")
+    feeds = {"x": random([8, 1, 16])}
+    # as above
+    np.testing.assert_allclose(
+        session.run(None, feeds)[0], run_ort(proto, feeds)[0], rtol=0, atol=1e-5
+    )
+    (placed,) = session.placement()
+    assert placed.implementation == OURS
+
+
+@pytest.mark.usefixtures("kernel")
 def test_states_that_are_fed_anew_in_each_run() -> None:
     seed = next(s for s in range(99) if {"h", "c"} <= set(layer_model(s)[1]))
     proto, feeds = layer_model(seed)
