@@ -177,7 +177,7 @@ def _peer(path: Path) -> Run:
 
 
 def _fqfuse(backend: str, path: Path) -> Run:
-    return OPENED[f"fqfuse-{backend}"].open(path, 1).run
+    return OPENED[f"fqfuse-{backend}"].open(path, 1, None).run
 
 
 ENGINES: Mapping[str, Callable[[Path], Run]] = {

@@ -72,7 +72,7 @@ CASES = {
     HEAD + "  out %x\n  out %x": "a second line `out`",
     HEAD + "  quantizer q : F of x\n  quantizer q : F of x": "the quantizer q stands here twice",
     HEAD
-    + '  fate q quantize -> sum : ""': "a fate of a quantize half is one of dst_scale, post_op",
+    + '  fate q quantize -> sum : ""': "a fate of a quantize half is one of dst_scale, source, post_op",
     HEAD + '  fate q halve -> sum : ""': "expected `quantize` or `dequantize`",
     HEAD + "  decision fired r at n : because": "expected the reason, quoted",
     HEAD + '  decision done r at n : ""': "expected `fired` or `refused`",
