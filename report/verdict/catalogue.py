@@ -96,17 +96,17 @@ _KINDS = (
         Gain.NUMBERS,
         remedies={
             Tool.ORT: (
-                "nodes_to_exclude=[{names}]; or export the mask with -10000 in place of -3.4e38"
+                "nodes_to_exclude=[{names}]; or export the mask with -100 in place of -3.4e38"
             ),
             Tool.NNCF: (
                 "ignored_scope=nncf.IgnoredScope(names=[{names}]), model_type=nncf.ModelType.TRANSFORMER; "
-                "or export the mask with -10000 in place of -3.4e38"
+                "or export the mask with -100 in place of -3.4e38"
             ),
             Tool.PYTORCH: (
                 "qconfig_mapping.set_module_name(name, None) for {names}; or export the mask with "
-                "-10000 in place of -3.4e38"
+                "-100 in place of -3.4e38"
             ),
-            Tool.ANY: "leave {names} unquantized; or export the mask with -10000 in place of -3.4e38",
+            Tool.ANY: "leave {names} unquantized; or export the mask with -100 in place of -3.4e38",
         },
     ),
     Kind(

@@ -47,6 +47,25 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({"LC_ALL": "C"}, True),
+        ({"LC_ALL": "POSIX"}, True),
+        ({"LC_ALL": "C.UTF-8"}, False),
+        ({"LC_ALL": "", "LANG": ""}, False),
+        ({"LC_ALL": "C", "PYTHONUTF8": "1"}, False),
+        ({"LC_ALL": "C", "PYTHONIOENCODING": "utf-8"}, False),
+    ],
+    ids=str,
+)
+def test_the_locale_c_means_ascii(spawn, named: Path, env: dict[str, str], expected: bool) -> None:
+    clear = {"PYTHONUTF8": "", "PYTHONIOENCODING": ""}
+    done = spawn("inspect", named, "--steps", env={**clear, **env})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii() == expected
+
+
 @pytest.mark.parametrize("options", [("--all",), ("--steps", "--csv")], ids=" ".join)
 def test_signs_have_ascii_forms(spawn, named: Path, options) -> None:
     plain, ascii_only = (spawn("inspect", named, *options, env=env) for env in ({}, ASCII))
