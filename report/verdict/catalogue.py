@@ -90,23 +90,24 @@ _KINDS = (
         "absurd-scale",
         "layer next to a quantizer with an absurd scale",
         "layers next to quantizers with an absurd scale",
-        "A scale above 1e30 or below 1e-30: a mask adds -3.4e38, and the calibration took that for data.",
-        "one step of its codes is larger than all real values, so they all become 0 there: the "
-        "outputs are garbage",
+        "A scale above 1e30 or below 1e-30, or one of 2 and more in front of a softmax: a mask adds -3.4e38 or -10000, and "
+        "the calibration took that for data.",
+        "one step of its codes is larger than all real values, or than what a softmax tells apart, so that they "
+        "become equal there: the outputs are garbage",
         Gain.NUMBERS,
         remedies={
             Tool.ORT: (
-                "nodes_to_exclude=[{names}]; or export the mask with -100 in place of -3.4e38"
+                "nodes_to_exclude=[{names}]; or export the mask with -100 for what is masked"
             ),
             Tool.NNCF: (
                 "ignored_scope=nncf.IgnoredScope(names=[{names}]), model_type=nncf.ModelType.TRANSFORMER; "
-                "or export the mask with -100 in place of -3.4e38"
+                "or export the mask with -100 for what is masked"
             ),
             Tool.PYTORCH: (
                 "qconfig_mapping.set_module_name(name, None) for {names}; or export the mask with "
-                "-100 in place of -3.4e38"
+                "-100 for what is masked"
             ),
-            Tool.ANY: "leave {names} unquantized; or export the mask with -100 in place of -3.4e38",
+            Tool.ANY: "leave {names} unquantized; or export the mask with -100 for what is masked",
         },
     ),
     Kind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -19,6 +20,7 @@ from .view import View
 __all__ = ["about_numbers"]
 
 _ABSURD = 1e30
+_COARSE = 2.0  # a softmax makes a factor of 7 of it
 _SATURATED = 0.05  # of a layer's weights
 _DEAD = 0.1  # of a layer's output channels
 _UNUSED = 16  # codes on either side of the zero point: an eighth of the range
@@ -37,10 +39,27 @@ def about_numbers(view: View, machine: Machine) -> dict[str, tuple[int, ...]]:
 
 
 def absurd_scales(view: View) -> Iterator[int]:
-    """Steps that write or decode codes by a scale that no data has."""
+    """Steps that write or decode codes by a scale that no data has, or that a softmax behind them
+    cannot use: softmax(x) tells x from x + 1, and codes further apart do not.
+    """
     for index, step in enumerate(view.steps):
         if any(map(_is_absurd, _scales(view, step))):
             yield index
+        elif step.primitive == "softmax":
+            made = view.in_front(step.arg("src") or "")
+            yield from (each for each in made if _apart(view, view.steps[each]) >= _COARSE)
+
+
+def _apart(view: View, step: Step) -> float:
+    """How far apart the values are that neighbouring codes of a step's result stand for; 0 of others."""
+    types = [view.type(value) for value in step.outputs if value]
+    scales = [scale for type_ in types if type_ and type_.quant for scale in type_.quant.scale]
+    rounded = [op.algorithm == "round" for op in step.attr.post_ops if isinstance(op, Eltwise)]
+    if not scales and any(rounded):
+        ops = [op for op in step.attr.post_ops if isinstance(op, Eltwise)]
+        behind = ops[len(rounded) - rounded[::-1].index(True) :]
+        scales = [math.prod(op.alpha for op in behind if op.algorithm == "linear")]
+    return max(map(abs, scales), default=0.0)
 
 
 def _is_absurd(scale: float) -> bool:

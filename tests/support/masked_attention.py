@@ -1,4 +1,6 @@
-"""Masked attention, in f32 and as ONNX Runtime quantizes it: the scale of the mask is 1.3e36."""
+"""Masked attention, in f32 and as ONNX Runtime quantizes it: the scale of the mask is 1.3e36, or
+39 where -10000 masks.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ __all__ = ["attention", "cosine", "feed", "quantized"]
 WIDE, LONG, HEADS = 64, 32, 4
 
 
-def attention() -> onnx.ModelProto:
-    """Masked attention as transformers export it: -3.4e38 where the mask is 0."""
+def attention(lowest: float = -3.4028235e38) -> onnx.ModelProto:
+    """Masked attention as transformers export it: `lowest` is added where the mask is 0."""
     nodes: list[onnx.NodeProto] = []
 
     def op(kind: str, given: list[str], result: str, **attributes: Any) -> None:
@@ -49,7 +51,7 @@ def attention() -> onnx.ModelProto:
         "quarter": np.float32(0.25),
         "one": np.float32(1),
         "axes": np.array([1, 2]),
-        "lowest": np.float32(-3.4028235e38),
+        "lowest": np.float32(lowest),
     }
     shapes = {"x": [1, LONG, WIDE], "mask": [1, LONG]}
     proto = model(nodes, inputs=shapes, constants=constants, opset=17)
@@ -62,7 +64,7 @@ def feed(seed: int) -> dict[str, Any]:
     return {"x": random([1, LONG, WIDE], seed), "mask": mask}
 
 
-def quantized(folder: Path, exclude: list[str]) -> Path:
+def quantized(folder: Path, exclude: list[str], lowest: float = -3.4028235e38) -> Path:
     from onnxruntime import quantization
 
     class Reader(quantization.CalibrationDataReader):
@@ -73,7 +75,7 @@ def quantized(folder: Path, exclude: list[str]) -> Path:
             return next(self.feeds, None)
 
     source, target = folder / "f32.onnx", folder / "int8.onnx"
-    onnx.save(attention(), source)
+    onnx.save(attention(lowest), source)
     quantization.quantize_static(
         str(source),
         str(target),
