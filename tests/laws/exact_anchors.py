@@ -785,9 +785,7 @@ def _pooling(d: _Drawing, most: int) -> None:
         return
     x, codes, s = _pooled_source(d, shape)
     d.say(kind)
-    # decoded by what a run is given, it pools f32: with oneDNN's loops, which round the products and
-    # the sums of post-ops one by one (docs/numerics.md)
-    d.anchor.floats = "Average" in kind or d.fed > 0
+    d.anchor.floats = "Average" in kind
     attributes = {} if kind.startswith("Global") else {"kernel_shape": win.kernel, **win.attributes}
     if kind == "AveragePool" and "ceil_mode" not in attributes and d.chance(0.5):
         attributes["count_include_pad"], counts = (
