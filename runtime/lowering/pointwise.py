@@ -192,6 +192,10 @@ def concat(binder: Binder, step: Step) -> None:
         target = relaid(like, dims, dtype)
         given = [relaid(like, binder.dims(value), binder.dtype(value)) for value in sources]
         if target is None or None in given:
+            if axis > 1:
+                # the library would put that dimension around the blocks of channels, where its
+                # other primitives do not look for it (defects.py, "binary of inner blocks")
+                raise NotLowered("blocks of channels are not joined along a spatial dimension")
             given, target = [binder.desc(value) for value in sources], None
         attributes = Attributes(scales)
         desc = binder.describe(step, "concat", *given, target, axis=axis, attributes=attributes)

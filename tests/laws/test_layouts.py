@@ -303,6 +303,34 @@ FOUND = {
         {"x": [51, 1, 17]},
         {"w": floats(1, 1, 2), "s": np.array([9, 102])},
     ),
+    "blocks of channels joined along the last dimension": found(
+        [
+            node("Conv", ["x", "w"], ["c"], strides=[1, 2]),
+            node("Concat", ["c", "c", "c"], ["j"], axis=3),
+            node("Max", ["j", "b"], ["m"]),
+            node("Clip", ["m", "l"]),
+        ],
+        {"x": [1, 1, 1, 3], "b": [1, 17, 1, 3]},
+        {"w": floats(17, 1, 1, 2), "l": np.float32(-0.5)},
+    ),
+    "a whole tensor behind a pooling of blocks": found(
+        [
+            node("ConvTranspose", ["x", "w"], ["c"], strides=[2]),
+            node("AveragePool", ["c"], ["p"], kernel_shape=[2]),
+            node("Sub", ["p", "b"]),
+        ],
+        {"x": [1, 1, 1], "b": [1, 2, 2]},
+        {"w": floats(1, 2, 3)},
+    ),
+    "a number for each sample behind a resize of blocks": found(
+        [
+            node("Conv", ["x", "w"], ["c"], strides=[1, 2]),
+            node("Resize", ["c", "", "s"], ["r"], mode="nearest", **NEAREST),
+            node("Add", ["r", "b"]),
+        ],
+        {"x": [3, 1, 2, 3], "b": [3, 1, 1, 1]},
+        {"w": floats(17, 1, 1, 2), "s": np.array([1, 1, 2, 2], np.float32)},
+    ),
 }
 """What the law has found, made smaller."""
 

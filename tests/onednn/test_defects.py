@@ -16,7 +16,7 @@ import pytest
 from support.binding_library import NCHW16C, no_primitive_cache, tagged
 
 from fqfuse.aligned import aligned_bytes
-from fqfuse.onednn.attributes import Attributes, Binary, Sum
+from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from fqfuse.onednn.defects import DEFECTS, Defect, defect_of, defects_document
 from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
 from fqfuse.onednn.layouts import channels_last, row_major
@@ -451,7 +451,53 @@ def blocks_into_codes(bare: Bare) -> Case:
     return make, {Arg.SRC_0: x, Arg.SRC_1: one}, x.astype(np.uint8)
 
 
+def inner_blocks(bare: Bare) -> Case:
+    """17 channels in blocks of 16 that lie within the last dimension, as a concat along it makes."""
+    x, y = bare.normal(2, 17, 2, 3), bare.normal(2, 17, 2, 3)
+
+    def make() -> PrimitiveDesc:
+        part = tagged(bare.library, (2, 17, 2, 1), DataType.f32, NCHW16C)
+        lies = describe(bare.engine, "concat", part, part, part, None, axis=3).dst_md()
+        chain = (Eltwise(AlgKind.eltwise_clip, -0.5, 9.0),)
+        return describe(
+            bare.engine,
+            "binary",
+            lies,
+            lies,
+            lies,
+            alg=AlgKind.binary_max,
+            attributes=Attributes(post_ops=chain),
+        )
+
+    return make, {Arg.SRC_0: x, Arg.SRC_1: y}, np.maximum(np.maximum(x, y), -0.5)
+
+
+def pooled_blocks(bare: Bare) -> Case:
+    x, more = bare.normal(2, 20, 4, 4), bare.normal(2, 20, 2, 2)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_add, bare.plain(more.shape)),)
+        return describe(
+            bare.engine,
+            "pooling",
+            tagged(bare.library, x.shape, DataType.f32, NCHW16C),
+            bare.any(more.shape, DataType.f32),
+            alg=AlgKind.pooling_max,
+            kernel=(2, 2),
+            strides=(2, 2),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(0, 0),
+            attributes=Attributes(post_ops=chain),
+        )
+
+    want = x.reshape(2, 20, 2, 2, 2, 2).max((3, 5)) + more
+    return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, want
+
+
 CASES: dict[str, Callable[[Bare], Case]] = {
+    "binary of inner blocks": inner_blocks,
+    "pooling of blocks with a tensor": pooled_blocks,
     "deconvolution behind the last tap": lambda bare: rows_of(bare, 3, 3, 2, 0),
     "deconvolution between the taps": lambda bare: rows_of(bare, 2, 4, 0, 7),
     "depthwise tail of 8": depthwise,
@@ -630,6 +676,31 @@ def strided_1x1(bare: Bare, x: np.ndarray, w: np.ndarray) -> PrimitiveDesc:
         padding_l=(0,),
         padding_r=(0,),
     )
+
+
+def test_resampling_of_blocks_with_an_operand_for_each_sample(bare: Bare) -> None:
+    """The row of resampling names two layouts; `resampled` shows the other one."""
+    x, more = bare.normal(3, 20, 3, 3), bare.normal(3, 1, 1, 1)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_add, bare.plain(more.shape)),)
+        return describe(
+            bare.engine,
+            "resampling",
+            tagged(bare.library, x.shape, DataType.f32, NCHW16C),
+            bare.any((3, 20, 6, 6), DataType.f32),
+            alg=AlgKind.resampling_nearest,
+            attributes=Attributes(post_ops=chain),
+        )
+
+    want = x.repeat(2, 2).repeat(2, 3) + more
+    wrong = []
+    for desc in implementations(make):
+        result, _ = bare.run(desc, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more})
+        right = np.allclose(result, want, rtol=1e-5, atol=1e-5)
+        assert right or defect_of(desc) is not None, desc.impl_info
+        wrong.append(not right)
+    assert any(wrong), f"{bare.library.version} computes it right: it is `mended` in this version"
 
 
 def test_the_document_is_current() -> None:
