@@ -104,6 +104,11 @@ class CpuIsa(IntFlag):
         """
         return bool(self & 0x48)
 
+    @property
+    def has_fma(self) -> bool:
+        """True where generated code has a multiply-add that rounds once: from AVX2 on."""
+        return bool(self & 0x4)
+
 
 class AlgKind(IntEnum):
     """`dnnl_alg_kind_t`, forward algorithms."""

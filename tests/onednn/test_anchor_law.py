@@ -62,6 +62,14 @@ def test_convolutions_of_codes_whose_zero_point_is_no_integer(part: int, library
     assert not complaints, "\n".join(complaints)
 
 
+@pytest.mark.parametrize("seed", [62228961, 3843314432094, 4388479744873])
+def test_post_ops_that_no_generated_pooling_takes(seed: int, library: Library) -> None:
+    """A linear one behind decoded maxima, whose neighbour has an operand for each image, or code."""
+    backend = "onednn" if library.effective_isa().has_vnni else "auto"
+    anchor = draw("Pool", seed)
+    assert not broken([anchor], backend, 1, bitwise=True)
+
+
 def hold_under(library: Library, isa: str, backend: str, models: int) -> None:
     """Holds the law in a process of that instruction set."""
     wanted = CpuIsa[isa.lower()]
