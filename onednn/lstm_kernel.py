@@ -23,7 +23,7 @@ from typing import Final
 
 from .library import Library
 from .machine_code import Listing, mapped, runs_avx512
-from .shared_calls import SharedCalls, team_of
+from .shared_calls import SharedCalls, SharedWork, team_of
 
 __all__ = [
     "F32_LSTM_SEQUENCE",
@@ -38,7 +38,7 @@ GROUP: Final = 8
 """Steps whose input is multiplied together; a sequence has as many at least."""
 
 
-class F32Work(ctypes.Structure):
+class F32Work(SharedWork):
     """What the functions read: addresses and sizes; distances count elements.
 
     Attributes:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from .enums import CpuIsa
 from .library import Library
 from .machine_code import Listing, mapped, runs_avx512
-from .shared_calls import SharedCalls, team_of
+from .shared_calls import SharedCalls, SharedWork, team_of
 
 __all__ = [
     "CONSTANTS",
@@ -64,7 +64,7 @@ CONSTANTS: Final[npt.NDArray[np.float32]] = np.array(
 """
 
 
-class Work(ctypes.Structure):
+class Work(SharedWork):
     """What the function reads: addresses and sizes. H' is `hidden`, filled up to 16 * `blocks`.
 
     Attributes:

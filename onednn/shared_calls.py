@@ -6,7 +6,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from ..errors import BackendUnavailable
 from .enums import CpuRuntime
@@ -16,14 +16,15 @@ from .openmp import openmp_function
 __all__ = ["SharedCalls", "SharedWork", "team_of"]
 
 
-class SharedWork(Protocol):
-    """A ctypes structure that the threads take parts of.
+class SharedWork(ctypes.Structure):
+    """What the threads take parts of.
 
     Attributes:
-        next: the part that is next.
+        counters: the fields that functions count up by themselves, 0 in front of each call: the
+            part that is next, and the threads that have taken a panel of their own.
     """
 
-    next: int
+    counters: ClassVar[tuple[str, ...]] = ("next",)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class SharedCalls:
         """A call without arguments. It holds the work and what it is told to; of the other arrays it
         knows the addresses alone.
         """
-        argument = ctypes.c_void_p(ctypes.addressof(work))  # type: ignore[arg-type]
+        argument = ctypes.c_void_p(ctypes.addressof(work))
+        counters = work.counters
         alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         if threads > 1 and self.parallel is not None:
             run = functools.partial(
@@ -70,7 +72,8 @@ class SharedCalls:
             run = functools.partial(alone, argument)
 
         def call(held: object = held) -> None:  # noqa: ARG001
-            work.next = 0
+            for counter in counters:
+                setattr(work, counter, 0)
             run()
 
         return call

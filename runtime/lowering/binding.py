@@ -340,12 +340,14 @@ class Binder(Values):
         if not isinstance(src, Tensor):
             raise NotLowered("rows that are constant")
         self._impl.append("packed rows by avx512_core")
-        rows, scratch = source.desc.dims[0], None
+        rows, scratch, panels = source.desc.dims[0], None, None
         if copies := decoder.copies(rows):
             shape = (copies, rows, decoder.blocks.width)
             desc = row_major(self.library, shape, product.desc.dtype)
             scratch = Tensor(Buffer(f"{source.value} apart", Owner.ARENA, desc.size), desc)
-        return RowsAction(source.value, src, product, scratch, decoder)
+        if size := decoder.panel_bytes(rows):
+            panels = self._bytes(f"{source.value} panels", size)
+        return RowsAction(source.value, src, product, scratch, panels, decoder)
 
     def coded_action(self, source: Wanted, product: Tensor, weights: CodedRows) -> CodedAction:
         """A bare product of rows that become codes with packed weights, by machine code.
@@ -358,9 +360,13 @@ class Binder(Values):
             raise NotLowered("rows that are constant")
         self._impl.append(weights.name)
         size = weights.scratch_bytes(source.desc.dims[0])
-        desc = row_major(self.library, (size,), DataType.u8)
-        scratch = Tensor(Buffer(f"{source.value} as codes", Owner.ARENA, desc.size), desc)
+        scratch = self._bytes(f"{source.value} as codes", size)
         return CodedAction(source.value, src, product, scratch, weights)
+
+    def _bytes(self, name: str, size: int) -> Tensor:
+        """Bytes of a run's own memory."""
+        desc = row_major(self.library, (size,), DataType.u8)
+        return Tensor(Buffer(name, Owner.ARENA, desc.size), desc)
 
     def commit_product(
         self, step: Step, action: Action, product: Tensor, behind: Offer | None

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from ...aligned import aligned
 from ...ir.ops.blocks import middle
-from ...onednn.coded_kernels import LARGEST_BLOCK, LEAST_BLOCK, CodedKernels, CodedWork
+from ...onednn.coded_kernels import (
+    LARGEST_BLOCK,
+    LEAST_BLOCK,
+    CodedKernels,
+    CodedWork,
+    panel_bytes,
+)
 from ..kernels.block_gemm import Blocks
 from .program import Tensor
 
@@ -53,15 +59,18 @@ class CodedRows:
             return f"zero points beyond the codes of {blocks.bits} bits"
         return None
 
-    def _places(self, rows: int) -> tuple[int, int, int]:
-        """Where scales and sums of the rows' codes begin behind them, and where they end."""
+    def _places(self, rows: int) -> tuple[int, int, int, int]:
+        """Where scales and sums of the rows' codes and the threads' panels begin behind them, and
+        where they end.
+        """
         codes = aligned(rows * self.blocks.width)
         each = aligned(4 * rows * self.blocks.blocks)
-        return codes, codes + each, codes + 2 * each
+        panels = codes + 2 * each
+        return codes, codes + each, panels, panels + self._threads * panel_bytes(self.blocks.bits)
 
     def scratch_bytes(self, rows: int) -> int:
-        """Bytes for codes, scales and sums of so many rows."""
-        return max(1, self._places(rows)[2])
+        """Bytes for codes, scales and sums of so many rows, and for a panel of each thread."""
+        return self._places(rows)[-1]
 
     def product(
         self, rows: int, out: NDArray[np.float32], scratch: NDArray[np.uint8]
@@ -71,13 +80,15 @@ class CodedRows:
         Args:
             rows: how many.
             out: f32 [rows, N], C-contiguous.
-            scratch: `scratch_bytes`.
+            scratch: `scratch_bytes`, on a cache line.
         """
         blocks, kernels, shape = self.blocks, self._kernels, (rows, self.blocks.size)
-        scales, sums, end = self._places(rows)
+        scales, sums, panels, end = self._places(rows)
         if out.shape != (rows, blocks.rows) or not out.flags.c_contiguous or scratch.size < end:
             raise ValueError(f"no place for {rows} rows of {blocks.rows}")
         place = scratch.ctypes.data
+        if place != aligned(place):
+            raise ValueError("the scratch does not begin on a cache line")
         work = CodedWork(
             codes=self._codes.ctypes.data,
             scales=self._scales.ctypes.data,
@@ -93,6 +104,7 @@ class CodedRows:
             ld=blocks.rows,
             many=rows,
             size=blocks.size,
+            panels=place + panels,
         )
         held = (self._codes, self._scales, self._zeros)
         many = self._threads if rows * blocks.width >= _ALONE else 1
@@ -119,7 +131,7 @@ class CodedAction:
         source: the value that holds the rows.
         src: f32, row-major, [rows, K].
         dst: f32, row-major, [rows, N].
-        scratch: bytes for the codes of the rows.
+        scratch: bytes for the codes of the rows and the panels of the threads.
         weights: what multiplies.
     """
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...aligned import aligned
 from ...ir.ops.blocks import middle
-from ...onednn.block_kernels import PADDING, TABLE, BlockKernels, Work
+from ...onednn.block_kernels import PADDING, PANEL_BYTES, TABLE, BlockKernels, Work
 from ...onednn.enums import DataType
 from ...onednn.library import Library
 from ...onednn.memory import Memory, MemoryDesc
@@ -62,6 +63,10 @@ class Decoder:
         and for few rows in the order that the kernels read them in.
         """
         return 2 if rows < _MANY else int(self.blocks.size != self.blocks.width)
+
+    def panel_bytes(self, rows: int) -> int:
+        """Bytes that the threads decode into in the product of so many rows; few need none."""
+        return 0 if rows < _MANY else self._threads * PANEL_BYTES
 
     @property
     def name(self) -> str:
@@ -140,12 +145,23 @@ class Decoder:
             found.append(kernels.call(address, work, self._threads))
         return found
 
-    def product(self, rows: int, out: NDArray[np.float32]) -> Callable[[NDArray[np.float32]], None]:
-        """What multiplies rows [rows, width], C-contiguous, into [rows, N]."""
+    def product(
+        self, rows: int, out: NDArray[np.float32], panels: NDArray[np.uint8]
+    ) -> Callable[[NDArray[np.float32]], None]:
+        """What multiplies many rows [rows, width], C-contiguous, into [rows, N].
+
+        Args:
+            rows: how many.
+            out: f32 [rows, N].
+            panels: `panel_bytes`, on a cache line.
+        """
         kernels, shape = self._kernels, (rows, self.blocks.width)
         assert kernels is not None
         zeros = self._zeros_of(0, self.blocks.rows)
         work = self._product(rows, out, zeros)
+        work.panels = panels.ctypes.data
+        if panels.size < self._threads * PANEL_BYTES or work.panels != aligned(work.panels):
+            raise ValueError("no place for panels, or none on a cache line")
         call = kernels.call(kernels.multiply_columns, work, self._threads, zeros)
 
         def multiply(sources: NDArray[np.float32]) -> None:
@@ -215,6 +231,7 @@ class RowsAction:
         dst: f32, row-major, [rows, N].
         scratch: f32, [copies, rows, codes of a row]: rows that are filled up, and rows in the order
             that the kernels read them in; None: they are read as they are.
+        panels: what the threads decode many rows' weights into; None: rows are few.
         decoder: has the weights.
     """
 
@@ -222,12 +239,14 @@ class RowsAction:
     src: Tensor
     dst: Tensor
     scratch: Tensor | None
+    panels: Tensor | None
     decoder: Decoder
 
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
-        return [self.src, self.dst, *([] if self.scratch is None else [self.scratch])]
+        rooms = (self.scratch, self.panels)
+        return [self.src, self.dst, *(room for room in rooms if room is not None)]
 
 
 def part_of(desc: PrimitiveDesc, arg: int, whole: MemoryDesc) -> MemoryDesc | None:

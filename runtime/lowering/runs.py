@@ -266,7 +266,7 @@ class Run:
         decoder, rows = action.decoder, action.src.desc.dims[0]
         read = self._viewer(action.source, action.src)
         out = view(action.dst.desc, self._place(action.dst))
-        size, copies = decoder.blocks.size, decoder.copies(rows)
+        size = decoder.blocks.size
         room = None
         if action.scratch is not None:
             room = view(action.scratch.desc, self._place(action.scratch))
@@ -279,8 +279,8 @@ class Run:
             whole: NDArray[Any] = room[0]
             return whole
 
-        if copies < 2:
-            multiply = decoder.product(rows, out)
+        if action.panels is not None:
+            multiply = decoder.product(rows, out, self._place(action.panels))
 
             def call() -> int:
                 multiply(filled())

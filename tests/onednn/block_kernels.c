@@ -16,6 +16,8 @@ typedef struct {
   const float *table, *x;
   float *out;
   int64_t stride, blocks, block, rows, ld, next, many;
+  float (*panels)[64 * 64];
+  int64_t entered;
 } Work;
 
 /* PAIRS: 32 codes, each lane with a code for an even element of x below that for an odd one.
@@ -170,7 +172,8 @@ void multiply_columns(Work *a) {
   __m512 table = _mm512_loadu_ps(a->table);
   __m512i lane = _mm512_cvttps_epi32(table);
   int64_t per = a->block >> (BITS == 4 ? 3 : 2), ld = a->ld, width = a->blocks * a->block, many = a->many;
-  float panel[64 * 64] __attribute__((aligned(64)));
+  /* a panel for each thread, on a cache line: the caller's memory, as some threads have little stack */
+  float *panel = a->panels[__atomic_fetch_add(&a->entered, 1, __ATOMIC_RELAXED)];
   for (;;) {
     int64_t first = __atomic_fetch_add(&a->next, 64, __ATOMIC_RELAXED), left = a->rows - first;
     if (left <= 0) return;

@@ -10,6 +10,17 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#define CODES 2048 /* of a column at a time, whole blocks: the panel stays in the second cache */
+
+/* What a thread has at hand of 32 columns: codes, a word of 4 for each column; scales, and what sums begin with, of each
+   block. It is the caller's memory: some threads have little stack. */
+typedef struct {
+  __m512i codes[CODES / 4][2], scales[CODES / 16][2], starts[CODES / 16][2];
+#if BITS == 4
+  __m512i words[CODES / 8][2];
+#endif
+} Panel;
+
 typedef struct {
   const uint8_t *codes;
   const float *scales;
@@ -20,11 +31,16 @@ typedef struct {
   int32_t *xsums;
   float *out;
   int64_t stride, blocks, block, rows, ld, next, many, size;
+  Panel *panels;
+  int64_t entered;
 } Work;
 
 typedef int64_t I;
 typedef __m512i V;
 typedef __m512 F;
+
+/* the panel of the thread that asks */
+#define OWN_PANEL(work) ((work)->panels + __atomic_fetch_add(&(work)->entered, 1, __ATOMIC_RELAXED))
 
 /* Constants are made of immediate operands: the code has no data of its own. */
 #define HIDDEN(type, value) ({ type hidden = value; __asm__("" : "+r"(hidden)); hidden; })
@@ -118,16 +134,6 @@ static inline __attribute__((always_inline)) void turned(const uint8_t *const *r
   }
 }
 
-#define CODES 2048 /* of a column at a time, whole blocks: the panel stays in the second cache */
-
-/* What is at hand of 32 columns: codes, a word of 4 for each column; scales, and what sums begin with, of each block. */
-typedef struct {
-  V codes[CODES / 4][2], scales[CODES / 16][2], starts[CODES / 16][2];
-#if BITS == 4
-  V words[CODES / 8][2];
-#endif
-} Panel;
-
 /* some rows of x times a panel, added to what is there */
 static inline __attribute__((always_inline)) void multiplied(const int R, const Work *a, const Panel *p, I m, I b, I count, float *out,
                                                              __mmask16 k0, __mmask16 k1) {
@@ -189,7 +195,7 @@ static inline __attribute__((always_inline)) void multiplied(const int R, const 
 
 /* rows of codes of x times 32 columns of codes of weights at a time */
 void multiply_codes(Work *a) {
-  Panel panel __attribute__((aligned(64))), *p = &panel;
+  Panel *p = OWN_PANEL(a);
   I block = a->block, blocks = a->blocks, many = a->many, ld = a->ld, at_once = CODES / block;
   for (;;) {
     I first = __atomic_fetch_add(&a->next, 32, __ATOMIC_RELAXED), left = a->rows - first;
@@ -257,7 +263,8 @@ void multiply_codes(Work *a) {
 
 /* a row of x after the other times 16 columns at a time, whose codes stay in the order of their rows: for few rows */
 void multiply_row(Work *a) {
-  V scales[CODES / 16][2] __attribute__((aligned(64))), zeros[CODES / 16][2] __attribute__((aligned(64)));
+  Panel *p = OWN_PANEL(a);
+  V(*scales)[2] = p->scales, (*zeros)[2] = p->starts;
   I block = a->block, blocks = a->blocks, many = a->many, width = blocks * block, at_once = CODES / block, units = block / UNIT;
   for (;;) {
     I first = __atomic_fetch_add(&a->next, 16, __ATOMIC_RELAXED), left = a->rows - first;

@@ -18,6 +18,7 @@ from fqfuse.onednn.block_kernels import (
     MULTIPLY_ROW,
     MULTIPLY_ROWS,
     PADDING,
+    PANEL_BYTES,
     TABLE,
     BlockKernels,
     Work,
@@ -95,6 +96,13 @@ def work_of(codes, scales, zeros, block: int) -> Work:
     )
 
 
+def panels_for(work: Work, threads: int) -> Guarded:
+    """Room for so many threads, which ends where nobody may touch, in the work."""
+    panels = Guarded(np.full(threads * PANEL_BYTES, 255, np.uint8))
+    work.panels = panels.array.ctypes.data
+    return panels
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 63, 64, 65, 130])
 @pytest.mark.parametrize(("blocks", "block"), [(1, 8), (3, 16), (5, 32), (2, 128)])
@@ -167,7 +175,7 @@ def test_products_of_many_rows_are_exact(kernels, bits, rows, many, blocks, bloc
     work = work_of(*given, block)
     work.x, work.out = x.array.ctypes.data, out.array.ctypes.data
     work.many, work.ld = many, rows
-    call = kernels.call(kernels.multiply_columns, work, threads)
+    call = kernels.call(kernels.multiply_columns, work, threads, panels_for(work, threads))
     wanted = x.array.astype(np.int64) @ decoded(*(part.array for part in given), bits).T
     for _ in range(2):
         out.array[...] = np.nan
@@ -183,7 +191,7 @@ def test_nothing_beside_the_columns_is_written(kernels, bits, name) -> None:
     out = np.full((6, 50), 7, np.float32)
     work = work_of(*given, 32)
     work.x, work.out, work.many, work.ld = x.array.ctypes.data, out.ctypes.data, 6, 50
-    kernels.call(getattr(kernels, name), work, 1)()
+    kernels.call(getattr(kernels, name), work, 1, panels_for(work, 1))()
     assert (out[:, 37:] == 7).all()
     np.testing.assert_array_equal(
         out[:, :37], np.broadcast_to(decoded(*(part.array for part in given), bits).sum(1), (6, 37))

@@ -12,7 +12,7 @@ from support.machine_code import Guarded, check_listing
 
 from fqfuse.ir.ops.blocks import coded_product, middle, packed, source_codes
 from fqfuse.onednn import coded_byte_kernels, coded_kernels
-from fqfuse.onednn.coded_kernels import CodedKernels, CodedWork
+from fqfuse.onednn.coded_kernels import CodedKernels, CodedWork, panel_bytes
 from fqfuse.onednn.library import Library
 
 LISTINGS = [
@@ -83,6 +83,8 @@ class Product:
     def run(self, threads: int = 1) -> np.ndarray:
         """The result, [many, ld], of both ways to multiply where the blocks allow both."""
         out = self.out.array.reshape(-1, self.ld)
+        panels = Guarded(np.full(threads * panel_bytes(self.bits), 255, np.uint8))
+        self.work.panels = panels.array.ctypes.data
         before = out.copy()
         self.kernels.call(self.kernels.quantize, self.work, threads)()
         self.kernels.call(self.kernels.multiply, self.work, threads)()
