@@ -64,6 +64,9 @@ def elementwise(builder: StepBuilder, node: Node) -> None:
         built = (bool(chain) and _unary(builder, node, chain)) or _binary(builder, node)
     else:
         built = bool(computed) and len(set(computed)) == 1 and _unary(builder, node, computed[0])
+        # A constant may be larger than a value of unknown shape, which no post-op makes larger.
+        if not built and node.spec.binary is not None and len(node.inputs) == 2 > len(computed):
+            built = _binary(builder, node)
     if not built:
         plain(builder, node)
 

@@ -90,8 +90,8 @@ _KINDS = (
         "absurd-scale",
         "layer next to a quantizer with an absurd scale",
         "layers next to quantizers with an absurd scale",
-        "A scale above 1e30 or below 1e-30, or one of 2 and more in front of a softmax: a mask adds -3.4e38 or -10000, and "
-        "the calibration took that for data.",
+        "A scale that is infinite, above 1e30 or below 1e-30, or one of 2 and more in front of a softmax: a mask adds -3.4e38 or "
+        "-10000, and the calibration took that for data.",
         "one step of its codes is larger than all real values, or than what a softmax tells apart, so that they "
         "become equal there: the outputs are garbage",
         Gain.NUMBERS,

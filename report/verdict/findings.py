@@ -17,7 +17,7 @@ from ..notation import layer_names, middle_cut
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Costs, Estimate, Remedied, costs_of
 from .machine import Machine, this_machine
-from .numbers import about_numbers
+from .numbers import about_numbers, has_unusable_scale
 from .recognize import claims, is_quantized, takes_a_range
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
@@ -250,6 +250,8 @@ def _findings(view: View, costs: Costs) -> tuple[Finding, ...]:
     for index, code in claims(view).items():
         groups[code].append(index)
     for code, steps in groups.items():
+        if CATALOGUE[code].gain is Gain.NUMBERS:
+            continue  # said above: right numbers come before fast ones
         found.append(_timed(view, costs, CATALOGUE[code], steps, tool))
     gains = list(Gain)
     order = {code: place for place, code in enumerate(CATALOGUE)}
@@ -379,6 +381,11 @@ def _around(view: View, steps: Sequence[int]) -> tuple[str, ...]:
         consumers[fate.quantizer] += [fate.consumer] if fate.consumer else []
     for index in steps:
         names.append(_plain(view, index)[-1])
+        if has_unusable_scale(view, index):  # an operator of its own: what it stands between
+            names += [
+                _plain(view, front)[-1] for front in view.in_front(view.steps[index].inputs[0])
+            ]
+            names += [_plain(view, reading.step)[0] for reading in view.readings(index)]
         inside = [name for name in view.steps[index].origin if name in view.plan.quantizers]
         names += consumers[inside[-1]] if inside else []
     return _without_quantizers(names)

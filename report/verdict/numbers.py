@@ -16,8 +16,9 @@ from ...plan.attributes import DepthwiseConv, Eltwise, Sum
 from ...plan.types import Step
 from .machine import Machine
 from .view import View
+from .work import operator_of
 
-__all__ = ["about_numbers"]
+__all__ = ["about_numbers", "has_unusable_scale"]
 
 _ABSURD = 1e30
 _COARSE = 2.0  # a softmax makes a factor of 7 of it
@@ -25,6 +26,7 @@ _SATURATED = 0.05  # of a layer's weights
 _DEAD = 0.1  # of a layer's output channels
 _UNUSED = 16  # codes on either side of the zero point: an eighth of the range
 _MANY = 0.5  # of the output channels
+_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _MIDDLE = {DType.S8: 0.0, DType.U8: 128.0}
 _ENOUGH = 64  # weights, below which shares say nothing
 
@@ -43,7 +45,7 @@ def absurd_scales(view: View) -> Iterator[int]:
     cannot use: softmax(x) tells x from x + 1, and codes further apart do not.
     """
     for index, step in enumerate(view.steps):
-        if any(map(_is_absurd, _scales(view, step))):
+        if has_unusable_scale(view, index) or any(map(_is_absurd, _scales(view, step))):
             yield index
         elif step.primitive == "softmax":
             made = view.in_front(step.arg("src") or "")
@@ -60,6 +62,20 @@ def _apart(view: View, step: Step) -> float:
         behind = ops[len(rounded) - rounded[::-1].index(True) :]
         scales = [math.prod(op.alpha for op in behind if op.algorithm == "linear")]
     return max(map(abs, scales), default=0.0)
+
+
+def has_unusable_scale(view: View, index: int) -> bool:
+    """True of a quantizer that stays the ONNX operator because its scale is 0, infinite, NaN or absurd:
+    a calibration that subtracts -3.4e38 from a positive number overflows.
+    """
+    step = view.steps[index]
+    if operator_of(step) not in _QUANTIZERS or len(step.args) < 2:
+        return False
+    scales = view.plan.constants.get(step.args[1][1])
+    return scales is not None and any(
+        scale == 0 or not math.isfinite(scale) or _is_absurd(scale)
+        for scale in np.ravel(scales).astype(np.float64).tolist()
+    )
 
 
 def _is_absurd(scale: float) -> bool:

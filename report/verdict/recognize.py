@@ -14,6 +14,7 @@ from ...ir.types import DType, Quantization
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import Binary, Eltwise, Sum
 from ...plan.types import Step, codes_source
+from .numbers import has_unusable_scale
 from .view import View
 from .work import RECURRENT, elements_of, operator_of
 
@@ -109,6 +110,12 @@ def _float_products(view: View) -> set[int]:
 def not_quantized(view: View) -> Iterable[int]:
     """Everything in a model without quantizers."""
     return _all(view, lambda index: is_suspect(view, index) and not _on_integers(view, index))
+
+
+def unusable_scale(view: View) -> Iterable[int]:
+    """Quantizers whose scale nothing can be divided by, and what writes f32 for them."""
+    found = _all(view, lambda index: has_unusable_scale(view, index))
+    return found | _feeding(view, found)
 
 
 def control_flow(view: View) -> Iterable[int]:
@@ -572,6 +579,7 @@ def own_step(view: View) -> Iterable[int]:
 
 _RULES: Mapping[str, Rule] = MappingProxyType(
     {
+        "absurd-scale": unusable_scale,
         "control-flow": control_flow,
         "index-arithmetic": index_arithmetic,
         "unquantized-recurrence": recurrence,

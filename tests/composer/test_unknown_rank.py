@@ -4,6 +4,8 @@ ONNX's own operators do.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 import pytest
@@ -94,3 +96,45 @@ def test_the_fate_says_that_the_rank_is_unknown() -> None:
     fates = [fate for fate in plan.fates if fate.fate is QuantizeFate.FALLBACK]
     assert fates
     assert all("how many dimensions" in fate.reason for fate in fates)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("op", ["Mul", "Add", "Sub", "Div", "Max"])
+def test_a_constant_that_may_be_larger_than_a_value_of_unknown_shape(op: str, first: bool) -> None:
+    """As NNCF's SmoothQuant writes it behind a Reshape whose target is computed: `binary` takes both
+    as they are, and stores codes.
+    """
+    factors = np.linspace(0.5, 2, 64, dtype=np.float32).reshape(1, 1, 64)
+    operands = ["r", "c"] if first else ["c", "r"]
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["r"]),
+        helper.make_node(op, operands, ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "s", "z"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "unknown_shape",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]),
+            helper.make_tensor_value_info("shape", TensorProto.INT64, [3]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, ["a", "b", 64])],
+        [
+            numpy_helper.from_array(factors, "c"),
+            numpy_helper.from_array(np.float32(2**-4), "s"),
+            numpy_helper.from_array(np.uint8(100), "z"),
+        ],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    plan = fqfuse.compile(proto)
+    assert [step.primitive for step in plan.steps] == ["onnx.Reshape", "binary"]
+    sessions = [fqfuse.InferenceSession(plan, backend) for backend in ("numpy", "auto")]
+    for shape in ((2, 3, 64), (2, 3, 1), (1, 1, 1), (1, 1, 64)):
+        x = np.random.default_rng(0).integers(1, 9, math.prod(shape)).astype(np.float32)
+        feeds = {"x": x, "shape": np.array(shape)}
+        (want,) = ReferenceEvaluator(proto).run(None, feeds)
+        for session in sessions:
+            (got,) = session.run(None, feeds)
+            assert got.shape == want.shape
+            # one code at ties: the post-ops multiply by 16 what the quantizer divides by 1/16
+            assert np.abs(got.astype(int) - want).max() <= 1

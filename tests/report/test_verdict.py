@@ -275,6 +275,21 @@ def test_a_constant_that_is_no_data_is_no_absurd_scale() -> None:
     assert "absurd-scale" not in codes
 
 
+@pytest.mark.parametrize("scale", [np.inf, np.nan, 0.0, 1.33e36])
+def test_a_quantizer_that_cannot_divide_is_the_first_thing_said(scale: float) -> None:
+    """An infinite scale is what a calibration makes of -3.4e38 and a positive number. Such a quantizer
+    stays the ONNX operator, so that no scale of the plan tells of it.
+    """
+    net = Net()
+    hidden = net.op("Sigmoid", net.conv(net.quantized("x"), "conv1"))
+    net.conv(net.quantized(hidden, scale), "conv2", out="y")
+    verdict = verdict_of(fqfuse.compile(net.proto()), MACHINE)
+    first = verdict.findings[0]
+    assert first.kind.code == "absurd-scale"
+    assert "conv2" in first.layers
+    assert [f.kind.code for f in verdict.findings].count("absurd-scale") == 1
+
+
 def test_a_long_chain_of_moves_shares_what_lies_behind_it() -> None:
     """Otherwise the verdict on n moves would take n * n steps."""
     lines = ["plan p target=onednn-v3", "  in %v0 : f32[4,4]"]
