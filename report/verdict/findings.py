@@ -375,7 +375,7 @@ def _around(view: View, steps: Sequence[int]) -> tuple[str, ...]:
     """The nodes next to the last quantizer of each step: what it quantizes, and who reads that."""
     names: list[str] = []
     consumers: dict[str, list[str]] = defaultdict(list)
-    for fate in view.plan.fates:
+    for fate in view.plan.fate_records:
         consumers[fate.quantizer] += [fate.consumer] if fate.consumer else []
     for index in steps:
         names.append(_plain(view, index)[-1])

@@ -46,7 +46,7 @@ class View:
         }
         self._is_float: dict[str, bool] = {}
         self._refused: dict[str, list[str]] = {}
-        for decision in plan.decisions:
+        for decision in plan.decision_records:
             if decision.outcome is Outcome.REFUSED and decision.rule.endswith(" in int8"):
                 self._refused.setdefault(decision.subject, []).append(decision.reason)
         self.readers: dict[str, list[Reading]] = {}

@@ -114,10 +114,12 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
     around = [
         fate
         for number in anchored
-        for fate in plan.fates
+        for fate in plan.fate_records
         if fate.step == number and fate.consumer in ("", name)
     ]
-    around += [fate for fate in plan.fates if fate.half is Half.QUANTIZE and fate.step in anchored]
+    around += [
+        fate for fate in plan.fate_records if fate.half is Half.QUANTIZE and fate.step in anchored
+    ]
     fates = _in_order([*index.read.get(name, ()), *around])
     findings = _findings(index.plan, verdict, name, anchored or [place.step for place in places])
     behind = _behind(index, anchored)
@@ -196,7 +198,7 @@ def _company(index: Index, name: str, number: int) -> str:
     step = plan.steps[number]
     stores = {
         fate.quantizer
-        for fate in plan.fates
+        for fate in plan.fate_records
         if fate.step == number and fate.half is Half.QUANTIZE and fate.fate.value == "dst_scale"
     }
     nodes = [
@@ -400,7 +402,7 @@ def _step(index: Index, verdict: Verdict, number: int, name: str, kind: str = "s
         "",
         answer,
         (Place(number, "the step"),),
-        _in_order(fate for fate in plan.fates if fate.step == number),
+        _in_order(fate for fate in plan.fate_records if fate.step == number),
         decisions,
         _behind(index, [number]),
         findings,
