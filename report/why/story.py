@@ -10,7 +10,7 @@ from ...plan.types import Plan
 from ..notation import Notation, count_text, layer_names, middle_cut
 from ..summary import COSTLY
 from ..verdict.catalogue import Gain
-from ..verdict.findings import Finding, Verdict, verdict_of
+from ..verdict.findings import Finding, Verdict, name_in_f32, verdict_of
 from .endings import (
     Place,
     anchor_of,
@@ -248,10 +248,14 @@ def _findings(plan: Plan, verdict: Verdict, name: str, steps: Sequence[int]) -> 
     them.
     """
     around = {name, *(node for number in steps for node in plan.steps[number].origin)}
+    around |= set(map(name_in_f32, around))
     found = []
     for finding in verdict.findings:
         if set(finding.steps) & set(steps):
-            own = [name] if name in finding.layers else [n for n in finding.layers if n in around]
+            called = name_in_f32(name)
+            own = (
+                [called] if called in finding.layers else [n for n in finding.layers if n in around]
+            )
             found.append(replace(finding, layers=tuple(own) or finding.layers))
     return tuple(found)
 
