@@ -18,7 +18,7 @@ The names, each with help of its own (`help(fqfuse.compile)`):
     diff                what differs between two plans, step by step
     compare             how far a quantized model is from its f32 original, layer by layer
     bench               how fast a model runs, beside other runtimes and step by step
-    Plan                the steps, with findings(), steps_table(), fates_table(), decisions_table()
+    Plan                the steps, with findings(), steps_table(), fates(), decisions()
     InferenceSession    runs a plan or a model
     SessionOptions      in the place of ONNX Runtime's
     Budgets             limits on what a model may ask for

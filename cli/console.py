@@ -74,7 +74,7 @@ def print_csv(plan: Plan, table: str, sizes: Mapping[str, int]) -> None:
     rows = {
         "findings": lambda: plan.findings(sizes=sizes),
         "steps": lambda: plan.steps_table(sizes=sizes),
-        "fates": plan.fates_table,
-        "decisions": plan.decisions_table,
+        "fates": plan.fates,
+        "decisions": plan.decisions,
     }[table]()
     write_out(csv_text(TABLES[table], rows))

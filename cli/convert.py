@@ -89,7 +89,7 @@ def command(
     from ..report.text import converted_report
     from .console import layout_of_stdout, print_json, show
 
-    size, decisions = output.stat().st_size, new.decisions[len(old.decisions) :]
+    size, decisions = output.stat().st_size, new.decision_records[len(old.decision_records) :]
     ways, refused = _ways(decisions)
     if as_json:
         print_json(

@@ -131,7 +131,7 @@ def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[st
         constants=MappingProxyType(constants),
         steps=steps,
         quantizers=MappingProxyType(dict(graph.quantizers)),
-        fates=builder.settled_fates(index),
-        decisions=graph.decisions,
+        fate_records=builder.settled_fates(index),
+        decision_records=graph.decisions,
         options=MappingProxyType(dict(options)),
     )

@@ -218,8 +218,8 @@ def _plan(model: ModelProto) -> Plan:
         constants=constants,
         steps=tuple(map(step_of, graph.node)),
         quantizers=quantizers_of(metadata),
-        fates=fates_of(metadata),
-        decisions=decisions_of(metadata),
+        fate_records=fates_of(metadata),
+        decision_records=decisions_of(metadata),
         options=literal_attrs(text_of(metadata, "fqfuse.options"), "fqfuse.options"),
     )
 

@@ -96,8 +96,8 @@ def plan_metadata(plan: Plan) -> dict[str, str]:
         "fqfuse.target": plan.target,
         "fqfuse.options": Writer(in_place=True).attrs(plan.options),
         "fqfuse.quantizers": json_text([[key, *_plain(q)] for key, q in plan.quantizers.items()]),
-        "fqfuse.fates": json_text(plan.fates),
-        "fqfuse.decisions": json_text(plan.decisions),
+        "fqfuse.fates": json_text(plan.fate_records),
+        "fqfuse.decisions": json_text(plan.decision_records),
     }
 
 

@@ -58,7 +58,9 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
     for key in sorted(plan.options):
         out.add(f"  option {name_text(key)} = {writer.attr(plan.options[key])}")
     for line in explanation_lines(
-        plan.quantizers, plan.decisions if explain else (), plan.fates if explain else ()
+        plan.quantizers,
+        plan.decision_records if explain else (),
+        plan.fate_records if explain else (),
     ):
         out.add(line)
     for line in writer.data_lines():

@@ -73,9 +73,9 @@ class Step:
 class Plan:
     """A compiled model. Frozen: a session binds buffers, the plan never changes.
 
-    `findings`, `steps_table`, `fates_table` and `decisions_table` tell of it as lists of
-    dictionaries, which `pandas.DataFrame` takes; a notebook shows the verdict. A plan can be copied
-    and pickled. What was unpickled was not verified: `save_plan` and `load_plan` do that.
+    `findings()`, `steps_table()`, `fates()` and `decisions()` tell of it as lists of dictionaries,
+    which `pandas.DataFrame` takes; a notebook shows the verdict. A plan can be copied and pickled.
+    What was unpickled was not verified: `save_plan` and `load_plan` do that.
 
     Attributes:
         name: of the model.
@@ -84,8 +84,8 @@ class Plan:
         values: the type of every value that is not a constant, quantization included.
         constants: data of constant values (weights in int8, biases, operands of post-ops).
         steps: in execution order.
-        quantizers, fates, decisions: what the model held, where each half went, and what every rule
-            did.
+        quantizers, fate_records, decision_records: what the model held, where each half went, and
+            what every rule did.
         options: how it was compiled, for people and for reproducing it.
     """
 
@@ -97,8 +97,8 @@ class Plan:
     constants: Mapping[str, Array]
     steps: tuple[Step, ...]
     quantizers: Mapping[str, Quantizer] = field(default_factory=dict)
-    fates: tuple[Fate, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    fate_records: tuple[Fate, ...] = ()
+    decision_records: tuple[Decision, ...] = ()
     options: Mapping[str, Attr] = field(default_factory=dict)
 
     def find(self, value: str | None) -> TensorType | None:
@@ -139,11 +139,11 @@ class Plan:
         """
         return list(_explained("steps_table")(self, sizes=sizes))
 
-    def fates_table(self) -> list[dict[str, Any]]:
+    def fates(self) -> list[dict[str, Any]]:
         """One row a fate: `quantizer`, `form`, `half`, `fate`, `step`, `consumer`, `reason`."""
         return list(_explained("fates_table")(self))
 
-    def decisions_table(self) -> list[dict[str, Any]]:
+    def decisions(self) -> list[dict[str, Any]]:
         """One row a decision: `rule`, `subject`, `outcome`, `reason`, `expected`, `found`, `hint`,
         `weighed`.
         """

@@ -219,7 +219,7 @@ _NO_WORK = {
 
 def _fates(plan: Plan) -> Iterator[Finding]:
     """Fates are about quantizers and steps that exist."""
-    for fate in plan.fates:
+    for fate in plan.fate_records:
         label = f"the {fate.half.value} fate `{fate.fate.value}` of {name_text(fate.quantizer)}"
         if fate.quantizer not in plan.quantizers:
             yield Finding(f"{label} is about a quantizer that the model does not have")
@@ -237,7 +237,7 @@ def _fates(plan: Plan) -> Iterator[Finding]:
 
 def _fates_add_up(plan: Plan) -> Iterator[Finding]:
     """Both halves of every quantizer have a fate."""
-    told = {(fate.quantizer, fate.half) for fate in plan.fates}
+    told = {(fate.quantizer, fate.half) for fate in plan.fate_records}
     for name, quantizer in plan.quantizers.items():
         if quantizer.name != name:
             yield Finding(
@@ -250,7 +250,7 @@ def _fates_add_up(plan: Plan) -> Iterator[Finding]:
 
 def _fates_are_true(plan: Plan) -> Iterator[Finding]:
     """A step has what a fate says of it."""
-    for fate in plan.fates:
+    for fate in plan.fate_records:
         if fate.step is None or not 0 <= fate.step < len(plan.steps):
             continue
         step = plan.steps[fate.step]

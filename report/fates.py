@@ -30,7 +30,7 @@ def fates_by_quantizer(plan: Plan) -> dict[str, Halves]:
     A list is empty where the compiler forgot the half, which `Summary.settled` shows.
     """
     found: dict[str, Halves] = {name: ([], []) for name in plan.quantizers}
-    for fate in plan.fates:
+    for fate in plan.fate_records:
         if fate.quantizer in found:
             found[fate.quantizer][fate.half is Half.DEQUANTIZE].append(fate)
     for halves in found.values():

@@ -81,7 +81,7 @@ def plan_json(
         ],
         "constants": [_constant(plan, name) for name in sorted(plan.constants)],
         "fates": fates_json(plan),
-        "decisions": [decision_json(decision) for decision in plan.decisions],
+        "decisions": [decision_json(decision) for decision in plan.decision_records],
     }
 
 

@@ -66,8 +66,8 @@ def refusals_part(
 
 def decisions_part(plan: Plan, layout: Layout) -> list[RenderableType]:
     """Heading and table of all decisions, fired and refused, in their order."""
-    head, hidden, tail = folded(plan.decisions, layout)
-    if not plan.decisions:
+    head, hidden, tail = folded(plan.decision_records, layout)
+    if not plan.decision_records:
         return [heading("Decisions", "none")]
     table = plain_table("rule", "at", "reason")
     for decision in (*head, *tail):

@@ -112,9 +112,11 @@ def summary_of(plan: Plan) -> Summary:
         "zero_points": sum(bool(step.attr.zero_points) for step in plan.steps),
         "output_scales": sum(step.attr.output_scales is not None for step in plan.steps),
     }
-    halves = {half: {fate.quantizer for fate in plan.fates if fate.half is half} for half in Half}
+    halves = {
+        half: {fate.quantizer for fate in plan.fate_records if fate.half is half} for half in Half
+    }
     settled = set(plan.quantizers) & halves[Half.QUANTIZE] & halves[Half.DEQUANTIZE]
-    outcomes = Counter(decision.outcome for decision in plan.decisions)
+    outcomes = Counter(decision.outcome for decision in plan.decision_records)
     return Summary(
         model=plan.name,
         target=plan.target,
@@ -126,13 +128,15 @@ def summary_of(plan: Plan) -> Summary:
         attributes={name: count for name, count in attributes.items() if count},
         forms=Counter(quantizer.form for quantizer in plan.quantizers.values()),
         quantize=_in_order(
-            QuantizeFate, (fate.fate.value for fate in plan.fates if fate.half is Half.QUANTIZE)
+            QuantizeFate,
+            (fate.fate.value for fate in plan.fate_records if fate.half is Half.QUANTIZE),
         ),
         dequantize=_in_order(
-            DequantizeFate, (fate.fate.value for fate in plan.fates if fate.half is Half.DEQUANTIZE)
+            DequantizeFate,
+            (fate.fate.value for fate in plan.fate_records if fate.half is Half.DEQUANTIZE),
         ),
         settled=len(settled),
-        fused=len(settled - {fate.quantizer for fate in plan.fates if fate.fate in COSTLY}),
+        fused=len(settled - {fate.quantizer for fate in plan.fate_records if fate.fate in COSTLY}),
         fired=outcomes[Outcome.FIRED],
         refused=outcomes[Outcome.REFUSED],
         constants=len(plan.constants),

@@ -194,7 +194,7 @@ def decisions_table(plan: Plan) -> list[DecisionRow]:
             "hint": decision.hint,
             "weighed": weighed_text(decision),
         }
-        for decision in plan.decisions
+        for decision in plan.decision_records
     ]
 
 

@@ -59,7 +59,7 @@ def plan_report(
         Table.STEPS: lambda: steps_part(plan, layout),
         Table.FATES: lambda: fates_part(plan, layout),
         Table.WEIGHED: lambda: weighed_part(plan, layout, every=every),
-        Table.REFUSALS: lambda: refusals_part(plan.decisions, layout),
+        Table.REFUSALS: lambda: refusals_part(plan.decision_records, layout),
         Table.DECISIONS: lambda: decisions_part(plan, layout),
     }
     head = _summary_part(plan, title)

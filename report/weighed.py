@@ -19,7 +19,7 @@ def weighed_part(plan: Plan, layout: Layout, *, every: bool = False) -> list[Ren
     """Heading and table of the choices; nothing where none was made. `every`: one row for each
     operation, instead of counts.
     """
-    choices = [decision for decision in plan.decisions if decision.alternatives]
+    choices = [decision for decision in plan.decision_records if decision.alternatives]
     if not choices:
         return []
     title = heading("Weighed", "passes over the destination; the first home was chosen")

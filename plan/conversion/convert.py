@@ -111,7 +111,7 @@ def convert_steps(plan: Plan, how: Conversion = "mechanical") -> tuple[Plan, Map
         target=_TARGET,
         constants={name: data for name, data in work.constants.items() if name in read},
         steps=steps,
-        decisions=(*plan.decisions, *work.decisions),
+        decision_records=(*plan.decision_records, *work.decisions),
         options={**plan.options, "target": _TARGET, "converted": how},
     )
     return converted, work.kept
@@ -131,7 +131,7 @@ class _Conversion:
         self.constants = dict(plan.constants)
         self.decisions: list[Decision] = []
         self.kept: dict[int, Refusal] = {}
-        self._fated = {fate.step for fate in plan.fates if fate.fate in _POST_OPS}
+        self._fated = {fate.step for fate in plan.fate_records if fate.fate in _POST_OPS}
 
     def convert(self, index: int, step: Step, how: Conversion) -> Step:
         """The step for v3, with a decision where anything changed; as it is where it cannot be

@@ -56,8 +56,8 @@ def plain_names(plan: Plan, step: Step) -> list[str]:
 def model_names(plan: Plan) -> frozenset[str]:
     """All nodes of the model that a plan names."""
     names = {name for step in plan.steps for name in step.origin}
-    names |= {decision.subject for decision in plan.decisions}
-    return frozenset(names | set(plan.quantizers) | {fate.consumer for fate in plan.fates})
+    names |= {decision.subject for decision in plan.decision_records}
+    return frozenset(names | set(plan.quantizers) | {fate.consumer for fate in plan.fate_records})
 
 
 def aligned(first: Plan, second: Plan) -> Alignment:
@@ -116,7 +116,7 @@ def _by_values(
 def _stored(plan: Plan) -> dict[int, list[str]]:
     """Step -> the values that it quantizes, as the model calls them."""
     found: dict[int, list[str]] = defaultdict(list)
-    for fate in plan.fates:
+    for fate in plan.fate_records:
         if fate.half is Half.QUANTIZE and fate.step is not None:
             quantizer = plan.quantizers.get(fate.quantizer)
             found[fate.step] += [] if quantizer is None else [quantizer.value]
@@ -143,7 +143,7 @@ def _called(names: frozenset[str], others: frozenset[str]) -> dict[str, str]:
 def _converted(plan: Plan) -> dict[int, list[str]]:
     """Step -> the values of the quantizers whose halves are at work there."""
     found: dict[int, list[str]] = defaultdict(list)
-    for fate in plan.fates:
+    for fate in plan.fate_records:
         if fate.step is not None and fate.quantizer in plan.quantizers:
             found[fate.step].append(plan.quantizers[fate.quantizer].value)
     return found

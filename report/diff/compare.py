@@ -424,7 +424,7 @@ def _last(plan: Plan, shared: frozenset[str]) -> dict[tuple[str, str], Decision]
     """(node, rule) -> what the rule said last."""
     return {
         (decision.subject, decision.rule): decision
-        for decision in plan.decisions
+        for decision in plan.decision_records
         if decision.subject in shared
     }
 
@@ -454,7 +454,7 @@ def _settled(first: Plan, second: Plan) -> Iterator[Settled]:
 
 def _halves(plan: Plan) -> defaultdict[tuple[str, Half], Counter[str]]:
     found: defaultdict[tuple[str, Half], Counter[str]] = defaultdict(Counter)
-    for fate in plan.fates:
+    for fate in plan.fate_records:
         found[fate.quantizer, fate.half][fate.fate.value] += 1
     return found
 

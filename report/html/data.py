@@ -156,9 +156,9 @@ def document(
                 text(fate.consumer),
                 text(fate.reason),
             ]
-            for fate in plan.fates
+            for fate in plan.fate_records
         ],
-        "decisions": [_decision(decision, text) for decision in plan.decisions],
+        "decisions": [_decision(decision, text) for decision in plan.decision_records],
     }
     return {**result, "texts": text.texts}
 

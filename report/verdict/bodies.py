@@ -1,4 +1,5 @@
-"""The multiply-adds inside If, Loop and Scan, whose bodies run as ONNX has them.
+"""The multiply-adds of what runs as ONNX has it: of operators without a primitive, and inside If, Loop
+and Scan.
 
 A body is counted at the shapes that it has in the first trip, as ONNX infers them. Of the branches of
 an If the costlier one counts, unless the condition is constant.
@@ -24,7 +25,7 @@ from ...plan.arguments import in_order
 from ...plan.foreign import declared, foreign_model, known_tensor
 from ...plan.types import Plan, Step
 
-__all__ = ["Body", "body_of"]
+__all__ = ["MULTIPLYING", "Body", "body_of", "macs_of"]
 
 _EMPTY = onnx.GraphProto()
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
@@ -54,15 +55,27 @@ def body_of(plan: Plan, step: Step) -> Body:
     Args:
         plan, step: the step, of the plan; sizes that are no numbers count as 1.
     """
+    return _bodies(*_alone(plan, step))
+
+
+def macs_of(plan: Plan, step: Step) -> int:
+    """Multiply-adds of a step that runs as one of `MULTIPLYING`; sizes that are no numbers count as 1."""
+    return _macs(*_alone(plan, step))
+
+
+def _alone(plan: Plan, step: Step) -> tuple[onnx.NodeProto, _Scope]:
+    """The node that a step runs as, and what it sees."""
     model, positions = foreign_model(step.params, f"node {step.name}")
+    (node,) = model.graph.node
     values = in_order(OPS[step.op], step.args) or ()
     scope = _Scope({}, {}, tuple(model.opset_import))
-    for own, value in zip(positions, values, strict=False):
+    around = [*zip(positions, values, strict=False), *zip(node.output, step.outputs, strict=False)]
+    for own, value in around:
         type_ = plan.find(value)
         if own and type_ is not None:
             scope.types[own] = declared(own, type_)
             scope.constants.update({own: plan.constants[value]} if value in plan.constants else {})
-    return _bodies(model.graph.node[0], scope)
+    return node, scope
 
 
 @dataclass(frozen=True)
@@ -232,12 +245,16 @@ _OPERANDS: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "ConvInteger": (0, 1),
         "QLinearConv": (0, 3),
         "ConvTranspose": (0, 1),
+        "DeformConv": (0, 1),
         "LSTM": (0, 1, 2),
         "GRU": (0, 1, 2),
         "RNN": (0, 1, 2),
     }
 )
 """Operator -> which inputs are multiplied."""
+
+MULTIPLYING = frozenset({"Attention", "Einsum", "Gemm", *_OPERANDS})
+"""Operators whose multiply-adds are counted."""
 
 
 def _macs(node: onnx.NodeProto, scope: _Scope) -> int:
@@ -247,6 +264,8 @@ def _macs(node: onnx.NodeProto, scope: _Scope) -> int:
         return 0
     if operator == "Einsum":
         return _einsum(node, scope)
+    if operator == "Attention":
+        return _attention(node, scope)
     if operator == "Gemm":
         shape = scope.shape(node.input[0]) or (1, 1)
         inner = shape[0 if _attributes(node).get("transA") else -1]
@@ -284,3 +303,12 @@ def _einsum(node: onnx.NodeProto, scope: _Scope) -> int:
         for letter, size in zip(letters, shape, strict=False):
             sizes[letter] = max(size, sizes.get(letter, 1))
     return math.prod(sizes.values()) * (len(terms) - 1)
+
+
+def _attention(node: onnx.NodeProto, scope: _Scope) -> int:
+    """Each query by each key, and each score by each value, those of the past among them; heads apart
+    or side by side.
+    """
+    queries, keys, *_, past = (*node.input, "", "", "", "", "")[:5]
+    known = sum(size for name in (keys, past) for size in (scope.shape(name) or ())[-2:-1])
+    return (scope.elements(queries) + scope.elements(node.output[0])) * max(known, 1)

@@ -32,6 +32,12 @@ _EFFECTS = {
     Effect.STAY: "",
     Effect.CONVERSIONS_GO: "; the steps that only convert are counted as gone",
     Effect.REORDERS_GO: "; the reorders are counted as gone",
+    Effect.QUANTIZERS_GO: (
+        "; quantizers that are steps of their own are counted as gone, and the rounding of terms and sums, "
+        "which costs nearly as much: measured with one thread, a ResNet-50 whose additions NNCF was told to "
+        "ignore took 20.4 ms and 20.1 ms without that, a MobileNetV2 3.01 and 3.00 ms, a BERT (additions "
+        "in front of layer normalization) 9.12 and 9.17 ms"
+    ),
     Effect.ALL_GO: "; the steps are counted as gone",
     Effect.PRIMITIVES: "; the steps are counted as primitives",
 }

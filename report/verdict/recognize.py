@@ -18,7 +18,14 @@ from .numbers import has_unusable_scale
 from .view import View
 from .work import RECURRENT, elements_of, operator_of
 
-__all__ = ["claims", "is_quantized", "is_suspect", "takes_a_range"]
+__all__ = [
+    "additions",
+    "claims",
+    "converts",
+    "is_quantized",
+    "is_suspect",
+    "takes_a_range",
+]
 
 Rule = Callable[[View], Iterable[int]]
 
@@ -38,6 +45,17 @@ _WITH_QUANTIZERS = frozenset(
     }
 )
 """Kinds whose f32 is the only reason for the quantizer behind it to be a step of its own."""
+
+_PRODUCTS = frozenset(
+    {
+        "f32-weights",
+        "asymmetric-weights",
+        "weights-along-inputs",
+        "weights-only",
+        "f32-product",
+    }
+)
+"""The same, where nobody else reads that f32: a product of codes stores codes."""
 
 
 def is_suspect(view: View, index: int) -> bool:
@@ -59,8 +77,12 @@ def claims(view: View) -> dict[int, str]:
             found[index] = _of_neighbours(view, index, found)
     for index, code in found.items():
         if code == "quantizer-apart":
-            fronts = {found.get(i, "") for v in view.floats_read(index) for i in view.in_front(v)}
-            if len(fronts) == 1 and fronts <= _WITH_QUANTIZERS:
+            makers = {front for value in view.floats_read(index) for front in view.in_front(value)}
+            fronts = {found.get(maker, "") for maker in makers}
+            alone = all(
+                converts(view, item.step) for each in makers for item in view.readings(each)
+            )
+            if len(fronts) == 1 and fronts <= (_WITH_QUANTIZERS | (_PRODUCTS if alone else set())):
                 found[index] = fronts.pop()
     return dict(sorted(found.items()))
 
@@ -401,7 +423,9 @@ def concat_parameters(view: View) -> Iterable[int]:
 
 
 def f32_residual(view: View) -> Iterable[int]:
-    """Additions of two f32 tensors of one size, and what writes their operands."""
+    """Additions of two f32 tensors of one size, what writes their operands, and quantizers that are
+    steps of their own because an addition reads what they read.
+    """
     found: set[int] = set()
     for index, step in enumerate(view.steps):
         skips = _skips(view, step)
@@ -409,8 +433,15 @@ def f32_residual(view: View) -> Iterable[int]:
             continue
         if view.floats_written(index):
             found.add(index)
-        found |= {front for value in skips for front in view.in_front(value)}
-    return {index for index in found if view.floats_written(index)}
+        makers = {front for value in skips for front in view.in_front(value)}
+        found |= makers
+        found |= {
+            reading.step
+            for maker in makers
+            for reading in view.readings(maker)
+            if converts(view, reading.step) and not _skips(view, view.steps[reading.step])
+        }
+    return {index for index in found if view.floats_written(index) or converts(view, index)}
 
 
 def _skips(view: View, step: Step) -> list[str]:
@@ -431,6 +462,16 @@ def _skips(view: View, step: Step) -> list[str]:
         if view.is_float(value) and not view.is_constant(value) and _size(view, value) == size
     ]
     return values if behind or len(values) > 1 else []
+
+
+def additions(view: View, value: str) -> set[int]:
+    """The steps that add a value to another tensor of its size."""
+    maker = view.producer.get(value)
+    return {
+        reading.step
+        for reading in view.behind(value)
+        if any(maker in view.in_front(skip) for skip in _skips(view, view.steps[reading.step]))
+    }
 
 
 def _size(view: View, value: str) -> int:
@@ -456,7 +497,7 @@ def float_operation(view: View) -> Iterable[int]:
             bool(view.floats_read(index))
             and not view.is_foreign(index)
             and not view.is_move(index)
-            and not _is_apart(view, index)
+            and not converts(view, index)
         ),
     )
     return found | _feeding(view, storing)
@@ -498,14 +539,14 @@ def quantizer_apart(view: View) -> Iterable[int]:
     apart = _all(
         view,
         lambda index: (
-            _is_apart(view, index)
+            converts(view, index)
             and any(front for value in view.floats_read(index) for front in [*view.in_front(value)])
         ),
     )
     return apart | _feeding(view, apart)
 
 
-def _is_apart(view: View, index: int) -> bool:
+def converts(view: View, index: int) -> bool:
     """True of an elementwise step from f32 to codes: nothing but a quantizer, and what scales."""
     step = view.steps[index]
     return (

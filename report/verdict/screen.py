@@ -57,22 +57,7 @@ def verdict_report(
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
         parts += [Text(), *_finding(finding, verdict, width, number)]
-    left = len(verdict.findings) - len(shown)
-    more = (
-        f"--findings lists {left} more {'kind that costs' if left == 1 else 'kinds that cost'} little or nothing; "
-        if left
-        else ""
-    )
-    parts += [
-        Text(),
-        *paragraph(
-            f"{more}--totals, --steps, --fates, --decisions and --weighed show the tables.",
-            width,
-            2,
-            "dim",
-        ),
-    ]
-    return Group(*parts)
+    return Group(*parts, Text(), *paragraph(_further(verdict, shown), width, 2, "dim"))
 
 
 def findings_report(
@@ -95,6 +80,8 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
     """
     if finding.kind.gain is not Gain.TIME:
         return finding.kind.gain is not Gain.NOTHING
+    if not finding.ms:
+        return False
     time = finding.ms / verdict.estimate.ms if verdict.estimate.ms else 0.0
     moved = finding.bytes / verdict.estimate.bytes if verdict.estimate.bytes else 0.0
     least = _WITHOUT_REMEDY if finding.kind.no_remedy else _NOTABLE
@@ -103,6 +90,19 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
 
 def _shown(verdict: Verdict) -> list[Finding]:
     return [finding for finding in verdict.findings if is_shown(finding, verdict)][:_SHOWN]
+
+
+def _further(verdict: Verdict, shown: Sequence[Finding]) -> str:
+    """Where to see what the first screen leaves out."""
+    does = ["names all layers"] if any(len(finding.layers) > 1 for finding in shown) else []
+    left = len(verdict.findings) - len(shown)
+    if left:
+        kinds = "kind that costs" if left == 1 else "kinds that cost"
+        does.append(f"lists {left} more {kinds} little or nothing")
+    findings = f"--findings {' and '.join(does)}; " if does else ""
+    tables = "--totals, --steps, --fates, --decisions and --weighed show the tables"
+    one = "; `fqfuse why MODEL NODE` tells of one layer" if shown else ""
+    return f"{findings}{tables}{one}."
 
 
 # -- the answer ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from ...ir.decision import Outcome
 from ...ir.types import TensorType
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
+from ...plan.targets import TARGETS
 from ...plan.types import Plan, Step
 from .work import MOVES, PRODUCTS, VIEWS, WITH_BODIES, Work, multiplies_codes, operator_of, work_of
 
@@ -46,7 +47,7 @@ class View:
         }
         self._is_float: dict[str, bool] = {}
         self._refused: dict[str, list[str]] = {}
-        for decision in plan.decisions:
+        for decision in plan.decision_records:
             if decision.outcome is Outcome.REFUSED and decision.rule.endswith(" in int8"):
                 self._refused.setdefault(decision.subject, []).append(decision.reason)
         self.readers: dict[str, list[Reading]] = {}
@@ -149,6 +150,22 @@ class View:
     def in_front(self, value: str) -> tuple[int, ...]:
         """The steps that computed a value, looking through steps that only move it."""
         return self._in_front.get(value, ())
+
+    def stays_float(self, value: str) -> bool:
+        """True of a value that no quantizer makes codes, because a primitive reads it that takes floats
+        only on the plan's target (softmax, layer normalization): what it computes of may be quantized,
+        but is decoded in front of it. An eltwise would be a table of codes.
+        """
+        return any(
+            reading.role.startswith("src") and self._takes_floats_only(reading.step)
+            for reading in self.behind(value)
+        )
+
+    def _takes_floats_only(self, index: int) -> bool:
+        primitive, target = self.steps[index].primitive, TARGETS.get(self.plan.target)
+        if target is None or primitive == "eltwise" or self.is_foreign(index):
+            return False
+        return not any(dtype.is_code for dtype in target.capability(primitive).src)
 
     def _look_ahead(self) -> dict[str, tuple[Reading, ...]]:
         found: dict[str, tuple[Reading, ...]] = {}

@@ -193,6 +193,8 @@ def _macs(plan: Plan, step: Step) -> int:
     row = operator_of(step)
     if row in RECURRENT:
         return _recurrent(plan, step)
+    if step.op == "Onnx" and row not in WITH_BODIES:
+        return _foreign_macs(plan, step)
     if row not in PRODUCTS or not step.outputs or len(step.args) < 2:
         return 0
     source, weights = (plan.find(value) for _, value in step.args[:2])
@@ -208,6 +210,12 @@ def _macs(plan: Plan, step: Step) -> int:
     strides = math.prod(op.stride**2 for op in behind)  # what lies between is larger by so much
     own = elements_of(source if row == "ConvTranspose" else result) * strides * window
     return own + sum(elements_of(result) * op.kernel**2 for op in behind)
+
+
+def _foreign_macs(plan: Plan, step: Step) -> int:
+    from .bodies import MULTIPLYING, macs_of  # imports onnx
+
+    return macs_of(plan, step) if operator_of(step) in MULTIPLYING else 0
 
 
 def _recurrent(plan: Plan, step: Step) -> int:

@@ -56,11 +56,11 @@ class Index:
             for value in dict.fromkeys(step.inputs):
                 self.readers_in_plan[value].append(number)
         self.decisions: dict[str, list[Decision]] = defaultdict(list)
-        for decision in plan.decisions:
+        for decision in plan.decision_records:
             self.decisions[decision.subject].append(decision)
         self.fates: dict[str, list[Fate]] = defaultdict(list)
         self.read: dict[str, list[Fate]] = defaultdict(list)
-        for fate in plan.fates:
+        for fate in plan.fate_records:
             self.fates[fate.quantizer].append(fate)
             if fate.half is Half.DEQUANTIZE and fate.consumer:
                 self.read[fate.consumer].append(fate)

@@ -10,7 +10,7 @@ from ...plan.types import Plan
 from ..notation import Notation, count_text, layer_names, middle_cut
 from ..summary import COSTLY
 from ..verdict.catalogue import Gain
-from ..verdict.findings import Finding, Verdict, verdict_of
+from ..verdict.findings import Finding, Verdict, name_in_f32, verdict_of
 from .endings import (
     Place,
     anchor_of,
@@ -114,10 +114,12 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
     around = [
         fate
         for number in anchored
-        for fate in plan.fates
+        for fate in plan.fate_records
         if fate.step == number and fate.consumer in ("", name)
     ]
-    around += [fate for fate in plan.fates if fate.half is Half.QUANTIZE and fate.step in anchored]
+    around += [
+        fate for fate in plan.fate_records if fate.half is Half.QUANTIZE and fate.step in anchored
+    ]
     fates = _in_order([*index.read.get(name, ()), *around])
     findings = _findings(index.plan, verdict, name, anchored or [place.step for place in places])
     behind = _behind(index, anchored)
@@ -196,7 +198,7 @@ def _company(index: Index, name: str, number: int) -> str:
     step = plan.steps[number]
     stores = {
         fate.quantizer
-        for fate in plan.fates
+        for fate in plan.fate_records
         if fate.step == number and fate.half is Half.QUANTIZE and fate.fate.value == "dst_scale"
     }
     nodes = [
@@ -246,10 +248,14 @@ def _findings(plan: Plan, verdict: Verdict, name: str, steps: Sequence[int]) -> 
     them.
     """
     around = {name, *(node for number in steps for node in plan.steps[number].origin)}
+    around |= set(map(name_in_f32, around))
     found = []
     for finding in verdict.findings:
         if set(finding.steps) & set(steps):
-            own = [name] if name in finding.layers else [n for n in finding.layers if n in around]
+            called = name_in_f32(name)
+            own = (
+                [called] if called in finding.layers else [n for n in finding.layers if n in around]
+            )
             found.append(replace(finding, layers=tuple(own) or finding.layers))
     return tuple(found)
 
@@ -400,7 +406,7 @@ def _step(index: Index, verdict: Verdict, number: int, name: str, kind: str = "s
         "",
         answer,
         (Place(number, "the step"),),
-        _in_order(fate for fate in plan.fates if fate.step == number),
+        _in_order(fate for fate in plan.fate_records if fate.step == number),
         decisions,
         _behind(index, [number]),
         findings,

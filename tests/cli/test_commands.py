@@ -396,7 +396,7 @@ def test_a_table_as_csv_is_that_of_the_plan(call, plan: Path, table: str) -> Non
     assert result.exit_code == 0
     header, *rows = csv.reader(io.StringIO(result.stdout, newline=""), strict=True)
     loaded = fqfuse.load_plan(plan)
-    expected = getattr(loaded, table if table == "findings" else f"{table}_table")()
+    expected = getattr(loaded, "steps_table" if table == "steps" else table)()
     assert header == list(TABLES[table])
     assert len(rows) == len(expected)
     for row, told in zip(rows, expected, strict=True):

@@ -68,7 +68,7 @@ def test_a_cast_of_a_grid_of_integers_is_one_store(
     plan = fqfuse.compile(proto, target=target)
     (step,) = plan.steps
     assert plan.type(step.output).dtype is {2: DType.U8, 3: DType.S8}[to]
-    (fate,) = (fate for fate in plan.fates if fate.half is Half.DEQUANTIZE)
+    (fate,) = (fate for fate in plan.fate_records if fate.half is Half.DEQUANTIZE)
     assert (fate.fate, fate.consumer) == (DequantizeFate.REDUNDANT, "cast")
     (found,) = fqfuse.InferenceSession(plan, backend=backend).run(None, {"x": X})
     assert found.dtype == helper.tensor_dtype_to_np_dtype(to)
@@ -141,7 +141,7 @@ def test_codes_decoded_by_arithmetic_are_read_as_codes(kind, zero, pooled, backe
     step = plan.steps[-1]
     assert plan.type(step.arg("src")).dtype.is_code
     assert {"cast", "sub", "mul"} <= set(step.origin)
-    (fate,) = (f for f in plan.fates if f.quantizer == "q" and f.half is Half.DEQUANTIZE)
+    (fate,) = (f for f in plan.fate_records if f.quantizer == "q" and f.half is Half.DEQUANTIZE)
     assert fate.fate is DequantizeFate.SOURCE_SCALE
     x = random((2, 3, 9, 9), 8, 2)
     (found,) = fqfuse.InferenceSession(plan, backend=backend).run(None, {"x": x})

@@ -30,7 +30,7 @@ def test_one_value_quantized_twice_differently_is_stored_in_f32() -> None:
     plan = compiled(
         n, n.conv(n.fq(y, 0.0, 4.0), 2, style="fq"), n.conv(n.fq(y, 0.0, 2.0), 2, 1, style="fq")
     )
-    standalone = [fate for fate in plan.fates if fate.fate is QuantizeFate.STANDALONE]
+    standalone = [fate for fate in plan.fate_records if fate.fate is QuantizeFate.STANDALONE]
     assert len(standalone) == 3
     assert sum("others read the f32 values" in fate.reason for fate in standalone) == 2
 
@@ -40,7 +40,7 @@ def test_a_quantizer_alone_names_what_ended_the_step_in_front(target: str) -> No
     n = Net()
     y = n.op("Relu", n.conv(n.qdq(n.input((2, 4, 4, 4)), 2**-6, 128), 4, scale=2**-8))
     plan = compiled(n, n.fq(y, 1.2, -1.1, -1.1, 1.2, name="inverted"), target=target)
-    fates = [f for f in plan.fates if f.quantizer == "inverted" and f.half is Half.QUANTIZE]
+    fates = [f for f in plan.fate_records if f.quantizer == "inverted" and f.half is Half.QUANTIZE]
     ended = refusals(plan, "with the parameters of the first")
     assert len(fates) == 1
     assert len(ended) == (target == "onednn-v2")
@@ -81,7 +81,7 @@ def test_codes_of_more_than_8_bits() -> None:
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)
     plan = compiled(n, n.q(n.conv(x, 4), 2**-10, 0, DType.S16))
     assert refusals(plan, "no primitive stores such codes")[0].found == "s16"
-    assert any(fate.fate is QuantizeFate.FALLBACK for fate in plan.fates)
+    assert any(fate.fate is QuantizeFate.FALLBACK for fate in plan.fate_records)
 
 
 def test_a_quantization_along_another_axis() -> None:
@@ -252,7 +252,7 @@ def test_the_fates_of_a_plain_layer() -> None:
     plan = compiled(n, n.conv(y, 2, name="next"))
     told = {
         (fate.quantizer, fate.half, fate.consumer): (fate.fate.value, fate.step)
-        for fate in plan.fates
+        for fate in plan.fate_records
     }
     assert told[("out", Half.QUANTIZE, "")] == ("dst_scale", 1)
     assert told[("out", Half.DEQUANTIZE, "next")] == ("source_scale", 2)
@@ -267,7 +267,7 @@ def test_a_fake_quantize_that_stays_whole_says_so() -> None:
     inverted = np.where(np.arange(12) % 2, -1, 1).reshape(3, 4, 1)  # half of the ranges
     y = n.fq(n.input(("N", 3, 4, 4)), -inverted, inverted, name="inverted")
     plan = compiled(n, n.op("Relu", y))
-    quantize, *dequantize = [fate for fate in plan.fates if fate.quantizer == "inverted"]
+    quantize, *dequantize = [fate for fate in plan.fate_records if fate.quantizer == "inverted"]
     assert quantize.fate is QuantizeFate.FALLBACK
     assert [fate.fate for fate in dequantize] == [DequantizeFate.FALLBACK]
     assert quantize.step == 0
@@ -278,7 +278,7 @@ def test_weights_that_cannot_be_split_are_computed_once() -> None:
     w = n.fq(n.const(n.rng.standard_normal((2, 3, 1, 1))), -1.0, 1.0, levels=300, name="many")
     plan = compiled(n, n.conv(n.qdq(n.input(("N", 3, 4, 4)), 2**-6), 2, 1, weights=w))
     assert "onnx.FakeQuantize" not in {step.primitive for step in plan.steps}
-    assert [fate.fate for fate in plan.fates if fate.quantizer == "many"] == [
+    assert [fate.fate for fate in plan.fate_records if fate.quantizer == "many"] == [
         QuantizeFate.CONSTANT,
         DequantizeFate.CONSTANT,
     ]

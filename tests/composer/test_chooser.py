@@ -68,7 +68,7 @@ def test_a_sum_and_what_it_was_weighed_against() -> None:
     plan = compiled(
         n, n.op("MaxPool", n.qdq(n.op("Relu", n.op("Add", y, skip)), 2**-5), kernel_shape=(2, 2))
     )
-    (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Add"]
+    (decision,) = [decision for decision in plan.decision_records if decision.rule == "home of Add"]
     assert [weighed.home for weighed in decision.alternatives] == ["sum", "binary", "own step"]
     costs = [weighed.cost for weighed in decision.alternatives]
     assert costs == sorted(costs)
@@ -78,7 +78,7 @@ def test_a_sum_that_is_illegal_says_why() -> None:
     n = Net()
     skip, y = block(n)
     plan = compiled(n, n.qdq(n.op("Add", y, skip), 2**-5, 128), skip)
-    (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Add"]
+    (decision,) = [decision for decision in plan.decision_records if decision.rule == "home of Add"]
     assert [weighed.home for weighed in decision.alternatives] == ["binary", "own step", "sum"]
     assert decision.alternatives[-1].why_not == "the skip is returned by the model"
 
@@ -191,7 +191,7 @@ def test_weights_are_in_the_measured_order() -> None:
 def homes_of(plan: Plan, rule: str) -> list[list[str]]:
     return [
         [weighed.home for weighed in decision.alternatives]
-        for decision in plan.decisions
+        for decision in plan.decision_records
         if decision.rule == rule
     ]
 
@@ -211,7 +211,7 @@ def test_a_negative_factor_behind_relu_is_a_post_op_and_says_why() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-5, 128)
     plan = compiled(n, n.op("Mul", n.op("Relu", n.conv(x, 4, scale=2**-8)), np.float32(-0.5)))
-    (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
+    (decision,) = [decision for decision in plan.decision_records if decision.rule == "home of Mul"]
     assert [weighed.home for weighed in decision.alternatives] == ["post-op", "own step", "folded"]
     assert decision.alternatives[-1].why_not == "relu(x)*s = relu(x*s) needs s > 0: smallest s -0.5"
 
@@ -225,7 +225,9 @@ def test_what_goes_into_the_front_was_weighed_against_a_post_op() -> None:
         x = n.qdq(n.input(("N", 4)), 2**-5, 128)
         product = n.op("MatMul", x, n.weights((4, 4), 2**-8))
         plan = compiled(n, n.op("Mul", n.op("LeakyRelu", product, alpha=0.25), factor))
-        (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
+        (decision,) = [
+            decision for decision in plan.decision_records if decision.rule == "home of Mul"
+        ]
         assert [(home.home, pytest.approx(home.cost)) for home in decision.alternatives][:2] == [
             ("folded", 0.0),
             ("post-op", cost),
@@ -246,7 +248,7 @@ def test_a_factor_that_the_front_cannot_take_is_a_post_op_and_says_why() -> None
             np.float32(0.5),
         ),
     )
-    (decision,) = [decision for decision in plan.decisions if decision.rule == "home of Mul"]
+    (decision,) = [decision for decision in plan.decision_records if decision.rule == "home of Mul"]
     assert decision.alternatives[-1].home == "folded"
     assert decision.alternatives[-1].why_not.startswith("the front has no place for a factor")
 

@@ -123,7 +123,7 @@ def test_a_larger_result_between_costs_more() -> None:
 
 
 def decisions(plan: Plan) -> list[Decision]:
-    return [decision for decision in plan.decisions if decision.rule == RULE]
+    return [decision for decision in plan.decision_records if decision.rule == RULE]
 
 
 def bottleneck(
@@ -175,9 +175,9 @@ def test_one_step_gives_the_bytes_of_two(stride: int, between: DType, end: DType
     )
     assert len(np.unique(wanted)) > 20
     np.testing.assert_array_equal(found, wanted)
-    assert {fate.step for fate in fused.fates} <= {None, *range(len(fused.steps))}
-    assert {(f.quantizer, f.half, f.fate) for f in fused.fates} == {
-        (f.quantizer, f.half, f.fate) for f in apart.fates
+    assert {fate.step for fate in fused.fate_records} <= {None, *range(len(fused.steps))}
+    assert {(f.quantizer, f.half, f.fate) for f in fused.fate_records} == {
+        (f.quantizer, f.half, f.fate) for f in apart.fate_records
     }
 
 

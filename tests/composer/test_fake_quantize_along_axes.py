@@ -91,7 +91,9 @@ def test_numbers(form: str, levels: int, behind: bool, target: str, runtime: str
 def test_its_fates_and_steps() -> None:
     plan = fqfuse.compile(fake_quantize("channels and columns", 256, behind=True))
     assert [step.primitive for step in plan.steps] == ["reorder", "convolution"]
-    told = {(fate.half.value, fate.fate.value) for fate in plan.fates if fate.quantizer == "fq"}
+    told = {
+        (fate.half.value, fate.fate.value) for fate in plan.fate_records if fate.quantizer == "fq"
+    }
     assert told == {("quantize", "post_op"), ("dequantize", "post_op")}
 
 

@@ -331,7 +331,9 @@ def test_shared_weights_serve_both() -> None:
     plan = compiled(n, n.conv(n.qdq(n.op("Relu", n.conv(x, 4, weights=w)), 2**-6), 4, weights=w))
     first, second = steps(plan, "convolution")
     assert first.arg("weights") == second.arg("weights")
-    assert [fate.consumer for fate in plan.fates if fate.fate is DequantizeFate.WEIGHTS_SCALE] == [
+    assert [
+        fate.consumer for fate in plan.fate_records if fate.fate is DequantizeFate.WEIGHTS_SCALE
+    ] == [
         first.origin[0],
         second.origin[0],
     ]

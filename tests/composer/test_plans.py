@@ -58,10 +58,14 @@ def test_plan_computes_what_the_graph_says(name: str, target: str) -> None:
 def test_plan_is_sound_and_fates_add_up(name: str, target: str) -> None:
     graph, plan = compiled(name, target)
     assert verify_plan(plan) == []
-    halves = {(fate.quantizer, fate.half) for fate in plan.fates}
+    halves = {(fate.quantizer, fate.half) for fate in plan.fate_records}
     assert halves == {(quantizer, half) for quantizer in graph.quantizers for half in Half}
-    assert len(set(plan.fates)) == len(plan.fates), "each fate is told once"
-    told = {(fate.quantizer, fate.consumer) for fate in plan.fates if fate.half is Half.DEQUANTIZE}
+    assert len(set(plan.fate_records)) == len(plan.fate_records), "each fate is told once"
+    told = {
+        (fate.quantizer, fate.consumer)
+        for fate in plan.fate_records
+        if fate.half is Half.DEQUANTIZE
+    }
     assert wanted_fates(graph) <= told
 
 
@@ -115,7 +119,7 @@ def test_targets_that_exist() -> None:
 @whole_corpus
 def test_a_sum_says_so_in_the_fates(name: str) -> None:
     _, plan = compiled(name, "onednn-v3")
-    steps = {fate.step for fate in plan.fates if fate.fate is DequantizeFate.SUM}
+    steps = {fate.step for fate in plan.fate_records if fate.fate is DequantizeFate.SUM}
     for step in steps:
         assert step is not None
         operands = [

@@ -45,7 +45,7 @@ def test_what_the_library_cannot_say_is_told_and_runs(attrs: dict[str, Any], rea
     proto = of(*lstm(**attrs))
     plan = fqfuse.compile(proto)
     assert [step.primitive for step in plan.steps] == ["rnn"]
-    told = [d.reason for d in plan.decisions if d.outcome is Outcome.REFUSED]
+    told = [d.reason for d in plan.decision_records if d.outcome is Outcome.REFUSED]
     assert reason in told
     session = fqfuse.InferenceSession(plan, "auto")
     # approximations of exp and tanh, and sums of a dozen products in another order
@@ -97,9 +97,9 @@ def test_weights_behind_dequantize_linear_are_decoded(runtime: str) -> None:
     proto = model([*nodes, layer], inputs={"x": [STEPS, BATCH, INPUTS]}, constants=constants)
     plan = fqfuse.compile(proto)
     assert [step.primitive for step in plan.steps] == ["rnn"]
-    fates = {fate.quantizer: fate.fate for fate in plan.fates if fate.consumer}
+    fates = {fate.quantizer: fate.fate for fate in plan.fate_records if fate.consumer}
     assert fates == dict.fromkeys(("dq_w", "dq_r"), DequantizeFate.CONSTANT)
-    assert any("quantizes no hidden state" in d.reason for d in plan.decisions)
+    assert any("quantizes no hidden state" in d.reason for d in plan.decision_records)
     (found,) = fqfuse.InferenceSession(plan, runtime).run(None, FEEDS)
     np.testing.assert_allclose(found, run_ort(proto, FEEDS)[0], rtol=0, atol=1e-6)
 
@@ -135,7 +135,7 @@ INT8 = ["int8-recurrence"]
 
 def test_int8_is_told_where_it_is_not_asked_for() -> None:
     plan = fqfuse.compile(of(*lstm()))
-    (told,) = (d for d in plan.decisions if d.rule == "recurrent layer in int8")
+    (told,) = (d for d in plan.decision_records if d.rule == "recurrent layer in int8")
     assert told.outcome is Outcome.REFUSED
     assert told.expected == 'approximate=("int8-recurrence",)'
     assert "hidden state are rounded to codes" in told.hint
@@ -209,7 +209,7 @@ def test_a_quantized_input_names_the_parameters_and_codes_are_stored() -> None:
     assert data is not None
     np.testing.assert_allclose(data.values, (60, 100), rtol=1e-6)
     assert plan.type(layer.output).dtype is DType.U8
-    fates = {(fate.quantizer, fate.half.value): fate.fate.value for fate in plan.fates}
+    fates = {(fate.quantizer, fate.half.value): fate.fate.value for fate in plan.fate_records}
     assert fates["before", "dequantize"] == "source_scale"
     assert fates["behind", "quantize"] == "dst_scale"
 
@@ -248,7 +248,7 @@ def test_what_has_no_int8_stays_f32() -> None:
     peepholes = of(layer, {**weights, "p": random([1, 3 * HIDDEN])})
     plan = fqfuse.compile(peepholes, approximate=INT8)
     assert [step.primitive for step in plan.steps] == ["rnn"]
-    assert any(d.reason == "oneDNN's LSTM in int8 has no peepholes" for d in plan.decisions)
+    assert any(d.reason == "oneDNN's LSTM in int8 has no peepholes" for d in plan.decision_records)
 
 
 @pytest.mark.parametrize("names", [["int4"], "int8-recurrence", 3])

@@ -21,7 +21,7 @@ def test_the_skip_dies_at_the_add() -> None:
     )
     assert kinds(steps(plan, "convolution")[-1]) == ["sum"]
     assert not steps(plan, "binary")
-    fates = [fate for fate in plan.fates if fate.fate is DequantizeFate.SUM]
+    fates = [fate for fate in plan.fate_records if fate.fate is DequantizeFate.SUM]
     assert len(fates) == 1
     assert fates[0].step == plan.steps.index(steps(plan, "convolution")[-1])
 
@@ -83,7 +83,7 @@ def test_why_an_add_is_no_sum(build, reason: str) -> None:
     plan = compiled(n, *build(n))
     told = [
         fate.reason
-        for fate in plan.fates
+        for fate in plan.fate_records
         if fate.fate is DequantizeFate.POST_OP and "binary post-op" in fate.reason
     ]
     assert len(told) == 1
@@ -104,7 +104,7 @@ def test_the_own_source_is_the_reason_even_where_a_convolution_beside_it_reads_t
     plan = compiled(n, n.qdq(n.op("Add", branches, skip), 2**-5, 128))
     (told,) = [
         fate.reason
-        for fate in plan.fates
+        for fate in plan.fate_records
         if fate.fate is DequantizeFate.POST_OP and "binary post-op" in fate.reason
     ]
     assert "no sum: the skip is the anchor's own source" in told
@@ -226,7 +226,7 @@ def test_the_decision_tells_of_the_sum(build, chain: list[str]) -> None:
     n = Net()
     plan = compiled(n, *build(n))
     assert kinds(steps(plan, "convolution")[-1]) == chain
-    (fate,) = [fate for fate in plan.fates if fate.fate is DequantizeFate.SUM]
+    (fate,) = [fate for fate in plan.fate_records if fate.fate is DequantizeFate.SUM]
     assert fate.step == plan.steps.index(steps(plan, "convolution")[-1])
-    told = [decision for decision in plan.decisions if decision.rule == "home of Add"]
+    told = [decision for decision in plan.decision_records if decision.rule == "home of Add"]
     assert [decision.reason.split(" costs ")[0] for decision in told] == ["sum"]

@@ -81,7 +81,7 @@ def test_what_is_quantized_compiles_and_runs(case: str, target: str) -> None:
     inputs, nodes = CASES[case]
     made = model(*nodes, inputs=inputs)
     plan = fqfuse.compile(made, target=target)
-    assert {fate.quantizer for fate in plan.fates} == set(plan.quantizers)
+    assert {fate.quantizer for fate in plan.fate_records} == set(plan.quantizers)
     rng = np.random.default_rng(4)
     feeds = {f"x{i}": rng.standard_normal(SHAPE).astype(np.float32) for i in range(inputs)}
     found = fqfuse.InferenceSession(plan, backend="numpy").run(None, feeds)[0]
@@ -93,7 +93,7 @@ def test_what_is_quantized_compiles_and_runs(case: str, target: str) -> None:
 
 def test_the_fate_says_that_the_rank_is_unknown() -> None:
     plan = fqfuse.compile(model(*stored("d0")))
-    fates = [fate for fate in plan.fates if fate.fate is QuantizeFate.FALLBACK]
+    fates = [fate for fate in plan.fate_records if fate.fate is QuantizeFate.FALLBACK]
     assert fates
     assert all("how many dimensions" in fate.reason for fate in fates)
 

@@ -53,10 +53,16 @@ def test_both_halves_are_post_ops_of_the_primitive_in_front() -> None:
     (quantizer,) = [
         name
         for name in plan.quantizers
-        if any(fate.fate is QuantizeFate.POST_OP for fate in plan.fates if fate.quantizer == name)
+        if any(
+            fate.fate is QuantizeFate.POST_OP
+            for fate in plan.fate_records
+            if fate.quantizer == name
+        )
     ]
     found = {
-        fate.half: (fate.fate, fate.step) for fate in plan.fates if fate.quantizer == quantizer
+        fate.half: (fate.fate, fate.step)
+        for fate in plan.fate_records
+        if fate.quantizer == quantizer
     }
     assert found == {
         Half.QUANTIZE: (QuantizeFate.POST_OP, 1),
@@ -98,7 +104,7 @@ def test_codes_that_the_model_returns_or_reads_stay_codes() -> None:
     codes = n.q(n.input((2, 3, 4, 4)), 2**-10, 32767, DType.U16)
     plan = compiled(n, codes, n.dq(codes))
     assert [step.primitive for step in plan.steps] == ["onnx.Quantize", "onnx.Dequantize"]
-    assert {fate.fate.value for fate in plan.fates} == {"fallback"}
+    assert {fate.fate.value for fate in plan.fate_records} == {"fallback"}
 
 
 def test_a_scale_without_a_reciprocal_in_f32_is_no_factor() -> None:

@@ -130,12 +130,14 @@ def test_the_only_quantize_step_is_at_the_input(form: DigitsForm, target: str) -
     assert [step.args for step in alone] == [(("src", "image"),)]
     standalone = [
         fate
-        for fate in plan.fates
+        for fate in plan.fate_records
         if fate.fate in (QuantizeFate.STANDALONE, DequantizeFate.STANDALONE)
     ]
     assert [fate.step for fate in standalone] == [plan.steps.index(alone[0])]
     assert not [
-        fate for fate in plan.fates if fate.fate in (QuantizeFate.FALLBACK, DequantizeFate.FALLBACK)
+        fate
+        for fate in plan.fate_records
+        if fate.fate in (QuantizeFate.FALLBACK, DequantizeFate.FALLBACK)
     ]
 
 
@@ -186,13 +188,13 @@ def test_relu_is_part_of_the_store(form: DigitsForm) -> None:
 def test_fates_add_up(form: DigitsForm, target: str) -> None:
     plan, graph = plan_of(form, target), graph_from_onnx(digits_model_path(form))
     assert set(plan.quantizers) == set(graph.quantizers)
-    assert {(fate.quantizer, fate.half) for fate in plan.fates} == {
+    assert {(fate.quantizer, fate.half) for fate in plan.fate_records} == {
         (name, half) for name in graph.quantizers for half in Half
     }
-    weights = [fate for fate in plan.fates if fate.fate is DequantizeFate.WEIGHTS_SCALE]
+    weights = [fate for fate in plan.fate_records if fate.fate is DequantizeFate.WEIGHTS_SCALE]
     assert len(weights) == 8
     assert len({fate.step for fate in weights}) == 8
-    assert [fate.fate for fate in plan.fates if fate.fate is DequantizeFate.SUM] == [
+    assert [fate.fate for fate in plan.fate_records if fate.fate is DequantizeFate.SUM] == [
         DequantizeFate.SUM
     ] * 2
 

@@ -195,7 +195,7 @@ def test_products_run_in_int8_and_agree_with_onnx_runtime(op, zero, scale, x_sha
     plan = fqfuse.compile(proto)
     (step,) = (step for step in plan.steps if "product" in step.origin)
     assert plan.constants[step.inputs[1]].dtype == np.int8
-    (fate,) = (f for f in plan.fates if f.quantizer == "mul" and f.half is Half.DEQUANTIZE)
+    (fate,) = (f for f in plan.fate_records if f.quantizer == "mul" and f.half is Half.DEQUANTIZE)
     assert fate.fate is DequantizeFate.WEIGHTS_SCALE
     (found,) = fqfuse.InferenceSession(plan, backend=backend).run(None, {"x": x})
     (wanted,) = run_ort(proto, {"x": x})

@@ -356,7 +356,7 @@ def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
         "blocks of 3",
     )
     plan = fqfuse.compile(proto)
-    assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in plan.fates} == {
+    assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in plan.fate_records} == {
         ("blocks", "constant", ""),
         ("blocks", "constant", "product"),
     }

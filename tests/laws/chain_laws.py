@@ -47,7 +47,7 @@ def chain_plan(chain: DrawnChain, target: str = "onednn-v3") -> Plan:
         return plan
     refused = [
         d.reason
-        for d in plan.decisions
+        for d in plan.decision_records
         if d.outcome is Outcome.REFUSED and d.rule.startswith("fuse into")
     ]
     if target == "onednn-v2":  # its table refuses some operations; then a decision says so

@@ -17,7 +17,9 @@ def compiled(n: Net, *outputs: Value, target: str = "onednn-v3") -> Plan:
 
 def refusals(plan: Plan, *parts: str) -> list[Decision]:
     """Refusals whose reason holds all parts."""
-    refused = [decision for decision in plan.decisions if decision.outcome is Outcome.REFUSED]
+    refused = [
+        decision for decision in plan.decision_records if decision.outcome is Outcome.REFUSED
+    ]
     return [decision for decision in refused if all(part in decision.reason for part in parts)]
 
 

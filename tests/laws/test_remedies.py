@@ -44,7 +44,7 @@ def test_every_refusal_in_the_code_says_what_to_change() -> None:
 
 
 def check(plan: Plan, name: str) -> None:
-    for decision in plan.decisions:
+    for decision in plan.decision_records:
         if decision.outcome is Outcome.REFUSED:
             assert decision.hint, f"{name}: {decision}"
 

@@ -283,24 +283,24 @@ def test_real_numbers_have_no_destination_scale() -> None:
 
 def test_decisions_say_which_way_it_went() -> None:
     plan = one(Eltwise("relu"))
-    (decision,) = convert(plan, how="semantic").decisions
+    (decision,) = convert(plan, how="semantic").decision_records
     assert (decision.rule, decision.subject, decision.outcome) == (RULE, "conv", Outcome.FIRED)
     assert decision.reason == "semantic: convolution c"
-    assert convert(plan).decisions[0].reason == "mechanical: convolution c"
+    assert convert(plan).decision_records[0].reason == "mechanical: convolution c"
 
 
 def test_codes_that_nothing_decodes_keep_the_mechanical_way() -> None:
     plan = one(Eltwise("relu"))
     bare = replace(plan, values={**plan.values, "x": TensorType(U8, (1, 4, 5, 5))})
     converted = convert(bare, how="semantic")
-    (decision,) = converted.decisions
+    (decision,) = converted.decision_records
     assert decision.outcome is Outcome.REFUSED
     assert "is converted mechanically: a type does not say" in decision.reason
     assert converted.steps == convert(bare).steps
 
 
 def test_a_scale_outside_f32_keeps_the_mechanical_way() -> None:
-    (decision,) = convert(one(None, scale=1e-38), how="semantic").decisions
+    (decision,) = convert(one(None, scale=1e-38), how="semantic").decision_records
     assert "a number leaves f32's range" in decision.reason
     assert decision.found == "5e-39"
 
@@ -354,7 +354,7 @@ def test_step_by_step_such_a_step_stays_as_it_is() -> None:
     converted, kept = convert_steps(one(*TOO_MANY))
     assert list(kept) == [0]
     assert converted.steps == one(*TOO_MANY).steps
-    assert converted.decisions == ()
+    assert converted.decision_records == ()
 
 
 # -- what only plans written by hand hold ----------------------------------------------------------
@@ -387,7 +387,7 @@ def test_a_depthwise_post_op_multiplies_its_bias_too(dst: DType, bias: str) -> N
     mechanical, semantic = by_both(one(op, dst=dst))
     unscaled = replace(op, weights_scale=Scale((1.0,))), Binary("mul", "c/output_scale")
     assert mechanical.steps[0].attr.post_ops[1:] == (unscaled if bias else (op,))
-    assert semantic.decisions[0].reason == (
+    assert semantic.decision_records[0].reason == (
         "convolution c is converted mechanically: its depthwise post-op decodes codes that no type describes"
     )
 
@@ -407,7 +407,9 @@ def test_an_output_scale_along_another_dimension_is_no_scale_of_weights(
     assert mechanical.steps[0].attr.scales == (
         {} if bias or size > 1 else {"weights": Scale(scale.values)}
     )
-    assert ("does not run along the output channels" in semantic.decisions[0].reason) == (size > 1)
+    assert ("does not run along the output channels" in semantic.decision_records[0].reason) == (
+        size > 1
+    )
 
 
 def test_a_negative_scale_of_codes_has_no_quanta() -> None:
@@ -417,8 +419,8 @@ def test_a_negative_scale_of_codes_has_no_quanta() -> None:
             plan, values={**plan.values, "y": TensorType(U8, (1, 2, 5, 5), Quantization.of(-0.5))}
         )
     )
-    assert "a type does not say by which one scale" in semantic.decisions[0].reason
-    assert semantic.decisions[0].expected == "a scale per tensor, above 0"
+    assert "a type does not say by which one scale" in semantic.decision_records[0].reason
+    assert semantic.decision_records[0].expected == "a scale per tensor, above 0"
 
 
 @pytest.mark.parametrize(
@@ -439,8 +441,8 @@ def test_a_number_of_the_real_domain_that_f32_does_not_hold(op: PostOp, quantum:
             values={**plan.values, "y": TensorType(U8, (1, 2, 5, 5), Quantization.of(quantum))},
         )
     )
-    assert "leaves f32's range" in semantic.decisions[0].reason
-    assert semantic.decisions[0].found
+    assert "leaves f32's range" in semantic.decision_records[0].reason
+    assert semantic.decision_records[0].found
 
 
 def test_a_post_op_that_a_fate_speaks_of_stays() -> None:
@@ -449,7 +451,7 @@ def test_a_post_op_that_a_fate_speaks_of_stays() -> None:
         Fate("q", Half.QUANTIZE, QuantizeFate.POST_OP, "", step=0),
         Fate("q", Half.DEQUANTIZE, DequantizeFate.REDUNDANT, "", "c"),
     )
-    told = replace(one(Eltwise("linear", 2.0)), quantizers=quantizers, fates=fates)
+    told = replace(one(Eltwise("linear", 2.0)), quantizers=quantizers, fate_records=fates)
     _, semantic = by_both(told)
     assert semantic.steps[0].attr.post_ops
     assert by_both(one(Eltwise("linear", 2.0)))[1].steps[0].attr.post_ops == ()

@@ -54,6 +54,6 @@ def test_it_prints_in_one_line_whatever_the_model_is_called(plan: Plan) -> None:
 def test_its_methods_are_the_functions_of_the_package(plan: Plan) -> None:
     assert plan.findings() == fqfuse.findings(plan)
     assert [row["index"] for row in plan.steps_table()] == list(range(len(plan.steps)))
-    assert len(plan.fates_table()) == len(plan.fates)
-    assert len(plan.decisions_table()) == len(plan.decisions)
+    assert len(plan.fates()) == len(plan.fate_records)
+    assert len(plan.decisions()) == len(plan.decision_records)
     assert plan._repr_html_().startswith("<p>")

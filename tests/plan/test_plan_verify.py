@@ -132,7 +132,7 @@ def fate(
 ) -> Callable[[Plan], Plan]:
     """Adds a fate."""
     told = Fate(quantizer, half, kind, "because", consumer, where)
-    return lambda plan: changed(plan, fates=(*plan.fates, told))
+    return lambda plan: changed(plan, fate_records=(*plan.fate_records, told))
 
 
 IMAGE = ("N", 4, 6, 6)
@@ -240,7 +240,7 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "fates.half": fate(Q, DequantizeFate.BIAS, None),
     "fates.consumer": fate(D, DequantizeFate.BIAS, None, consumer=""),
     "fates.no-step": fate(D, DequantizeFate.SUM, None),
-    "fates-add-up": lambda plan: changed(plan, fates=plan.fates[:1]),
+    "fates-add-up": lambda plan: changed(plan, fate_records=plan.fate_records[:1]),
     "fates-add-up.name": lambda plan: changed(
         plan, quantizers={"fq": Quantizer("other", "FakeQuantize", "x")}
     ),

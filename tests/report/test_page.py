@@ -49,8 +49,8 @@ def test_the_page_holds_the_whole_plan(plan) -> None:
         list(step.origin) for step in plan.steps
     ]
     assert [texts[row[0]] for row in data["quantizers"]] == list(plan.quantizers)
-    assert len(data["fates"]) == len(plan.fates)
-    assert len(data["decisions"]) == len(plan.decisions)
+    assert len(data["fates"]) == len(plan.fate_records)
+    assert len(data["decisions"]) == len(plan.decision_records)
     assert [finding["code"] for finding in data["findings"]] == [
         finding["code"] for finding in fqfuse.findings(plan)
     ]

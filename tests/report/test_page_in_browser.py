@@ -319,7 +319,9 @@ def test_a_plan_without_steps_or_edges(opened, steps: int) -> None:
     plan = (
         plan
         if steps
-        else replace(plan, steps=(), outputs=("in",), quantizers={}, fates=(), decisions=())
+        else replace(
+            plan, steps=(), outputs=("in",), quantizers={}, fate_records=(), decision_records=()
+        )
     )
     page = opened(to_html(plan))
     page.focus("#canvas")

@@ -98,7 +98,9 @@ def test_fates_of_the_digits_model_add_up(form, target: str) -> None:
     assert summary.settled == summary.quantizers == len(plan.quantizers)
     assert sum(summary.quantize.values()) >= summary.quantizers
     assert sum(summary.dequantize.values()) >= summary.quantizers
-    assert sum(summary.quantize.values()) + sum(summary.dequantize.values()) == len(plan.fates)
+    assert sum(summary.quantize.values()) + sum(summary.dequantize.values()) == len(
+        plan.fate_records
+    )
     if form != "f32":
         assert summary.compute == Kind(8, 8), "seven convolutions and the final gemm"
         assert summary.fused == summary.quantizers - 1, "all but the one at the graph's input"

@@ -34,7 +34,7 @@ def plan() -> Plan:
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_are_plain_and_have_the_columns_of_their_table(name: str) -> None:
     plan = fqfuse.compile(CASES["f32-residual"](False))
-    rows = getattr(plan, name if name == "findings" else f"{name}_table")()
+    rows = getattr(plan, "steps_table" if name == "steps" else name)()
     assert rows
     assert all(tuple(row) == TABLES[name] for row in rows)
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows

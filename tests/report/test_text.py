@@ -82,8 +82,8 @@ def long_plan(count: int) -> Plan:
         constants={},
         steps=steps,
         quantizers={f"{name}/q": Quantizer(f"{name}/q", "FakeQuantize", name) for name in names},
-        fates=tuple(fates),
-        decisions=tuple(
+        fate_records=tuple(fates),
+        decision_records=tuple(
             Decision("rule", name, Outcome.REFUSED, "no", "this", "that", "do it")
             for name in names[::10]
         ),
@@ -140,8 +140,8 @@ def test_names_are_not_taken_for_markup(rendered) -> None:
         plan,
         steps=(replace(plan.steps[0], origin=(odd,)),),
         quantizers=quantizers,
-        fates=(fate,),
-        decisions=(decision,),
+        fate_records=(fate,),
+        decision_records=(decision,),
     )
     text = "\n".join(rendered(plan_report(plan, PIPE, title=odd), PIPE))
     assert text.count(odd) >= 9
@@ -170,7 +170,7 @@ def test_weighed_says_what_was_weighed_with_the_reasons(rendered) -> None:
     decision = Decision(
         "home of Add", "add7", Outcome.FIRED, "binary costs 2.03 passes", alternatives=homes
     )
-    plan = replace(long_plan(2), decisions=(decision, replace(decision, subject="add9")))
+    plan = replace(long_plan(2), decision_records=(decision, replace(decision, subject="add9")))
     text = "\n".join(rendered(plan_report(plan, PIPE, tables=[Table.WEIGHED]), PIPE))
     assert (
         "2      home of Add  binary 2.03 < own step 9.14; no sum: the skip is returned by the model"

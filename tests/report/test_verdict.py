@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from support.finding_cases import CASES
 from support.finding_networks import Net
@@ -22,7 +23,7 @@ from fqfuse.plan.text import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.verdict.estimate import Remedied, costs_of
-from fqfuse.report.verdict.findings import verdict_of
+from fqfuse.report.verdict.findings import name_in_f32, verdict_of
 from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
 from fqfuse.report.verdict.screen import findings_report, verdict_report
@@ -349,3 +350,47 @@ def test_what_is_no_whole_number_is_no_size(size) -> None:
     plan = fqfuse.compile(digits_model_path("qdq"))
     with pytest.raises(InvalidInput, match="no size of 'N'"):
         plan.findings(sizes={"N": size})
+
+
+def transformer(codes: bool) -> onnx.ModelProto:
+    """A layer whose residual addition a layer normalization reads; `codes`: its terms are quantized."""
+    net, ones = Net(), np.ones(256, np.float32)
+    first = net.op("LayerNormalization", "x", net.constant(ones), net.constant(ones), name="first")
+    weights = net.weights(np.random.default_rng(0).integers(-127, 128, (256, 256), np.int8))
+    inner = net.op("MatMul", net.quantized(first), weights, name="fc")
+    terms = [net.quantized(inner), net.quantized(first)] if codes else [inner, first]
+    total = net.op("Add", *terms, name="add")
+    total = net.quantized(total) if codes else total
+    last = net.op(
+        "LayerNormalization", total, net.constant(ones), net.constant(ones), name="last", out="y"
+    )
+    assert last == "y"
+    return net.proto(inputs={"x": [512, 256]})
+
+
+def test_a_residual_addition_promises_what_its_codes_gain() -> None:
+    """The plan with codes is an estimate of its own: what the finding counts as gone or narrower
+    has to be so there, and the rounding of terms and sums, which no plan's estimate has, costs.
+    """
+    before, after = (
+        verdict_of(fqfuse.compile(transformer(codes)), MACHINE) for codes in (False, True)
+    )
+    (found,) = (item for item in before.findings if item.kind.code == "f32-residual")
+    assert not any(item.kind.code == "f32-residual" for item in after.findings)
+    assert 0 <= found.ms <= before.estimate.ms - after.estimate.ms
+    kept = [step for step in before.costs.plan.steps if step.origin[-1:] == ("add",)]
+    assert View(before.costs.plan).stays_float(kept[0].output)
+
+
+@pytest.mark.parametrize(
+    ("name", "in_f32"),
+    [
+        ("/layer/LayerNormalization_0_0/nncf_smooth_quant", "/layer/LayerNormalization"),
+        ("/layer/Reshape_3_0_12/nncf_smooth_quant", "/layer/Reshape_3"),
+        ("/nncf_smooth_quant/MatMul_1_0", "/nncf_smooth_quant/MatMul_1_0"),
+    ],
+)
+def test_a_multiplication_that_nncf_added_is_told_by_the_node_in_front(
+    name: str, in_f32: str
+) -> None:
+    assert name_in_f32(name) == in_f32

@@ -1,4 +1,6 @@
-"""Products inside If, Loop and Scan count, trip by trip, and a finding covers them."""
+"""Products count that run as ONNX has them: by themselves, and inside If, Loop and Scan, trip by trip.
+A finding covers them.
+"""
 
 from __future__ import annotations
 
@@ -249,3 +251,53 @@ def test_bodies_that_fail_in_a_run_are_counted_as_far_as_they_go(case: str) -> N
     verdict = judged(proto)
     assert verdict.shares.macs > 0
     assert codes_of(verdict) == ["control-flow"]
+
+
+PRODUCTS: dict[str, tuple[onnx.NodeProto, dict[str, list[int]], int]] = {
+    "Einsum": (
+        node("Einsum", ["a", "b"], ["y"], equation="bij,bkj->bik"),
+        {"a": [2, 3, 5], "b": [2, 7, 5]},
+        2 * 3 * 7 * 5,
+    ),
+    "Einsum of three": (
+        node("Einsum", ["a", "b", "c"], ["y"], equation="i,ij,j->"),
+        {"a": [3], "b": [3, 5], "c": [5]},
+        2 * 3 * 5,
+    ),
+    "Attention": (
+        node("Attention", ["q", "k", "v"], ["y"]),
+        {"q": [2, 4, 3, 8], "k": [2, 4, 6, 8], "v": [2, 4, 6, 10]},
+        2 * 4 * 3 * 6 * (8 + 10),
+    ),
+    "Attention, heads side by side": (
+        node("Attention", ["q", "k", "v"], ["y"], q_num_heads=4, kv_num_heads=2),
+        {"q": [2, 3, 32], "k": [2, 6, 16], "v": [2, 6, 20]},
+        2 * 4 * 3 * 6 * (8 + 10),
+    ),
+    "Attention behind a past": (
+        node("Attention", ["q", "k", "v", "", "pk", "pv"], ["y", "ok", "ov"]),
+        {name: [1, 2, 5 if name in ("pk", "pv") else 1, 8] for name in ("q", "k", "v", "pk", "pv")},
+        2 * 6 * (8 + 8),
+    ),
+    "DeformConv": (
+        node("DeformConv", ["x", "w", "o"], ["y"], kernel_shape=[2, 2]),
+        {"x": [1, 3, 5, 5], "w": [4, 3, 2, 2], "o": [1, 8, 4, 4]},
+        4 * 4 * 4 * 3 * 2 * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_a_product_without_a_primitive_counts_as_f32(case: str) -> None:
+    operator, inputs, macs = PRODUCTS[case]
+    net = Net()
+    net.matmul(net.quantized("x0"), "fc", out="z")
+    proto = net.proto(inputs={"x0": [4, 16]})
+    proto.graph.node.append(operator)
+    proto.graph.input.extend(info(name, F32, shape) for name, shape in inputs.items())
+    proto.graph.output.append(info("z"))
+    proto.opset_import[0].version = 23
+    verdict = judged(proto)
+    assert verdict.shares.macs == LAYER + macs
+    assert verdict.shares.int8_macs == LAYER
+    assert "fallback" in codes_of(verdict)

@@ -132,6 +132,8 @@ def test_few_products_stay_f32_and_say_why() -> None:
         types={"q": TensorProto.UINT8},
     )
     reasons = [
-        d.reason for d in fqfuse.compile(built).decisions if d.rule == "split_weights_zero_point"
+        d.reason
+        for d in fqfuse.compile(built).decision_records
+        if d.rule == "split_weights_zero_point"
     ]
     assert reasons == ["the sum of the source would cost what int8 saves"]

@@ -90,13 +90,13 @@ def test_nothing_changes_unless_it_is_asked_for():
     (step,) = plan.steps
     assert "source_bits" not in step.params
     assert not runs_in_int8(plan, step)
-    (told,) = (d for d in plan.decisions if d.rule == "quantize_at_run_time")
+    (told,) = (d for d in plan.decision_records if d.rule == "quantize_at_run_time")
     assert told.outcome is Outcome.REFUSED
     assert "accuracy_level=4" in told.found
     assert "dynamic" in told.hint
     (quantizer,) = plan.quantizers.values()
     assert quantizer.form == "MatMulNBits (accuracy_level=4) of codes"
-    unasked = fqfuse.compile(product(4, 96, 40)).decisions
+    unasked = fqfuse.compile(product(4, 96, 40)).decision_records
     assert "quantize_at_run_time" not in {d.rule for d in unasked}
 
 
@@ -111,7 +111,7 @@ def test_the_plan_says_it(target):
     text = print_plan(plan)
     assert "source_bits=8" in text
     assert print_plan(parse_plan(text)) == text
-    fates = {(f.quantizer, f.half): (f.fate, f.step) for f in plan.fates}
+    fates = {(f.quantizer, f.half): (f.fate, f.step) for f in plan.fate_records}
     assert fates["x.dynamic", Half.QUANTIZE] == (QuantizeFate.SOURCE, 0)
     assert fates["x.dynamic", Half.DEQUANTIZE] == (DequantizeFate.SOURCE_SCALE, 0)
 
@@ -177,14 +177,14 @@ def test_fractions_as_zero_points_stay_f32():
             )
     plan = fqfuse.compile(proto, dynamic="matmul")
     assert coded_steps(plan) == []
-    (told,) = (d for d in plan.decisions if d.rule == "quantize_at_run_time")
+    (told,) = (d for d in plan.decision_records if d.rule == "quantize_at_run_time")
     assert "zero points" in told.reason
 
 
 def test_blocks_whose_sums_f32_does_not_hold_stay_f32():
     plan = fqfuse.compile(product(2, 2048, 16, Scheme("nbits", 8, 1024, True)), dynamic="matmul")
     assert coded_steps(plan) == []
-    (told,) = (d for d in plan.decisions if d.rule == "quantize_at_run_time")
+    (told,) = (d for d in plan.decision_records if d.rule == "quantize_at_run_time")
     assert told.expected == "blocks of at most 518"
 
 

@@ -216,13 +216,16 @@ def test_weights_that_are_not_finite_stay_and_say_why() -> None:
     )
     plan = fqfuse.compile(built, dynamic="matmul")
     assert not in_int8(plan)
-    (decision,) = [d for d in plan.decisions if d.rule == "quantize_at_run_time"]
+    (decision,) = [d for d in plan.decision_records if d.rule == "quantize_at_run_time"]
     assert decision.reason == "the weights hold what is no finite number"
 
 
 def test_fates_tell_which_step_quantizes() -> None:
     plan = fqfuse.compile(attention(False), dynamic="matmul")
-    told = {(fate.quantizer, fate.half.value): (fate.fate.value, fate.step) for fate in plan.fates}
+    told = {
+        (fate.quantizer, fate.half.value): (fate.fate.value, fate.step)
+        for fate in plan.fate_records
+    }
     divisions = [index for index, step in enumerate(plan.steps) if step.op == "Div"]
     assert told["x.dynamic", "quantize"] == ("standalone", divisions[0])
     assert told["c.dynamic", "quantize"] == ("standalone", divisions[1])
@@ -241,7 +244,7 @@ def test_weights_that_no_product_takes_leave_the_source_in_f32() -> None:
         model(nodes, inputs={"x": [4, 24]}, constants=constants), dynamic="matmul"
     )
     assert [step.primitive for step in plan.steps] == ["matmul"]
-    (decision,) = [d for d in plan.decisions if d.rule == "quantize_at_run_time"]
+    (decision,) = [d for d in plan.decision_records if d.rule == "quantize_at_run_time"]
     assert decision.found == "s8, axis 0"
 
 

@@ -187,7 +187,7 @@ def test_what_stays_an_operator_says_why() -> None:
         types=dict.fromkeys("aw", TensorProto.UINT8) | {"y": TensorProto.INT32},
     )
     plan = fqfuse.compile(built)
-    (decision,) = [d for d in plan.decisions if d.rule == "convolution in int8"]
+    (decision,) = [d for d in plan.decision_records if d.rule == "convolution in int8"]
     assert "packs its weights beforehand" in decision.reason
 
 

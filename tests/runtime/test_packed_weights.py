@@ -180,7 +180,7 @@ def test_blocks_along_the_columns_are_decoded_once(turned):
 
 def test_fates_say_that_the_codes_stay():
     plan = fqfuse.compile(network("product", Scheme("dequantize", 4, 32)))
-    (fate,) = [fate for fate in plan.fates if fate.half is Half.DEQUANTIZE]
+    (fate,) = [fate for fate in plan.fate_records if fate.half is Half.DEQUANTIZE]
     assert fate.fate is DequantizeFate.WEIGHTS_SCALE
     assert "4-bit codes in blocks of 32 stay packed" in fate.reason
 

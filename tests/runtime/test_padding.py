@@ -249,7 +249,7 @@ def test_a_network_is_int8_and_gives_what_onnx_runtime_gives(
     kinds = [(s.primitive, plan.type(s.inputs[0]).dtype) for s in plan.steps]
     u8 = DType.U8
     assert kinds[1:] == [("convolution", u8), ("convolution", u8), ("deconvolution", u8)]
-    told = {fate.consumer: fate for fate in plan.fates if fate.quantizer.startswith("q")}
+    told = {fate.consumer: fate for fate in plan.fate_records if fate.quantizer.startswith("q")}
     for layer in ("c1", "c2", "c3"):
         assert told[layer].fate.value == "source_scale"
         assert "position by position" in told[layer].reason

@@ -657,7 +657,7 @@ def mutant(plan: Plan, seed: int) -> bytes | None:
     """
     draw = Draw(seed)
     plan = (
-        _with(plan, quantizers={}, fates=(), decisions=plan.decisions[:2])
+        _with(plan, quantizers={}, fate_records=(), decision_records=plan.decision_records[:2])
         if draw.random() < 0.7
         else plan
     )
