@@ -57,7 +57,7 @@ Size = Annotated[
     ),
 ]
 AgainstOption = Annotated[
-    Against | None,
+    list[Against] | None,
     choice(
         "--against",
         Against,
@@ -102,6 +102,12 @@ def command(
             where=place("--size"),
             hint="leave one of them out",
         )
+    if against is not None and len(set(against)) > 1:
+        raise UsageError(
+            "one other program at a time",
+            where=place("--against"),
+            hint="run the comparison once for each",
+        )
     if min_sqnr is not None and math.isnan(min_sqnr):
         raise UsageError(
             "nan is no bound", where=place("--min-sqnr"), hint="give a number of dB, such as 20"
@@ -110,7 +116,8 @@ def command(
         _check_destination(reduce, f32, int8)
     models = read_models(f32, int8)
     samples = _samples(models, data, sizes)
-    found, suggestion = _measured(models, samples, against, suggest=suggest, name=int8.name)
+    peer = against[0] if against else None
+    found, suggestion = _measured(models, samples, peer, suggest=suggest, name=int8.name)
     cut = None if reduce is None else _reduced(found, reduce, min_sqnr)
     _report(found, suggestion, cut, f32, int8, all_rows=all_rows, as_json=as_json, color=color)
     if min_sqnr is not None and not found.worst >= min_sqnr:

@@ -61,9 +61,12 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
         feeds = {name: array for name, array in zip(positions, arrays, strict=False) if name}
         _trips.left = MOST_TRIPS
         try:
-            with onnx_speaking(
-                lambda said: _uncomputable(node.op_type, arrays, said, where),
-                through=(ImportError, MemoryError),
+            with (
+                onnx_speaking(
+                    lambda said: _uncomputable(node.op_type, arrays, said, where),
+                    through=(ImportError, MemoryError),
+                ),
+                np.errstate(all="ignore"),  # infinities and NaN are the model's own
             ):
                 found = dict(
                     zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True)

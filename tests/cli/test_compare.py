@@ -104,6 +104,7 @@ def test_wrong_input_is_told(call, tmp_path: Path, digits: Path) -> None:
         (("--size", "N=3", "--data", digits), "--size is for random data"),
         (("--min-sqnr", "nan"), "nan is no bound"),
         (("--against", "tensorrt"), "choose one of onnxruntime, openvino"),
+        (("--against", "onnxruntime", "--against", "openvino"), "once for each"),
     ):
         result = call("compare", F32, int8, *arguments)
         assert result.exit_code == 2

@@ -254,3 +254,13 @@ def test_onnx_steps_keep_their_element_type() -> None:
     assert y.dtype == np.int8
     assert y.flags.c_contiguous
     np.testing.assert_array_equal(y, codes.T)
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinities_of_a_model_are_no_warnings() -> None:
+    """An infinite scale decodes 0 to NaN, of which NumPy would warn on the user's terminal."""
+    node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"])
+    proto = node.SerializeToString()
+    params = {"op_type": "DequantizeLinear", "domain": "", "opset": 21, "proto": proto}
+    (found,) = foreign_op(params, "y")([np.array([-1, 0, 1], np.int8), np.float32(np.inf)])
+    np.testing.assert_array_equal(found, [-np.inf, np.nan, np.inf])
