@@ -136,8 +136,13 @@ def _strided_tail(lanes: int) -> Callable[[Request], bool]:
     return occurs
 
 
-def _left_of_few_windows(request: Request) -> bool:
-    return any(b > out and (out - 1) * s + span < b + n for n, out, s, b, span in _axes(request))
+def _padding_that_looks_like_none(request: Request) -> bool:
+    """The library takes accumulators of their own for its passes over padded windows where the width
+    with all padding differs from the width without, and counts elements that no window reads as
+    negative padding behind (`iwp != iw`, brg_blocking_t::iterate_ker_block).
+    """
+    n, out, stride, begin, span = list(_axes(request))[-1]
+    return begin > 0 and (out - 1) * stride + span == n
 
 
 def _wide_padding_of_zero_points(request: Request) -> bool:
@@ -386,14 +391,16 @@ DEFECTS: tuple[Defect, ...] = (
         for lanes, isa, channels, seen in ((16, "avx2", 23, 81), (8, "sse41", 20, 1))
     ),
     Defect(
-        "padding larger than the windows",
+        "padding as wide as what no window reads",
         "convolution",
         r"brgconv:",
-        _left_of_few_windows,
-        "more padding in front than there are windows along a dimension, and elements behind the last window",
-        "accumulators are stored in place of int8 codes: wrong numbers, up to four times as long as the destination, beyond its end",
+        _padding_that_looks_like_none,
+        "along the last dimension there is padding in front, and as many elements behind the last window that none reads",
+        "accumulators of 32 bits are stored in place of int8 codes, over what neighbours store and beyond the end of the destination: "
+        "wrong numbers in each run, or with several threads in some",
         "the next implementation, or NumPy",
-        "49 of 3,886 one-dimensional shapes, each with 24 bytes or more behind the destination overwritten",
+        "with 2 to 8 threads, in five runs each, 6 of 117 drawn shapes of this kind and none of 4,883 others; "
+        "with one thread 49 of 3,886 of all, each with 24 bytes or more behind the destination overwritten",
     ),
     *(
         Defect(

@@ -70,6 +70,13 @@ def test_post_ops_that_no_generated_pooling_takes(seed: int, library: Library) -
     assert not broken([anchor], backend, 1, bitwise=True)
 
 
+def test_padding_as_wide_as_what_no_window_reads(library: Library) -> None:
+    """With four threads one stored its accumulators over what another one had stored, in most runs."""
+    backend = "onednn" if library.effective_isa().has_vnni else "auto"
+    for _ in range(5):
+        assert not broken([draw("Conv", 19885)], backend, 4, bitwise=True)
+
+
 def hold_under(library: Library, isa: str, backend: str, models: int) -> None:
     """Holds the law in a process of that instruction set."""
     wanted = CpuIsa[isa.lower()]

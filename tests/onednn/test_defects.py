@@ -594,7 +594,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "depthwise tail of 8": depthwise,
     "depthwise tail of 4": depthwise,
     "1x1 over five positions": five_positions,
-    "padding larger than the windows": large_padding,
+    "padding as wide as what no window reads": large_padding,
     "convolution with zero points and wide padding": lambda bare: wide_padding(bare, turned=False),
     "deconvolution with zero points and wide padding": lambda bare: wide_padding(bare, turned=True),
     "softmax with an operand": softmax_with_channels,
@@ -783,6 +783,49 @@ def strided_1x1(bare: Bare, x: np.ndarray, w: np.ndarray) -> PrimitiveDesc:
         padding_l=(0,),
         padding_r=(0,),
     )
+
+
+def test_convolutions_whose_padding_behind_is_negative(bare: Bare) -> None:
+    """One-dimensional, of codes into codes, on several threads: no implementation that the lowering
+    would take writes where another thread does.
+    """
+    bare.library.set_threads(4)
+    taken = 0
+    for _ in range(150):
+        kernel, stride, windows = (int(bare.rng.integers(low, 7)) for low in (1, 1, 2))
+        begin = int(bare.rng.integers(1, 4))
+        length = (windows - 1) * stride + kernel + int(bare.rng.integers(0, 2))
+        windows = (length + begin - kernel) // stride + 1
+        unread = length + begin - kernel - (windows - 1) * stride
+        x = bare.rng.integers(-128, 128, (2, 5, length)).astype(np.int8)
+        w = bare.small(3, 5, kernel)
+        padded = np.pad(x, ((0, 0), (0, 0), (begin, 0))).astype(np.int64)
+        spans = np.lib.stride_tricks.sliding_window_view(padded, kernel, 2)[:, :, ::stride]
+        sums = np.einsum("nciK,ocK->noi", spans, w.astype(np.int64))
+        scale = np.float32(np.abs(sums).max() / 100 + 1)
+        desc = describe(
+            bare.engine,
+            "convolution",
+            bare.any(x.shape, DataType.s8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any(sums.shape, DataType.s8),
+            strides=(stride,),
+            dilations=(0,),
+            padding_l=(begin,),
+            padding_r=(-unread,),
+            attributes=Attributes({Arg.DST: 0}),
+        )
+        if defect_of(desc) is not None:
+            continue
+        taken += 1
+        arrays = {Arg.SRC: x, Arg.WEIGHTS: w, arg_scales(Arg.DST): np.array([scale], np.float32)}
+        for _ in range(3):
+            result, beside = bare.run(desc, arrays)
+            assert not beside, desc.request
+            # one code at ties
+            assert np.abs(result - sums / scale).max() < 0.51, desc.request
+    assert taken > 50
 
 
 def test_resampling_of_blocks_with_an_operand_for_each_sample(bare: Bare) -> None:
