@@ -12,7 +12,7 @@ from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, Source, read_model
 from .plan.file import is_plan, read_plan
 from .plan.types import Plan
-from .runtime.like_onnxruntime import ModelMeta, check_providers, threads_of
+from .runtime.like_onnxruntime import ModelMeta, OnnxRuntimeMethods, check_providers, threads_of
 from .runtime.session import InferenceSession as PlanSession
 from .runtime.session import check_backend
 
@@ -27,12 +27,12 @@ class Options(Protocol):
     intra_op_num_threads: int
 
 
-class InferenceSession(PlanSession):
+class InferenceSession(OnnxRuntimeMethods, PlanSession):
     """Runs a plan or model; made and used as ONNX Runtime's session, too (docs/onnxruntime.md).
 
     Args:
-        model: a Plan, a plan file, or an ONNX model (path, bytes or `onnx.ModelProto`), which is
-            compiled for the default target first.
+        model: a Plan, a plan file, or an ONNX model (path, bytes, another buffer, or
+            `onnx.ModelProto`), which is compiled for the default target first.
         backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed and exact on this CPU,
             NumPy otherwise. In this place ONNX Runtime has `sess_options`, which are taken as well.
         threads: how many threads a run may use; None: as `sess_options` say, or as many as the
@@ -89,6 +89,8 @@ def _read(model: Any, budgets: Budgets) -> tuple[Plan, ModelMeta | None]:
     check_budgets(budgets)
     if isinstance(model, Plan):
         return model, None
+    if isinstance(model, (bytearray, memoryview)):
+        model = bytes(model)
     if isinstance(model, (str, PathLike, bytes)) and is_plan(model):
         return read_plan(model), None
     source = read_model(model, budgets)
