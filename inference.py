@@ -50,14 +50,14 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
 
     def __init__(
         self,
-        model: Plan | ModelSource | None = None,
+        model: Plan | ModelSource | bytearray | memoryview | None = None,
         backend: Literal["auto", "numpy", "onednn"] | Options | None = "auto",
         threads: int | Sequence[Provider] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
         sess_options: Options | None = None,
         providers: Sequence[Provider] | None = None,
-        path_or_bytes: ModelSource | None = None,
+        path_or_bytes: ModelSource | bytearray | memoryview | None = None,
         budgets: Budgets = DEFAULT,
     ) -> None:
         given = _only(model, path_or_bytes, "model", "path_or_bytes")
@@ -69,6 +69,8 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         check_backend(backend)
         check_providers(providers, provider_options)
         asked = None if sess_options is None else threads_of(sess_options)
+        if isinstance(given, (bytearray, memoryview)):
+            given = bytes(given)
         plan, meta = _read(given, budgets)
         count: Any = asked if threads is None else threads
         super().__init__(plan, backend, count, run_bytes=budgets.run_bytes)
@@ -89,8 +91,6 @@ def _read(model: Any, budgets: Budgets) -> tuple[Plan, ModelMeta | None]:
     check_budgets(budgets)
     if isinstance(model, Plan):
         return model, None
-    if isinstance(model, (bytearray, memoryview)):
-        model = bytes(model)
     if isinstance(model, (str, PathLike, bytes)) and is_plan(model):
         return read_plan(model), None
     source = read_model(model, budgets)

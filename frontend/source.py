@@ -20,7 +20,7 @@ from .lifting import Lifted, lifted
 
 __all__ = ["ModelSource", "Source", "read_model", "serialized"]
 
-ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 """What a model may be given as."""
 
 _NO_MODEL = "the file is no ONNX model"
@@ -58,8 +58,8 @@ def read_model(source: ModelSource | Source, budgets: Budgets) -> Source:
         return source
     if isinstance(source, onnx.ModelProto):
         return Source(_with_graph(source, "ModelProto"), None, "ModelProto")
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return Source(_parse(bytes(source), budgets, "bytes"), None, "bytes")
+    if isinstance(source, bytes):
+        return Source(_parse(source, budgets, "bytes"), None, "bytes")
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidInput(
             f"a model cannot be read from a {type(source).__name__}",
@@ -70,14 +70,14 @@ def read_model(source: ModelSource | Source, budgets: Budgets) -> Source:
     return Source(_parse(data, budgets, str(path)), path.parent, str(path), apart)
 
 
-def serialized(source: bytes | bytearray | memoryview | onnx.ModelProto) -> bytes:
+def serialized(source: bytes | onnx.ModelProto) -> bytes:
     """A model that came without a file, as one.
 
     Raises:
         InvalidInput: it is larger than a message may be.
     """
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return bytes(source)
+    if isinstance(source, bytes):
+        return source
     try:
         return bytes(source.SerializeToString())
     except (ValueError, EncodeError) as error:
