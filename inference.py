@@ -12,7 +12,7 @@ from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, Source, read_model
 from .plan.file import is_plan, read_plan
 from .plan.types import Plan
-from .runtime.like_onnxruntime import ModelMeta, check_providers, threads_of
+from .runtime.like_onnxruntime import ModelMeta, OnnxRuntimeMethods, check_providers, threads_of
 from .runtime.session import InferenceSession as PlanSession
 from .runtime.session import check_backend
 
@@ -27,12 +27,12 @@ class Options(Protocol):
     intra_op_num_threads: int
 
 
-class InferenceSession(PlanSession):
+class InferenceSession(OnnxRuntimeMethods, PlanSession):
     """Runs a plan or model; made and used as ONNX Runtime's session, too (docs/onnxruntime.md).
 
     Args:
-        model: a Plan, a plan file, or an ONNX model (path, bytes or `onnx.ModelProto`), which is
-            compiled for the default target first.
+        model: a Plan, a plan file, or an ONNX model (path, bytes, another buffer, or
+            `onnx.ModelProto`), which is compiled for the default target first.
         backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed and exact on this CPU,
             NumPy otherwise. In this place ONNX Runtime has `sess_options`, which are taken as well.
         threads: how many threads a run may use; None: as `sess_options` say, or as many as the
@@ -50,14 +50,14 @@ class InferenceSession(PlanSession):
 
     def __init__(
         self,
-        model: Plan | ModelSource | None = None,
+        model: Plan | ModelSource | bytearray | memoryview | None = None,
         backend: Literal["auto", "numpy", "onednn"] | Options | None = "auto",
         threads: int | Sequence[Provider] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
         sess_options: Options | None = None,
         providers: Sequence[Provider] | None = None,
-        path_or_bytes: ModelSource | None = None,
+        path_or_bytes: ModelSource | bytearray | memoryview | None = None,
         budgets: Budgets = DEFAULT,
     ) -> None:
         given = _only(model, path_or_bytes, "model", "path_or_bytes")
@@ -69,6 +69,8 @@ class InferenceSession(PlanSession):
         check_backend(backend)
         check_providers(providers, provider_options)
         asked = None if sess_options is None else threads_of(sess_options)
+        if isinstance(given, (bytearray, memoryview)):
+            given = bytes(given)
         plan, meta = _read(given, budgets)
         count: Any = asked if threads is None else threads
         super().__init__(plan, backend, count, run_bytes=budgets.run_bytes)

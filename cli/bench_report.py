@@ -133,6 +133,8 @@ def _remarks(found: Data) -> Iterator[RichText]:
     for engine in case["engines"]:
         if engine["ms"] is None:
             yield from _labelled("not run", f"{engine['engine']}: {engine['reason']}", "yellow")
+        elif engine["note"]:
+            yield from _labelled("settings", f"{engine['engine']}: {engine['note']}")
     yield from _labelled("runtime", f"{case['backend']}: {case['backend_reason']}")
     load = f"load average {found['load_average'][0]:.1f} at the start"
     machine = f"{found['machine']}; {load}"

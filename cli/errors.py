@@ -59,11 +59,11 @@ class Failure:
     saved: str = ""
     excerpt: str = ""
 
-    def text(self) -> str:
-        """The message for people."""
-        head = f"{'internal error' if self.exit_code == BUG else 'error'}: {printable(self.what)}"
+    def text(self, width: int | None = None) -> str:
+        """The message for people: a line for each part, in a terminal of that width as many as it takes."""
+        head = _part("internal error: " if self.exit_code == BUG else "error: ", self.what, width)
         where, saved, fix = (
-            f"  {label + ':':<6} {printable(text)}" if text else ""
+            _part(f"  {label + ':':<6} ", text, width) if text else ""
             for label, text in (("where", self.where), ("saved", self.saved), ("fix", self.hint))
         )
         return "\n".join(filter(None, (head, where, self.excerpt, saved, fix)))
@@ -76,6 +76,16 @@ class Failure:
         return json.dumps(
             {"schema": "fqfuse.error/1", "error": error, "exit_code": self.exit_code}, indent=2
         )
+
+
+def _part(label: str, text: str, width: int | None) -> str:
+    """The text beside its label; paths and names stay whole, so that they can be copied."""
+    if width is None:
+        return label + printable(text)
+    from ..report.lines import wrapped
+
+    lines = wrapped(text, width - len(label), whole_words=True)
+    return f"\n{' ' * len(label)}".join([label + lines[0], *lines[1:]])
 
 
 def exit_code_of(action: Callable[[], object], *, as_json: bool) -> int:
@@ -168,8 +178,15 @@ def _tell(failure: Failure, *, as_json: bool) -> None:
         write_out(failure.document() + "\n")
         if sys.stdout.isatty():
             return
-    text = failure.text()
+    text = failure.text(_width() if sys.stderr.isatty() else None)
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         head, _, tail = text.partition(": ")
         text = f"\x1b[1;31m{head}:\x1b[0m {tail}"
     sys.stderr.write(text + "\n")
+
+
+def _width() -> int:
+    """Columns of the terminal behind stderr."""
+    from rich.console import Console
+
+    return Console(file=sys.stderr).width

@@ -2,9 +2,9 @@
 
 Where it ended (which fused step, and as what), every rule that looked at it with what it expected and
 what it found, and what stands in the way of better, with the change that removes it. Names are those
-of the model; a node without a name has that of its first output, a step may be called #3. A pattern
-such as '*conv1*', or the beginning of names, lists the nodes that match. A plan file keeps no graph of
-the model: of what was folded away only the model itself tells.
+of the model; a node without a name has that of its first output, a step may be called 3 or #3. A
+pattern such as '*conv1*', the beginning of names or the last part of their paths lists the nodes that
+match. A plan file keeps no graph of the model: of what was folded away only the model itself tells.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from ..frontend import ModelSource, serialized
 from ..inference import plan_of
 from ..plan.file import plan_bytes
 from ..plan.seal import is_plan
-from ..plan.types import Plan
+from ..plan.types import Plan, codes_source
 from ..report.notation import Notation
 from ..report.verdict.estimate import least_ms
 from ..report.verdict.findings import checked_sizes
@@ -317,6 +317,7 @@ def _measure(
 ) -> dict[str, Any]:
     feeds = files.folder / "feeds.npz"
     save_arrays(feeds, case.feeds)
+    coded = _coded(plan)
     with ExitStack() as stack:
         turns: list[Turn] = []
         for engine in (_ENGINES[asked.backend], *dict.fromkeys(asked.against)):
@@ -326,7 +327,7 @@ def _measure(
             path = files.model if turns else files.plan
             load = partial(load_turn, path=path, feeds=feeds, settings=settings, stacked=False)
             if turns:
-                attempt(turn, load)
+                attempt(turn, partial(load, coded=coded))
             else:
                 _ours(lambda turn=turn, load=load: load(turn))  # type: ignore[misc]
             turns.append(turn)
@@ -347,9 +348,27 @@ def _measure(
         "inputs": [{"name": name, "type": _type_text(array)} for name, array in case.feeds.items()],
         "backend": profile.pop("backend"),
         "backend_reason": profile.pop("backend_reason"),
-        "engines": [_engine(turn.row, first.row) for turn in turns],
+        "engines": [
+            _engine(turn.row, first.row) | ({"note": _OURS[coded]} if turn is first else {})
+            for turn in turns
+        ],
         **_steps(plan, case.sizes, profile, machine),
     }
+
+
+_OURS = {
+    None: "",
+    False: "sources of packed products in f32",
+    True: "sources of packed products in s8, by blocks",
+}
+
+
+def _coded(plan: Plan) -> bool | None:
+    """Whether products with packed weights make codes of their sources, which the others shall do as
+    well; None where there are none.
+    """
+    packed = [step for step in plan.steps if step.op == "MatMulBlocks"]
+    return any(map(codes_source, packed)) if packed else None
 
 
 def _ours(ask: Callable[[], Any]) -> Any:

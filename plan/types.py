@@ -15,7 +15,7 @@ from ..ir.types import DType, TensorType
 from .arguments import SOURCE_BITS
 from .attributes import PrimitiveAttr
 
-__all__ = ["Plan", "Step", "check_is_plan", "codes_source", "runs_in_int8"]
+__all__ = ["Plan", "Step", "check_is_plan", "codes_source", "runs_in_int8", "short_name"]
 
 _INT8 = (DType.S8, DType.U8)
 
@@ -176,7 +176,7 @@ class Plan:
         size = sum(data.nbytes for data in self.constants.values() if data.dtype.kind != "O")
         int8 = sum(runs_in_int8(self, step) for step in self.steps)
         return (
-            f"Plan '{_short(self.name)}' for {_short(self.target)}: "
+            f"Plan '{short_name(self.name)}' for {short_name(self.target)}: "
             f"{len(self.steps):,} steps, {int8:,} in int8; {len(self.quantizers):,} quantizers; "
             f"{len(self.constants):,} constants of {size:,} bytes"
         )
@@ -211,7 +211,8 @@ class Plan:
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """A name of the model as one line of a repr has it: printable, and at most 80 characters."""
     text = printable(name)
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
 

@@ -5,8 +5,9 @@ session describes its model, and which of the options for ONNX Runtime mean some
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import NoReturn
 
 from ..errors import InvalidInput, printable
 from ..ir.types import DType, TensorType
@@ -15,6 +16,7 @@ __all__ = [
     "CPU",
     "ModelMeta",
     "NodeArg",
+    "OnnxRuntimeMethods",
     "SessionOptions",
     "check_providers",
     "meta_from_state",
@@ -115,6 +117,90 @@ class SessionOptions:
     def get_session_config_entry(self, key: str) -> str:
         """The entry (KeyError when there is none)."""
         return self._entries[key]
+
+
+_DEVICES = "there is one device, the CPU, and one allocator: leave the call out"
+_RUN = "give arrays to session.run(None, {name: array}), which takes whatever NumPy reads as one"
+_TIMES = "session.profile(feeds) tells the time of each step, in runs of their own"
+
+
+def _absent(name: str, instead: str) -> Callable[..., NoReturn]:
+    """A method that a session does not have, for whoever calls it."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise InvalidInput(f"a session of fqfuse has no {name}()", hint=instead)
+
+    refuse.__name__ = name
+    refuse.__doc__ = f"Not here: {instead}."
+    return refuse
+
+
+class OnnxRuntimeMethods:
+    """What ONNX Runtime's session can be asked besides: what has a meaning on a CPU answers, the
+    rest says what to do instead.
+    """
+
+    threads: int
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Options of execution providers: there are none."""
+        _ = self.threads  # of a closed session this says so
+        return {CPU: {}}
+
+    def set_providers(
+        self,
+        providers: Sequence[object] | None = None,
+        provider_options: Sequence[Mapping[str, object]] | None = None,
+    ) -> None:
+        """Looks at execution providers, as the session did when it was made: it runs on the CPU.
+
+        Raises:
+            InvalidInput: they are none.
+        """
+        _ = self.threads
+        check_providers(providers, provider_options)
+
+    def get_session_options(self) -> SessionOptions:
+        """Options with which another session has as many threads."""
+        options = SessionOptions()
+        options.intra_op_num_threads = self.threads
+        return options
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers that a run may replace: none, because they were compiled in."""
+        _ = self.threads
+        return []
+
+    def enable_fallback(self) -> None:
+        """Nothing: there is no execution provider to fall back from."""
+
+    def disable_fallback(self) -> None:
+        """Nothing: there is no execution provider to fall back from."""
+
+    io_binding = _absent("io_binding", _RUN)
+    run_with_iobinding = _absent("run_with_iobinding", _RUN)
+    run_with_ort_values = _absent(
+        "run_with_ort_values", "session.run(None, {name: value.numpy()}) gives arrays"
+    )
+    run_with_ortvaluevector = _absent("run_with_ortvaluevector", _RUN)
+    create_ortvalue_from_shape_and_type = _absent("create_ortvalue_from_shape_and_type", _RUN)
+    run_async = _absent(
+        "run_async",
+        "a session may be used by many threads at once: "
+        "concurrent.futures.ThreadPoolExecutor().submit(session.run, None, feeds)",
+    )
+    end_profiling = _absent("end_profiling", _TIMES)
+    get_profiling_start_time_ns = _absent("get_profiling_start_time_ns", _TIMES)
+    get_tuning_results = _absent("get_tuning_results", _DEVICES)
+    set_tuning_results = _absent("set_tuning_results", _DEVICES)
+    set_ep_dynamic_options = _absent("set_ep_dynamic_options", _DEVICES)
+    release_captured_graph = _absent("release_captured_graph", _DEVICES)
+    get_input_epdevices = _absent("get_input_epdevices", _DEVICES)
+    get_input_memory_infos = _absent("get_input_memory_infos", _DEVICES)
+    get_output_memory_infos = _absent("get_output_memory_infos", _DEVICES)
+    get_provider_graph_assignment_info = _absent(
+        "get_provider_graph_assignment_info", "session.placement() tells where each step runs"
+    )
 
 
 def threads_of(options: object) -> int | None:

@@ -17,7 +17,7 @@ from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType, dimensions
 from ..plan.file import plan_bytes, read_plan
-from ..plan.types import Plan
+from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
 from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
@@ -118,6 +118,16 @@ class InferenceSession:
     def get_providers(self) -> list[str]:
         """ONNX Runtime's word for the CPU; `session.backend` says which runtime it is here."""
         return [CPU]
+
+    def __repr__(self) -> str:
+        """One line."""
+        closed = self.__dict__.get("_closed")
+        if closed is not None:
+            return f"<InferenceSession '{short_name(closed[0])}', closed>"
+        return (
+            f"<InferenceSession '{short_name(self.plan.name)}' on {self.backend}, "
+            f"{self.threads} thread{'s' if self.threads > 1 else ''}, {len(self.plan.steps):,} steps>"
+        )
 
     def close(self) -> None:
         """Gives the memory of the session back, as soon as no run uses it; whoever uses the session

@@ -186,7 +186,12 @@ def half_text(plan: Plan, fates: Sequence[Fate]) -> str:
     for fate in fates:
         words = _QUANTIZE if fate.half is Half.QUANTIZE else _DEQUANTIZE
         groups.setdefault(words[fate.fate], []).append(fate)  # type: ignore[index]
-    return ", and ".join(_group_text(plan, words, group) for words, group in groups.items())
+    told = {
+        words: group
+        for words, group in groups.items()
+        if not any(other != words and other.startswith(words) for other in groups)  # says it, too
+    }
+    return ", and ".join(_group_text(plan, words, group) for words, group in told.items())
 
 
 def _group_text(plan: Plan, words: str, group: Sequence[Fate]) -> str:

@@ -15,7 +15,7 @@ from ...plan.types import Plan
 
 __all__ = ["Index", "NoSuchName"]
 
-_STEP = re.compile(r"#(\d{1,9})")
+_STEP = re.compile(r"#?(\d{1,9})")
 _GLOB = re.compile(r"[*?\[]")
 _UNDONE = re.compile(r", where (.+) undoes it$")  # as move_reshape tells it
 _NEAREST = 3
@@ -99,7 +99,7 @@ class Index:
         )
 
     def step_called(self, name: str) -> int | None:
-        """The step of a name, or `#3`; None where there is none."""
+        """The step of a name, or `#3`, or `3`; None where there is none."""
         numbered = _STEP.fullmatch(name)
         if numbered and int(numbered[1]) < len(self.plan.steps):
             return int(numbered[1])
@@ -112,8 +112,9 @@ class Index:
         return [name for name in dict.fromkeys(found) if name and name not in outputs]
 
     def matching(self, name: str) -> list[str]:
-        """The nodes that a name stands for: itself, all of a pattern (`*`, `?`, `[...]`), or those
-        that begin with it, where there are several; values and steps where no node is meant.
+        """The nodes that a name stands for: itself, all of a pattern (`*`, `?`, `[...]`), those that
+        begin with it, where there are several, or those whose path ends with it; values and steps where
+        no node is meant.
 
         Raises:
             NoSuchName: nothing is called so; the hint has what comes nearest.
@@ -126,11 +127,21 @@ class Index:
         else:
             found = [item for item in names if name and item.startswith(name)]
             found = found if len(found) > 1 else []  # another node's story would be no answer
+            found = found or [
+                item for item in names if name and item.endswith((f"/{name}", f".{name}"))
+            ]
         if not found:
             raise self._unknown(name, names)
         return found
 
     def _unknown(self, name: str, names: Sequence[str]) -> NoSuchName:
+        number = _STEP.fullmatch(name)
+        if number and self.plan.steps:
+            return NoSuchName(
+                f"there is no step {int(number[1])}, and no node or value {name!r}",
+                where=self.plan.name,
+                hint=f"steps are counted from 0 to {len(self.plan.steps) - 1}: `fqfuse inspect --steps` lists them",
+            )
         near = self._nearest(name, names)
         hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         whole = (

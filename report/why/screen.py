@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
@@ -86,10 +88,12 @@ def matches_report(
     room = width - len(f"{count}  match : {asked}")
     shown = middle_cut(printable(name), room if layout.shortens else None)
     parts: list[RenderableType] = [heading(count, f"match {shown}: {asked}")]
-    for match in matches:
-        called = _name(match, None if layout.width is None else width - 2)
-        parts.append(Text(f"  {called}"))
-        parts += paragraph(printable(ending_of(index, match)), width, 6, "dim")
+    for ending, group in groupby(matches, partial(ending_of, index)):  # one text for neighbours
+        parts += [
+            Text(f"  {_name(match, None if layout.width is None else width - 2)}")
+            for match in group
+        ]
+        parts += paragraph(printable(ending), width, 6, "dim")
     return Group(*parts)
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,28 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     return ran(["bash", "--norc", "-c", script]).split()
 
 
+def in_zsh(*typed: str) -> list[str]:
+    """What zsh's own completion is told to choose from, without the terminal that it wants."""
+    words = " ".join(f"'{word}'" for word in typed)
+    script = f"""
+compdef() {{ :; }}
+_arguments() {{ print -r -- "$@" }}
+{LINES["zsh"]}
+words=({words}); CURRENT={len(typed)}
+_fqfuse_completion
+"""
+    return re.findall(
+        r'[( ]"([^"]+)"', re.sub(r'"(:"[^"]*)', '"', ran(["zsh", "-f", "-c", script]))
+    )
+
+
+def in_fish(*typed: str) -> list[str]:
+    """What fish offers for this line, without the descriptions."""
+    install = LINES["fish"].replace("> ~/.config/fish/completions/fqfuse.fish", "| source")
+    shown = ran(["fish", "--no-config", "-c", f"{install}; complete -C '{' '.join(typed)}'"])
+    return [line.split("\t")[0] for line in shown.splitlines()]
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -48,10 +71,14 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         (("fqfuse", "run", "--backend", "n"), ["numpy"]),
     ],
 )
-def test_bash_offers(typed: tuple[str, ...], offered: list[str]) -> None:
-    if shutil.which("bash") is None:
-        pytest.skip("there is no bash")
-    assert sorted(in_bash(*typed)) == sorted(offered)
+@pytest.mark.parametrize("offers", [in_bash, in_zsh, in_fish])
+def test_a_shell_offers(
+    offers: Callable[..., list[str]], typed: tuple[str, ...], offered: list[str]
+) -> None:
+    shell = offers.__name__.removeprefix("in_")
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    assert sorted(offers(*typed)) == sorted(offered)
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -61,6 +61,24 @@ def test_an_error_is_told_once(tmp_path: Path) -> None:
     assert shown.startswith("{")
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_an_error_fits_beside_its_labels_and_a_pipe_has_one_line_a_part(
+    plan: Path, width: int
+) -> None:
+    asked = (PROGRAM, "why", plan, "/conv1/Conv_of_a_name")
+    code, shown = in_terminal(width, *asked)
+    lines = ESCAPES.sub("", shown).splitlines()
+    assert code == 2
+    assert max(map(len, lines)) <= width
+    (fix,) = (number for number, line in enumerate(lines) if line.startswith("  fix:   "))
+    assert len(lines) > fix + 1
+    assert all(line.startswith(" " * 9) and line[9] != " " for line in lines[fix + 1 :] if line)
+    piped = subprocess.run(asked, capture_output=True, text=True, check=False).stderr.splitlines()
+    assert [line[:9] for line in piped[-2:]] == ["  where: ", "  fix:   "]
+    words = " ".join(line[9:] for line in lines[fix:]).split()
+    assert words == piped[-1][9:].split()
+
+
 def test_progress_shows_on_a_terminal_and_disappears() -> None:
     code, shown = in_terminal(100, sys.executable, "-c", SLOW)
     assert code == 0

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.json_documents import problems
+from support.packed_models import Scheme, network
 
 import fqfuse
 from fqfuse.errors import BackendUnavailable, InvalidInput
@@ -32,6 +33,20 @@ def found() -> dict:
 def test_what_is_returned_is_the_document_without_trace(found: dict) -> None:
     assert problems({**found, "trace": None}) == []
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_products_of_packed_weights_are_alike_in_all_engines_and_are_said_to_be() -> None:
+    model = network("product", Scheme())
+    for dynamic, words in ((False, "in f32"), ("matmul", "in s8, by blocks")):
+        plan = fqfuse.compile(model, dynamic=dynamic) if dynamic else fqfuse.compile(model)
+        asked = module.Measurement(against=["onnxruntime"], **QUICK)
+        ours, theirs = module.measured(plan, model, "product", asked)["cases"][0]["engines"]
+        assert ours["note"] == f"sources of packed products {words}"
+        assert theirs["note"] == "sources of packed products as accuracy_level says"
+
+
+def test_without_packed_weights_nothing_is_said_of_them(found: dict) -> None:
+    assert {engine["note"] for case in found["cases"] for engine in case["engines"]} == {""}
 
 
 def test_each_combination_of_sizes_is_a_case(found: dict) -> None:

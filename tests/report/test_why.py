@@ -5,6 +5,7 @@ them; what cannot be told is said.
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -161,6 +162,43 @@ def test_unknown_names_get_the_nearest_and_the_number_of_nodes(digits: Plan) -> 
         fqfuse.why(digits, f"{name}x")
     assert repr(name) in raised.value.hint
     assert f"{len(Index(digits).node_names()):,} nodes" in raised.value.hint
+
+
+def test_a_number_is_a_step_where_nothing_is_called_so(digits: Plan) -> None:
+    index = Index(digits)
+    assert index.matching("2") == ["2"]
+    assert story_of(index, "2").answer == story_of(index, "#2").answer
+    with pytest.raises(InvalidInput) as caught:
+        index.matching("999")
+    assert caught.value.what == "there is no step 999, and no node or value '999'"
+    assert f"0 to {len(digits.steps) - 1}" in caught.value.hint
+    net = Net()
+    net.op("Sigmoid", net.op("Relu", "x", name="0"), name="1", out="y")
+    assert tell(fqfuse.compile(net.proto()), "1").kind == "node"
+
+
+def test_the_last_part_of_paths_is_enough() -> None:
+    net = Net()
+    hidden = net.conv(net.quantized("x"), "/one/conv")
+    net.conv(net.quantized(hidden), "/two/conv", out="y")
+    index = Index(fqfuse.compile(net.proto()))
+    assert index.matching("conv") == ["/one/conv", "/two/conv"]
+    assert index.matching("two/conv") == ["/two/conv"]
+    with pytest.raises(InvalidInput):
+        index.matching("onv")
+
+
+def test_neighbours_with_one_ending_are_told_it_once(rendered) -> None:
+    net = Net()
+    hidden = net.op("Relu", net.op("Relu", "x", name="first"), name="second")
+    net.conv(net.quantized(hidden), "conv", out="y")
+    index = Index(fqfuse.compile(net.proto()))
+    lines = rendered(matches_report(index, "*", index.matching("*"), PIPE), PIPE)
+    endings = [line for line in lines if line.startswith("      ")]
+    assert all(first != second for first, second in pairwise(endings))
+    assert {line[2:] for line in lines[1:] if not line.startswith("      ")} == set(
+        index.matching("*")
+    )
 
 
 def test_patterns_and_beginnings_list_what_they_match(digits: Plan, rendered) -> None:

@@ -16,6 +16,7 @@ import pytest
 import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.models.digits import digits_model_path
+from fqfuse.plan.file import plan_bytes
 
 PATH = str(digits_model_path("qdq"))
 IMAGES = np.random.default_rng(0).uniform(0, 1, (3, 1, 8, 8)).astype(np.float32)
@@ -210,6 +211,66 @@ def test_an_error_inside_goes_through() -> None:
 def test_names_that_are_not_there() -> None:
     session = fqfuse.InferenceSession(PATH, "numpy")
     with pytest.raises(
-        AttributeError, match="'InferenceSession' object has no attribute 'io_binding'"
+        AttributeError, match="'InferenceSession' object has no attribute 'io_bindings'"
     ):
-        session.io_binding()
+        _ = session.io_bindings
+
+
+PUBLIC = [name for name in dir(onnxruntime.InferenceSession) if not name.startswith("_")]
+ANSWERS = {
+    "get_inputs": (),
+    "get_outputs": (),
+    "get_modelmeta": (),
+    "get_providers": (),
+    "get_provider_options": (),
+    "get_overridable_initializers": (),
+    "set_providers": (["CPUExecutionProvider"],),
+    "enable_fallback": (),
+    "disable_fallback": (),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_method_of_its_session_answers_or_says_what_to_do_instead(name: str) -> None:
+    session = fqfuse.InferenceSession(PATH, "numpy")
+    method = getattr(session, name)
+    if name in ANSWERS:
+        assert (
+            type(method(*ANSWERS[name]))
+            is type(getattr(onnxruntime.InferenceSession(PATH), name)(*ANSWERS[name]))
+            or name == "get_modelmeta"
+        )
+    elif name not in ("run", "get_session_options"):
+        with pytest.raises(InvalidInput, match=rf"no {name}\(\)\n +fix: +\S"):
+            method(1, two=2)
+
+
+def test_its_options_and_providers() -> None:
+    session, peer = fqfuse.InferenceSession(PATH, "numpy", 2), onnxruntime.InferenceSession(PATH)
+    assert session.get_provider_options() == peer.get_provider_options()
+    assert session.get_overridable_initializers() == peer.get_overridable_initializers()
+    assert fqfuse.InferenceSession(PATH, session.get_session_options()).threads == 2
+    with pytest.warns(UserWarning, match="no CUDAExecutionProvider here") as told:
+        session.set_providers(["CUDAExecutionProvider"])
+    assert told[0].filename == __file__
+    with pytest.raises(InvalidInput, match="no execution provider"):
+        session.set_providers(["cpu"])
+    session.close()
+    with pytest.raises(InvalidInput, match="the session is closed"):
+        session.get_provider_options()
+
+
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("kind", ["model", "plan"])
+def test_any_buffer_is_a_model(data: bytes, kind: str, buffer: type) -> None:
+    given = buffer(data if kind == "model" else plan_bytes(fqfuse.compile(data)))
+    expected = fqfuse.InferenceSession(PATH, "numpy").run(None, {"image": IMAGES})
+    found = fqfuse.InferenceSession(given, "numpy").run(None, {"image": IMAGES})
+    np.testing.assert_array_equal(found[0], expected[0])
+
+
+def test_it_prints_in_one_line_open_and_closed() -> None:
+    session = fqfuse.InferenceSession(PATH, "numpy", 2)
+    assert repr(session) == "<InferenceSession 'digits_qdq' on numpy, 2 threads, 12 steps>"
+    session.close()
+    assert repr(session) == "<InferenceSession 'digits_qdq', closed>"
