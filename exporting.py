@@ -18,8 +18,6 @@ from .passes.tabulate import Tabulate
 from .plan.seal import is_plan
 from .plan.types import Plan
 
-__all__ = ["export"]
-
 # without tables of activations: a runtime looks codes up more slowly than it computes in f32
 _STEPS = tuple(step for step in PIPELINE if not isinstance(step, Tabulate))
 

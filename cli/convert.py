@@ -26,8 +26,6 @@ from .out import refuse_over
 if TYPE_CHECKING:
     from ..ir.decision import Decision
 
-__all__ = ["command"]
-
 
 class To(enum.StrEnum):
     """For which scheme of attributes."""

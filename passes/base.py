@@ -15,21 +15,6 @@ from ..ir.node import Node, subject
 from ..ir.rule import Refusal
 from ..ir.types import Quantization
 
-__all__ = [
-    "Contract",
-    "NodePass",
-    "Observer",
-    "Pass",
-    "Refusal",
-    "Verdict",
-    "decide",
-    "fits_f32",
-    "rescaled",
-    "run_pipeline",
-    "settle",
-    "swap",
-]
-
 
 @dataclass(frozen=True)
 class Contract:

@@ -9,8 +9,6 @@ from ..ir.node import Node
 from ..ir.paths import chain_anchor
 from .base import Contract, Pass, decide
 
-__all__ = ["ChooseResidualSum"]
-
 
 class ChooseResidualSum(Pass):
     """Puts the branch that shall absorb a residual add first.

@@ -9,8 +9,6 @@ from ..ir.node import Node
 from ..ir.types import Quantization
 from .base import Contract, NodePass, Verdict, swap
 
-__all__ = ["ConstantParameters"]
-
 
 class ConstantParameters(NodePass):
     """Writes a RunTimeDequantize whose scale and zero point are constants as a Dequantize.

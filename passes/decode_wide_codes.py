@@ -6,11 +6,10 @@ from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .base import Contract, NodePass, Refusal, Verdict, settle, swap
+from .base import Contract, NodePass, Verdict, settle, swap
 from .retyping import carries_codes
-
-__all__ = ["DecodeWideCodes"]
 
 
 class DecodeWideCodes(NodePass):

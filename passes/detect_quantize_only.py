@@ -11,8 +11,6 @@ from ..ir.types import DType, Quantization
 from .base import Contract, NodePass, Verdict
 from .split_fake_quantize import Split, emit_split, needs_comparison, split_of, split_refusal
 
-__all__ = ["DetectQuantizeOnly"]
-
 
 class DetectQuantizeOnly(NodePass):
     """Recognizes FakeQuantize whose output scale is 1 and whose output low is an integer of u8 or

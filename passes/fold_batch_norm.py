@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
-from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
-
-__all__ = ["FoldBatchNorm"]
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, rescaled, swap
 
 F64 = npt.NDArray[np.float64]
 

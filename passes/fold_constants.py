@@ -14,11 +14,10 @@ from ..ir.graph import Graph
 from ..ir.node import Node, Use, subject
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
 from ..ir.ranges import makes_codes, ranges_of
+from ..ir.rule import Refusal
 from ..ir.types import is_static
-from .base import Contract, NodePass, Refusal, Verdict, settle
+from .base import Contract, NodePass, Verdict, settle
 from .split_fake_quantize import split_refusal
-
-__all__ = ["FoldConstants"]
 
 _KEPT = frozenset({"Dequantize", "FakeQuantize"})
 """Weights must stay int8: what decodes them is folded by the composer, and only where no primitive

@@ -10,10 +10,9 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.blocks import packed
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["GatherCodes"]
+from .base import Contract, NodePass, Verdict, swap
 
 
 class GatherCodes(NodePass):

@@ -11,8 +11,6 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from .base import Contract, Pass
 
-__all__ = ["Group", "Local", "Rewrite", "Visitor", "passes_of"]
-
 
 @dataclass(frozen=True)
 class Rewrite:

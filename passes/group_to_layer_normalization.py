@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["GroupToLayerNormalization"]
+from .base import Contract, NodePass, Verdict, swap
 
 
 class GroupToLayerNormalization(NodePass):

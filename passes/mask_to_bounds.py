@@ -12,10 +12,9 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["MaskToBounds"]
+from .base import Contract, NodePass, Verdict, swap
 
 _LARGEST = 1e30
 """Bounds from here on prove nothing: sums and products of such values may overflow."""

@@ -10,8 +10,6 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Trait
 from .base import Contract, Pass, decide
 
-__all__ = ["MergeDuplicates"]
-
 _MERGED = frozenset(name for name, row in OPS.items() if Trait.QUANTIZER in row.traits)
 
 

@@ -13,16 +13,14 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
+from ..ir.rule import Refusal
 from ..ir.telling import jumps_behind
 from ..ir.types import DType, Quantization
-from .base import Contract, Refusal, decide, fits_f32, settle, swap
+from .base import Contract, decide, fits_f32, settle, swap
 from .group import Local, Rewrite, Visitor
 from .retyping import maker_of, moves_codes, shifted
 from .tabulate import to_be_tabulated
 from .unify_concat_types import Joins
-
-__all__ = ["MoveDequantize"]
-
 
 _MERGED = frozenset({"Mul", "Div", "Add", "Sub"})
 """What joins a scale or a zero point, where the other operand is constant."""

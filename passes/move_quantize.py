@@ -5,11 +5,10 @@ from __future__ import annotations
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .base import Contract, Pass, Refusal, decide, swap
+from .base import Contract, Pass, decide, swap
 from .retyping import moves_codes
-
-__all__ = ["MoveQuantize"]
 
 
 class MoveQuantize(Pass):

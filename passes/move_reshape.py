@@ -10,12 +10,11 @@ from ..ir.node import Node, subject
 from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.paths import chain_anchor
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, Pass, Refusal, Verdict, decide, swap
+from .base import Contract, Pass, Verdict, decide, swap
 from .reshape_runs import Run, joins, rebuilt, runs, view, views_for
 from .reshaping import is_reshape, known_shape, source_of, target_of, viewed
-
-__all__ = ["MoveReshape"]
 
 
 class MoveReshape(Pass):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..ir.graph import Graph
 from .base import Contract, Pass, decide, swap
 
-__all__ = ["NestConcat"]
-
 
 class NestConcat(Pass):
     """Lets a concatenation start from the longest earlier one that joins the same first values

@@ -8,8 +8,6 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from .base import Contract, NodePass, Verdict, swap
 
-__all__ = ["NestVariadic"]
-
 _PAIRWISE = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
 
 

@@ -10,8 +10,6 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from .base import Contract, NodePass, Verdict, decide, swap
 
-__all__ = ["NormalizeGemm"]
-
 
 class NormalizeGemm(NodePass):
     """Writes Gemm as MatMul, so that one anchor serves both.

@@ -12,9 +12,8 @@ from ..ir.node import Node, subject
 from ..ir.ops import OPS
 from ..ir.ops.slicing import pad_widths
 from ..ir.ops.spec import Trait
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["PadIntoConvolution"]
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, swap
 
 
 class PadIntoConvolution(NodePass):

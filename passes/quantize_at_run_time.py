@@ -16,11 +16,10 @@ from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.blocks import largest_block
 from ..ir.ops.spec import Array
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
 from ..plan.accumulator import ACCUMULATOR, less_zero_points
-from .base import Contract, Pass, Refusal, Verdict, decide, settle
-
-__all__ = ["DYNAMIC", "QuantizeAtRunTime"]
+from .base import Contract, Pass, Verdict, decide, settle
 
 DYNAMIC: dict[str, tuple[str, ...]] = {"matmul": ("MatMul",), "all": ("MatMul", "Conv")}
 """Word of the option -> the products whose sources are quantized."""

@@ -14,8 +14,6 @@ from ..ir.node import Node, origin_of
 from ..ir.ops.spec import Attr
 from .base import Contract, NodePass, Verdict, decide, swap
 
-__all__ = ["RecognizeActivations"]
-
 _CLOSE = 1e-4
 """Relative error to which exporters write sqrt(2), sqrt(2/pi), 0.044715 and 1/6."""
 

@@ -6,11 +6,10 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops import dims
+from ..ir.rule import Refusal
 from ..ir.types import Shape
-from .base import Contract, NodePass, Refusal, Verdict, swap
+from .base import Contract, NodePass, Verdict, swap
 from .reshaping import is_reshape, known_shape
-
-__all__ = ["RecognizeShuffle"]
 
 
 class RecognizeShuffle(NodePass):

@@ -6,9 +6,8 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["ReductionToPooling"]
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, swap
 
 _POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 _RANKS = range(3, 6)

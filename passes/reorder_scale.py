@@ -12,10 +12,9 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops.spec import Trait
 from ..ir.paths import keeps_shape
-from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, rescaled, swap
 from .fold_batch_norm import scaled_weights
-
-__all__ = ["ReorderScale"]
 
 F64 = npt.NDArray[np.float64]
 

@@ -16,8 +16,6 @@ from ..ir.types import DType, Quantization
 from .base import Contract, NodePass, Verdict
 from .retyping import made_with, retype, shifted
 
-__all__ = ["RetypeMatmulOperand"]
-
 
 class RetypeMatmulOperand(NodePass):
     """Writes u8 codes that are the second operand of a matrix product as s8 codes with 128 less.

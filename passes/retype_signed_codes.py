@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, Pass, Refusal, decide
+from .base import Contract, Pass, decide
 from .retyping import is_padded, moves_codes, retype, shifted
-
-__all__ = ["RetypeSignedCodes"]
 
 
 class RetypeSignedCodes(Pass):

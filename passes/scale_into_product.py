@@ -10,9 +10,8 @@ import numpy.typing as npt
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
-
-__all__ = ["ScaleIntoProduct"]
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, rescaled, swap
 
 A = npt.NDArray[Any]
 

@@ -8,8 +8,6 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from .base import Contract, NodePass, Verdict, swap
 
-__all__ = ["SeparateComputedBias"]
-
 
 class SeparateComputedBias(NodePass):
     """Takes a bias that is no constant out of convolutions.

@@ -8,9 +8,8 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, NodePass, Refusal, Verdict
-
-__all__ = ["SlicePieces"]
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict
 
 
 class SlicePieces(NodePass):

@@ -11,17 +11,9 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr
 from ..ir.ranges import Ranges, makes_codes, ranges_of
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = [
-    "Split",
-    "SplitFakeQuantize",
-    "emit_split",
-    "needs_comparison",
-    "split_of",
-    "split_refusal",
-]
+from .base import Contract, NodePass, Verdict, swap
 
 F64 = npt.NDArray[np.float64]
 

@@ -10,11 +10,10 @@ import numpy as np
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .base import Contract, NodePass, Refusal, Verdict, swap
+from .base import Contract, NodePass, Verdict, swap
 from .retyping import is_padded, maker_of
-
-__all__ = ["SplitJoinedSource"]
 
 _AXES = {"Conv": (1, 0, 1), "ConvTranspose": (1, 1, 0), "MatMul": (-1, 1, 0)}
 """The axis that is summed over in the source; the output channels' and the summed one in the

@@ -13,11 +13,10 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Array
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
 from ..plan.accumulator import ACCUMULATOR, less_zero_points
-from .base import Contract, NodePass, Refusal, Verdict, fits_f32, swap
-
-__all__ = ["SplitWeightsZeroPoint"]
+from .base import Contract, NodePass, Verdict, fits_f32, swap
 
 _FEWEST_PRODUCTS = 64
 """Products that an output adds, below which the tensor of the sums costs what int8 saves. Measured

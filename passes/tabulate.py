@@ -17,10 +17,9 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops import dims
 from ..ir.ops.spec import Array, Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, Pass, Refusal, decide, settle, swap
-
-__all__ = ["Tabulate", "to_be_tabulated"]
+from .base import Contract, Pass, decide, settle, swap
 
 _CONSTANT = ""
 """What a value depends on when it is one constant number."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, Refusal, decide
+from .base import Contract, decide
 from .group import Local, Rewrite, Visitor
 from .retyping import made_by, readers_behind, retype
-
-__all__ = ["Joins", "UnifyConcatTypes"]
 
 
 class UnifyConcatTypes(Local):

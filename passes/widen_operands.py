@@ -10,8 +10,6 @@ from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import Contract, NodePass, Verdict, decide
 
-__all__ = ["WidenOperands"]
-
 
 class WidenOperands(NodePass):
     """Writes out the leading dimensions that an operand computed at run time is broadcast along.

@@ -26,19 +26,6 @@ import numpy.typing as npt
 
 from ..ir.types import DType
 
-__all__ = [
-    "OPERANDS",
-    "Binary",
-    "DepthwiseConv",
-    "Eltwise",
-    "PostOp",
-    "Prelu",
-    "PrimitiveAttr",
-    "Scale",
-    "Sum",
-    "ZeroPoint",
-]
-
 # What the fields of a post-op are: the text form, the plan file and the verifier read it from the
 # annotations.
 Algorithm: TypeAlias = str

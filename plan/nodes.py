@@ -54,8 +54,6 @@ from .seal import DOMAIN
 from .types import Step
 from .words import post_op_from, post_op_text
 
-__all__ = ["node_of", "step_of", "tensor_of"]
-
 _F = TypeVar("_F", Scale, ZeroPoint)
 _T = TypeVar("_T")
 

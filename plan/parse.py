@@ -32,8 +32,6 @@ from .attributes import PrimitiveAttr, Scale, ZeroPoint
 from .types import Plan, Step
 from .words import factors_from, post_op_from
 
-__all__ = ["parse_plan"]
-
 _T = TypeVar("_T")
 
 

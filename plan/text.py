@@ -17,11 +17,8 @@ from ..ir.ops.spec import Attr, Required
 from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
 from ..ir.text_write import Writer, name_text
 from .attributes import PrimitiveAttr
-from .parse import parse_plan
 from .types import Plan, Step, runs_in_int8
 from .words import factors_text, post_op_text
-
-__all__ = ["parse_plan", "print_plan", "render_plan"]
 
 
 def print_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) -> str:

@@ -28,16 +28,6 @@ from .verdict.findings import Verdict, as_data, verdict_of
 from .verdict.machine import Machine, this_machine
 from .verdict.work import NO_SIZES
 
-__all__ = [
-    "INSPECT_SCHEMA",
-    "Json",
-    "decision_json",
-    "fates_json",
-    "plain",
-    "plan_json",
-    "summary_json",
-]
-
 INSPECT_SCHEMA = "fqfuse.inspect/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away, not
 where one is added.

@@ -16,8 +16,6 @@ from typing import Any
 
 from ..errors import InvalidInput
 
-__all__ = ["documents", "json_schema", "schemas_document"]
-
 Schema = dict[str, Any]
 
 _FIRST = ("inspect", "compile", "convert", "run")

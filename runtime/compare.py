@@ -21,8 +21,6 @@ from ..plan.types import Plan, Step
 from .executor import Executor
 from .numpy_runtime import run_step
 
-__all__ = ["Difference", "compare_steps", "is_transcendental"]
-
 _APPROXIMATE = frozenset(
     {"softmax", "layer_normalization", "batch_normalization", "lrn", "resampling", "rnn"}
 )

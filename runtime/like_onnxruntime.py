@@ -11,17 +11,6 @@ from dataclasses import asdict, dataclass, field
 from ..errors import InvalidInput, printable
 from ..ir.types import DType, TensorType
 
-__all__ = [
-    "CPU",
-    "ModelMeta",
-    "NodeArg",
-    "SessionOptions",
-    "check_providers",
-    "meta_from_state",
-    "node_arg",
-    "threads_of",
-]
-
 CPU = "CPUExecutionProvider"
 """Who runs a session, in ONNX Runtime's words."""
 

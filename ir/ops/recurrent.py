@@ -21,18 +21,6 @@ from .quantization import dynamic_range
 from .rows import A, Call, flag, integer, not_covered, number, row, text
 from .spec import Attrs, OpSpec, ShapeError
 
-__all__ = [
-    "DYNAMIC",
-    "RECURRENT",
-    "Activation",
-    "DynamicLayer",
-    "Layer",
-    "activations_of",
-    "directions_of",
-    "gates_of",
-    "whole",
-]
-
 
 @dataclass(frozen=True)
 class _Cell:

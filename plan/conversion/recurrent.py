@@ -13,8 +13,6 @@ import numpy as np
 
 from ..attributes import PrimitiveAttr, Scale, ZeroPoint
 
-__all__ = ["GATES_AND_OUTPUTS", "qparams_of", "with_qparams", "with_scales"]
-
 GATES_AND_OUTPUTS = 24
 """The mask of weights (layers, directions, inputs, gates, outputs)."""
 

@@ -11,8 +11,6 @@ from ..verdict.findings import Verdict
 from .compare import Difference
 from .screen import answer_of
 
-__all__ = ["DIFF_SCHEMA", "difference_data"]
-
 DIFF_SCHEMA = "fqfuse.diff/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away."""
 

@@ -17,8 +17,6 @@ from ...plan.types import Step
 from .machine import Machine
 from .view import View
 
-__all__ = ["about_numbers"]
-
 _ABSURD = 1e30
 _COARSE = 2.0  # a softmax makes a factor of 7 of it
 _SATURATED = 0.05  # of a layer's weights

@@ -17,8 +17,6 @@ from ...plan.types import Step, codes_source
 from .view import View
 from .work import RECURRENT, elements_of, operator_of
 
-__all__ = ["claims", "is_quantized", "is_suspect", "takes_a_range"]
-
 Rule = Callable[[View], Iterable[int]]
 
 _HALF = frozenset({DType.F16, DType.BF16, DType.F64})

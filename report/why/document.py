@@ -13,8 +13,6 @@ from ..verdict.findings import as_data
 from .index import Index
 from .story import Story, ending_of
 
-__all__ = ["WHY_SCHEMA", "matches_data", "story_data"]
-
 WHY_SCHEMA = "fqfuse.why/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away."""
 

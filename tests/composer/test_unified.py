@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from laws.budget import examples
-from laws.corpus import CORPUS, feeds_for
+from laws.corpus import CORPUS
+from laws.registry import feeds_for
 from support.plan_strategies import plans
 
 from fqfuse.composer.compose import plan_from_graph

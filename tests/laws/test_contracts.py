@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from laws.build import Net
 from laws.contracts import broken_laws
-from laws.corpus import CORPUS, feeds_for
+from laws.corpus import CORPUS
 from laws.intervals import run_boxes
+from laws.registry import feeds_for
 
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import DType, Quantization

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from laws.budget import examples
 from laws.chains import DrawnChain, chains
-from laws.corpus import CORPUS, feeds_for
+from laws.corpus import CORPUS
+from laws.registry import feeds_for
 from support.executor_plans import F32, S8, U8, Builder
 
 from fqfuse.composer.compose import plan_from_graph

@@ -13,7 +13,7 @@ from laws.many import drawn
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import print_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.types import Shape
 from fqfuse.passes import PIPELINE, optimize, run_pipeline
 from fqfuse.passes.move_reshape import MoveReshape
