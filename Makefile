@@ -75,7 +75,7 @@ decoding: .venv-models/.models  ## hold BERT, GPT-2 and Llama of transformers, f
 	.venv-models/bin/python -m fqfuse.benchmarks.decoding
 
 models: .venv-models/.models  ## train the digits models again from their seed, with PyTorch, in an environment of its own
-	.venv-models/bin/python -m fqfuse.models.build_digits
+	.venv-models/bin/python -m fqfuse.benchmarks.digits
 
 clean:  ## remove environments, builds and caches
 	rm -rf .venv .venv-bench .venv-models .venv-onednn2 .venv-site build dist site *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
