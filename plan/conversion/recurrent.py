@@ -49,16 +49,5 @@ def with_scales(attr: PrimitiveAttr) -> PrimitiveAttr:
     )
 
 
-def with_qparams(attr: PrimitiveAttr) -> PrimitiveAttr:
-    """The attributes with qparams instead of scales and a zero point."""
-    found = qparams_of(attr)
-    if found is None:
-        return attr
-    data, weights = found
-    return replace(
-        attr, scales={}, zero_points={}, rnn_data_qparams=data, rnn_weights_qparams=weights
-    )
-
-
 def _inverse(scale: Scale) -> tuple[float, ...]:
     return tuple((np.float32(1) / scale.array).astype(np.float32).tolist())

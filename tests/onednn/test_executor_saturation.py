@@ -24,7 +24,7 @@ SCRIPT = """
 import sys
 import numpy as np
 import fqfuse
-from fqfuse.runtime.compare import compare_steps
+from support.steps_compared import compare_steps
 folder, backend = sys.argv[1:]
 plan = fqfuse.compile(f"{folder}/digits_fakequantize.onnx")
 session = fqfuse.InferenceSession(plan, backend, 2)
@@ -37,7 +37,8 @@ print(session.backend_reason)
 
 
 def run(isa: str, backend: str) -> list[str]:
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    tests = str(Path(__file__).parents[1])  # for `support`
+    environment = {**os.environ, "PYTHONPATH": tests, "ONEDNN_MAX_CPU_ISA": isa}
     command = [sys.executable, "-c", SCRIPT, str(DATA), backend]
     return subprocess.run(
         command, env=environment, check=True, capture_output=True, text=True, timeout=300
@@ -128,7 +129,8 @@ def test_factors_of_signed_codes_are_no_weights_that_are_halved(isa: str) -> Non
     """A factor for each channel runs as a depthwise convolution: its own weights must not be what
     the CPU rounds.
     """
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    tests = str(Path(__file__).parents[1])  # for `support`
+    environment = {**os.environ, "PYTHONPATH": tests, "ONEDNN_MAX_CPU_ISA": isa}
     ran = subprocess.run(
         [sys.executable, "-c", AFFINE],
         env=environment,
