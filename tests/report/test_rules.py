@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from make.rules import rules_document
 
 from fqfuse.composer.registry import all_rules
 from fqfuse.passes import PIPELINE, passes_of
-from fqfuse.report.rules import rules_document
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 
-from ..composer.registry import SECTIONS, AnyRule
-from ..passes import PIPELINE, Pass, passes_of
-from ..passes.group import Group
+from fqfuse.composer.registry import SECTIONS, AnyRule
+from fqfuse.passes import PIPELINE, Pass, passes_of
+from fqfuse.passes.group import Group
 
 _HEADER = """# Rules
 
