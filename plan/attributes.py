@@ -17,7 +17,7 @@ The sum runs over those elements of a window that lie inside of the source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, TypeAlias, get_args
 
@@ -180,6 +180,10 @@ OPERANDS: Mapping[type[PostOp], Mapping[str, str]] = {
 """
 
 
+SCALES = ("output_scales", "rnn_data_qparams", "rnn_weights_qparams")
+"""The scales of a primitive that belong to no argument."""
+
+
 @dataclass(frozen=True)
 class PrimitiveAttr:
     """All attributes of one primitive.
@@ -204,6 +208,13 @@ class PrimitiveAttr:
     output_scales: Scale | None = None
     rnn_data_qparams: Scale | None = None
     rnn_weights_qparams: Scale | None = None
+
+    def alone(self) -> Iterator[tuple[str, Scale]]:
+        """The scales that belong to no argument, where there are such, by `SCALES`."""
+        for name in SCALES:
+            scale = getattr(self, name)
+            if scale is not None:
+                yield name, scale
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 from ..ir.decision import Decision, Fate, QuantizeFate
 from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
-from ..plan.attributes import DepthwiseConv, PostOp
+from ..plan.attributes import SCALES, DepthwiseConv, PostOp
 from ..plan.types import Plan, Step, runs_in_int8
 from .fates import fates_by_quantizer
 from .notation import rounded
@@ -146,9 +146,7 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
         "int8": runs_in_int8(plan, step),
         "scales": {name: _record(scale) for name, scale in step.attr.scales.items()},
         "zero_points": {name: _record(zero) for name, zero in step.attr.zero_points.items()},
-        "output_scales": _json(step.attr.output_scales),
-        "rnn_data_qparams": _json(step.attr.rnn_data_qparams),
-        "rnn_weights_qparams": _json(step.attr.rnn_weights_qparams),
+        **{name: _json(getattr(step.attr, name)) for name in SCALES},
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
         "origin": list(step.origin),
     }
