@@ -50,12 +50,7 @@ fuzz: .venv/.dev  ## run the Hypothesis tests on thousands of new examples
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m hypothesis --hypothesis-profile=fuzz tests
 
 docs: .venv/.dev  ## write what docs/ generates from the code (rules, findings, dialects, operators, options, JSON, defects), check links and the commands of the README
-	$(BIN)/python -c "from fqfuse.report.rules import rules_document; open('docs/rules.md', 'w', encoding='utf-8').write(rules_document())"
-	$(BIN)/python -c "from fqfuse.report.verdict.document import findings_document; open('docs/findings.md', 'w', encoding='utf-8').write(findings_document())"
-	$(BIN)/python -c "from fqfuse.report.schema import schemas_document; open('docs/json-schema.md', 'w', encoding='utf-8').write(schemas_document())"
-	$(BIN)/python -c "from fqfuse.onednn.defects import defects_document; open('docs/onednn-defects.md', 'w', encoding='utf-8').write(defects_document())"
-	$(BIN)/python -c "from fqfuse.report.dialects import dialects_document; open('docs/dialects.md', 'w', encoding='utf-8').write(dialects_document())"
-	$(BIN)/python -c "from fqfuse.cli.document import options_document; open('docs/options.md', 'w', encoding='utf-8').write(options_document())"
+	PYTHONPATH=docs $(BIN)/python -m make
 	PYTHONPATH=tests $(BIN)/python -m support.operator_table docs/operators.md
 	$(BIN)/python -m pytest tests/packaging/test_docs.py
 
@@ -75,7 +70,7 @@ decoding: .venv-models/.models  ## hold BERT, GPT-2 and Llama of transformers, f
 	.venv-models/bin/python -m fqfuse.benchmarks.decoding
 
 models: .venv-models/.models  ## train the digits models again from their seed, with PyTorch, in an environment of its own
-	.venv-models/bin/python -m fqfuse.models.build_digits
+	.venv-models/bin/python -m fqfuse.benchmarks.digits
 
 clean:  ## remove environments, builds and caches
 	rm -rf .venv .venv-bench .venv-models .venv-onednn2 .venv-site build dist site *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -19,8 +19,6 @@ from .plan.targets import check_target
 from .plan.types import Plan
 from .plan.verify import check_plan
 
-__all__ = ["check_budgets", "check_dynamic", "compile", "load_plan"]
-
 
 def compile(
     model: ModelSource | Source,

@@ -18,17 +18,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "BackendUnavailable",
-    "FqfuseError",
-    "InternalError",
-    "InvalidInput",
-    "InvalidModel",
-    "PlanError",
-    "UnsupportedOp",
-    "printable",
-]
-
 _WORD = 500  # characters of a name that are shown; generated names have up to about 200
 _ROOM = 4000  # characters of a whole sentence: room for a list of a hundred names
 # what may take more than 500 characters: an escaped one takes up to ten

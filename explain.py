@@ -14,8 +14,6 @@ from .report.why.document import story_data
 from .report.why.index import Index, NoSuchName
 from .report.why.story import story_of
 
-__all__ = ["diff", "index_of", "why"]
-
 _SHOWN = 5
 
 

@@ -14,14 +14,12 @@ from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.cleanup import erase_dead
 from .ir.verify import IMPORTED, SPLIT, check
 from .passes import PIPELINE, run_pipeline
-from .passes.tabulate import Tabulate
+from .passes.tabulate import TABULATE
 from .plan.seal import is_plan
 from .plan.types import Plan
 
-__all__ = ["export"]
-
 # without tables of activations: a runtime looks codes up more slowly than it computes in f32
-_STEPS = tuple(step for step in PIPELINE if not isinstance(step, Tabulate))
+_STEPS = tuple(step for step in PIPELINE if step is not TABULATE)
 
 
 def export(

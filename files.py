@@ -14,15 +14,6 @@ from typing import BinaryIO
 
 from .errors import InvalidInput
 
-__all__ = [
-    "checked_path",
-    "is_folder",
-    "is_there",
-    "open_regular",
-    "unreadable",
-    "write_atomically",
-]
-
 
 def checked_path(path: object) -> Path:
     """The path that a `str` or `os.PathLike` stands for.

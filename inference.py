@@ -10,13 +10,12 @@ from .compiler import check_budgets
 from .compiler import compile as compile_model
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, Source, read_model
-from .plan.file import is_plan, read_plan
+from .plan.file import read_plan
+from .plan.seal import is_plan
 from .plan.types import Plan
 from .runtime.like_onnxruntime import ModelMeta, OnnxRuntimeMethods, check_providers, threads_of
 from .runtime.session import InferenceSession as PlanSession
 from .runtime.session import check_backend
-
-__all__ = ["InferenceSession", "Options", "plan_of"]
 
 Provider = str | tuple[str, Mapping[str, Any]]
 

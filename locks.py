@@ -6,8 +6,6 @@ import os
 import threading
 import weakref
 
-__all__ = ["ProcessLock"]
-
 
 class ProcessLock:
     """A lock that is free in a forked child, whoever held it in the parent: that thread does not

@@ -16,7 +16,7 @@ from ..inference import InferenceSession
 from ..ir.graph import Graph
 from ..ir.ops.spec import Array
 from ..ir.verify import IMPORTED, check
-from ..plan.file import is_plan
+from ..plan.seal import is_plan
 from ..report.verdict.catalogue import Gain
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.remedies import Tool, tool_of
@@ -29,8 +29,6 @@ from .peers import TELLS_VALUES, peer
 
 if TYPE_CHECKING:
     from ..plan.types import Plan
-
-__all__ = ["OURS", "Comparison", "Models", "compare", "compared", "drawn_for", "read_models"]
 
 OURS = "fqfuse"
 """What the outputs of our own session are called."""

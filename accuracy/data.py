@@ -15,8 +15,6 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType
 from ..measure.feeds import NORMAL, ONES, ZEROS, Kind, drawn_array
 
-__all__ = ["Samples", "check_inputs", "drawn", "given"]
-
 SEED = 1
 
 _IMAGE, _SEQUENCE = 224, 16  # sizes that the model leaves open: of rank 4, of any other

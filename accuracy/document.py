@@ -10,8 +10,6 @@ from .layers import Layer
 from .measures import Measure
 from .suggest import Suggestion, Trial
 
-__all__ = ["as_data"]
-
 
 def as_data(found: Comparison, suggestion: Suggestion | None = None) -> dict[str, Any]:
     """The document `fqfuse.compare/1`, with infinite numbers as they are."""

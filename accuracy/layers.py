@@ -13,25 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
 from ..ir.interpret import check_feeds, run_node
+from ..ir.node import Node
 from ..ir.ops.spec import Array
 from .matching import Pair
 from .measures import Floats, Measure, unmasked
 from .walk import Foreigners, Live, Walk
-
-__all__ = [
-    "Cause",
-    "Grid",
-    "Layer",
-    "Measured",
-    "Run",
-    "Values",
-    "grid_of",
-    "measure_layers",
-    "no_values",
-]
-
 
 _TOO_WIDE = 8.0  # of 255 codes fewer than 32 are used then
 

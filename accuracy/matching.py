@@ -16,12 +16,11 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
+from ..ir.node import Node
 from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Shape
-
-__all__ = ["Pair", "node_name", "pairs_of"]
 
 _DERIVED = (
     re.compile(r"(?P<x>.+)_QuantizeLinear_Input"),

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Floats", "Measure", "sqnr_of", "unmasked"]
-
 Floats = npt.NDArray[Any]
 """Of any floating-point type."""
 

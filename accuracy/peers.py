@@ -17,8 +17,6 @@ from ..ir.ops.spec import Array
 from ..measure.engines import onnxruntime_session, openvino_model
 from .layers import Run, Values, no_values
 
-__all__ = ["PEERS", "TELLS_VALUES", "Peer", "peer"]
-
 TELLS_VALUES = "onnxruntime"
 """The program that tells values, not only outputs."""
 

@@ -26,8 +26,6 @@ from .peers import peer
 from .segments import segment_of
 from .walk import Foreigners, Walk
 
-__all__ = ["AGREEING", "Reduced", "cut_against", "cut_layer"]
-
 AGREEING = 40.0
 """From how many dB on fqfuse and another program agree on a part, unless told otherwise."""
 

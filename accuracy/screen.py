@@ -18,8 +18,6 @@ from .compare import OURS, Comparison
 from .layers import Cause, Layer
 from .suggest import Suggestion, Trial
 
-__all__ = ["comparison_report"]
-
 _SHOWN = 8
 _NAME = 36
 _WHYS = 3

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..ir.graph import Graph, Node
-
-__all__ = ["Segment", "segment_of"]
+from ..ir.graph import Graph
+from ..ir.node import Node
 
 
 @dataclass(frozen=True)

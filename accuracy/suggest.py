@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..ir.graph import Node
 from ..ir.interpret import check_feeds
+from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..report.verdict.remedies import Tool
 from .layers import Cause, Layer
@@ -25,8 +25,6 @@ from .walk import Foreigners, Live, Walk
 
 if TYPE_CHECKING:
     from .compare import Comparison, Models
-
-__all__ = ["Suggestion", "Trial", "suggestion_of"]
 
 _TRIED = 8
 _NOTABLE = 0.5  # dB

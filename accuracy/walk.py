@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
 from ..ir.interpret import check_feeds, run_node
+from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..runtime.fallback import ForeignOp, foreign_op
-
-__all__ = ["Foreigners", "Live", "Walk"]
 
 
 class Foreigners:

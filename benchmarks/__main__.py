@@ -34,8 +34,6 @@ from .report import write_compile, write_speed
 from .summary import NUMPY, summarize, summarize_file
 from .versus import versus
 
-__all__ = ["main"]
-
 # The NumPy runtime is the definition, not the fast path: two files tell how it stands.
 NUMPY_FILES = ("resnet50-ort", "bert-ort")
 QUICK = Settings(rounds=3, turn_seconds=0.1, accuracy_inputs=8)

@@ -8,8 +8,6 @@ from typing import Any
 from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.measure.arrays import Array
 
-__all__ = ["compare_outputs", "top1_agreement"]
-
 
 def top1_agreement(reference: Array, result: Array) -> float:
     """Share of rows (last axis: classes) whose largest entry stands at the same place."""

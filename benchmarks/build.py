@@ -23,8 +23,6 @@ from fqfuse.measure.engines import onnxruntime_session
 from .networks import NETWORKS, Network
 from .quantizers import QUANTIZERS
 
-__all__ = ["Case", "build_all", "cases"]
-
 SEED = 0
 CALIBRATION_SAMPLES = 8
 # Streams of random numbers that never meet: [SEED, 1] calibrates the builders' statistics.

@@ -20,16 +20,6 @@ from .build import SEED, Case
 from .networks.chain import NODES_PER_CONVOLUTION, build_chain
 from .networks.plain_chains import PLAIN_CHAINS, PLAIN_SHAPE, build_plain_chain
 
-__all__ = [
-    "CHAINS",
-    "PLAIN_NODES",
-    "CompileRow",
-    "Timing",
-    "compile_cases",
-    "compile_chains",
-    "compile_plain_chains",
-]
-
 # Convolutions in a chain; the last makes 100,000 nodes.
 CHAINS = (100, 300, 1000, 3000, 10000, 20000)
 _FEW_REPEATS_FROM = 10_000  # nodes

@@ -8,8 +8,6 @@ from collections import Counter
 import onnx
 from onnx import TensorProto
 
-__all__ = ["count_macs", "count_parameters", "op_histogram"]
-
 
 def count_parameters(model: onnx.ModelProto) -> int:
     """Return the number of trainable values: f32 initializers, without BatchNormalization's running

@@ -33,8 +33,6 @@ from fqfuse.measure.engines import onnxruntime_session
 from .language import EXPORTERS, LANGUAGE_MODELS, VOCABULARY, LanguageModel
 from .quantizers import prepare, quantize_dynamic, quantize_static, quantize_with_nncf
 
-__all__ = ["main"]
-
 PREFILL, STEPS, BATCHES = 7, 32, (1, 2)
 CALIBRATION_STRIDE = 4
 MOST_ERROR, MOST_DB_BELOW = 1e-4, 0.5

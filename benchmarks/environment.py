@@ -10,8 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["commit_of", "describe_environment"]
-
 _PACKAGES = ("fqfuse", "onnxruntime", "openvino", "nncf", "onednn-cpu-gomp", "numpy", "onnx")
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 

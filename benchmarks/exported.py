@@ -35,8 +35,6 @@ from .accuracy import compare_outputs
 from .build import SEED, Case
 from .measure import REFERENCE
 
-__all__ = ["FILES", "Gain", "exports", "exports_table"]
-
 FILES = ("resnet50-nncf", "mobilenet_v2-nncf", "densenet121-nncf", "bert-nncf", "bert-ort")
 """Those that gain, and one that ONNX Runtime's own quantizer wrote, which should lose nothing."""
 

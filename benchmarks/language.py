@@ -19,8 +19,6 @@ import numpy as np
 
 from fqfuse.measure.arrays import Array, Feeds
 
-__all__ = ["EXPORTERS", "LANGUAGE_MODELS", "LanguageModel"]
-
 WIDTH, HEADS, LAYERS, VOCABULARY, POSITIONS = 64, 4, 2, 199, 128
 _SEED = 0
 # The default spread of weights, 0.02, is made for wider networks, and leaves attention uniform

@@ -20,8 +20,6 @@ from .accuracy import compare_outputs
 from .build import SEED, Case
 from .quantizers import CODED
 
-__all__ = ["REFERENCE", "measure_case", "measure_peak"]
-
 REFERENCE = "onnxruntime-f32"
 _ACCURACY_STREAM = 4  # of random numbers; see build.py for the others
 

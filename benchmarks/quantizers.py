@@ -17,16 +17,6 @@ import onnx
 
 from fqfuse.measure.arrays import Feeds, split_feeds
 
-__all__ = [
-    "QUANTIZERS",
-    "prepare",
-    "quantize_dynamic",
-    "quantize_nncf",
-    "quantize_ort",
-    "quantize_static",
-    "quantize_with_nncf",
-]
-
 
 def quantize_ort(
     source: Path,

@@ -24,8 +24,6 @@ from .build import CALIBRATION_SAMPLES, SEED
 from .networks import NETWORKS, Network
 from .quantizers import QUANTIZERS, prepare, quantize_static
 
-__all__ = ["TRIALS", "Outcome", "Trial", "remedies", "remedies_table"]
-
 Quantize = Callable[[Path, Path, Feeds, bool], None]
 
 _RUNS = 5  # of a turn

@@ -18,8 +18,6 @@ from fqfuse.measure.turns import Row
 
 from .compile_time import CompileRow
 
-__all__ = ["write_compile", "write_speed"]
-
 PLOTTED = "fqfuse-onednn"
 
 

@@ -14,8 +14,6 @@ from fqfuse.measure.turns import Row
 
 from .measure import REFERENCE
 
-__all__ = ["FileSummary", "summarize", "summarize_file"]
-
 SUBJECT = "fqfuse-onednn"
 NUMPY = "fqfuse-numpy"
 

@@ -24,8 +24,6 @@ from fqfuse.measure.turns import Row, Settings, load_turn, median_interval, star
 from .build import Case
 from .environment import commit_of
 
-__all__ = ["Comparison", "versus"]
-
 _ENGINE = "fqfuse-onednn"
 _ROOT = Path(__file__).resolve().parent.parent
 

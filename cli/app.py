@@ -19,8 +19,6 @@ from . import run as run_command
 from .encoding import use_ascii_forms
 from .errors import exit_code_of
 
-__all__ = ["app", "run"]
-
 _HELP = """Compiles quantized ONNX models into plans of fused int8 primitives, says why each quantizer fused or did not, and runs them.
 
 Exit codes: 0 success, 1 a check failed, 2 the input is wrong, 3 a bug in fqfuse.

@@ -29,8 +29,6 @@ from .options import (
 if TYPE_CHECKING:
     from ..plan.types import Plan
 
-__all__ = ["command"]
-
 Against = Annotated[
     list[str] | None,
     option(

@@ -17,8 +17,6 @@ from ..report.layout import Layout, Text, heading, plain_table
 from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import middle_cut
 
-__all__ = ["bench_report"]
-
 Data = Mapping[str, Any]
 
 _SHOWN = 10

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..accuracy.suggest import Suggestion
     from ..ir.ops.spec import Array
 
-__all__ = ["command"]
-
 Cut = tuple[str, Mapping[str, Path]]
 """What --reduce did in a sentence, and the files that it wrote."""
 

@@ -14,8 +14,6 @@ from ..errors import InvalidInput
 from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Model, Target, option
 from .out import refuse_over
 
-__all__ = ["command"]
-
 
 def command(
     model: Model,

@@ -21,8 +21,6 @@ from .out import json_safe, write_out
 if TYPE_CHECKING:
     from ..plan.types import Plan
 
-__all__ = ["layout_of_stdout", "print_csv", "print_json", "show"]
-
 _UNLIMITED = 1 << 20  # columns; rich has no word for it
 _FOLDED_ROWS = 200
 

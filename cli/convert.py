@@ -26,8 +26,6 @@ from .out import refuse_over
 if TYPE_CHECKING:
     from ..ir.decision import Decision
 
-__all__ = ["command"]
-
 
 class To(enum.StrEnum):
     """For which scheme of attributes."""
@@ -84,7 +82,7 @@ def command(
         ) from error
     save_plan(new, output)
 
-    from ..report.json import decision_json, summary_json
+    from ..report.json import record, summary_json
     from ..report.notation import title_text
     from ..report.text import converted_report
     from .console import layout_of_stdout, print_json, show
@@ -103,7 +101,7 @@ def command(
                     **{way.value: ways[way.value] for way in How},
                     "unchanged": len(new.steps) - len(decisions),
                 },
-                "refusals": [decision_json(decision) for decision in refused],
+                "refusals": list(map(record, refused)),
                 "summary": summary_json(new),
             }
         )

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ..inference import InferenceSession
 
-__all__ = ["command"]
-
 _REPEATS = 3  # the fastest of so many, behind one that warms up
 
 

@@ -14,8 +14,6 @@ from ..report.text import short_report
 from .demo_result import Demo
 from .digits_art import GAP, drawn_row, drawn_width
 
-__all__ = ["demo_json", "demo_report"]
-
 _MOST_DRAWN = 8
 _INDENT = 2
 _PIPE_WIDTH = 80

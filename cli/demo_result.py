@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from ..plan.types import Plan
 
-__all__ = ["Demo", "Form", "Run"]
-
 LEAST_ACCURACY = 97.0
 LARGEST_LOSS = 0.5
 """Bounds in percent and percentage points: what a user may expect of an int8 network this small."""

@@ -16,8 +16,6 @@ import typer
 
 from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Target, UsageError
 
-__all__ = ["command"]
-
 
 def command(
     first: Annotated[Path, typer.Argument(metavar="A", help="An ONNX model, or a plan.")],

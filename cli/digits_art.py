@@ -9,8 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["GAP", "drawn_row", "drawn_width"]
-
 _INK = np.array(list(" ░▒▓█"))
 GAP = "  "
 

@@ -13,8 +13,6 @@ import os
 import sys
 from typing import TextIO
 
-__all__ = ["exact", "use_ascii_forms"]
-
 _HANDLER = "fqfuse"
 
 _SIGNS = {

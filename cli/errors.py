@@ -27,8 +27,6 @@ import typer
 from ..errors import FqfuseError, InternalError, printable
 from .out import STDOUT, write_out
 
-__all__ = ["Failure", "exit_code_of"]
-
 USER, BUG, INTERRUPTED = 2, 3, 130
 
 # What a wrong command line raises. typer's public names hold the most special of these classes

@@ -18,8 +18,6 @@ from typing import Annotated
 
 from .options import AsJson, Color, ColorOption, Model, choice, option
 
-__all__ = ["command"]
-
 
 class To(enum.StrEnum):
     """In which form."""

@@ -15,8 +15,6 @@ from ..files import is_there, open_regular, unreadable
 from ..ir.ops.spec import Array
 from .options import place
 
-__all__ = ["Feed", "read_feeds"]
-
 _NPY, _NPZ = b"\x93NUMPY", b"PK"
 _DAMAGED = (
     OSError,

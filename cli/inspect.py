@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from ..plan.types import Plan
 
-__all__ = ["command"]
-
 _WHERE = "command line of fqfuse inspect"
 
 Size = Annotated[

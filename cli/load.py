@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..passes.base import Pass
     from ..plan.types import Plan
 
-__all__ = ["DEFAULT_TARGET", "compiled", "is_plan_file", "plan_of"]
-
 DEFAULT_TARGET = "onednn-v3"
 
 

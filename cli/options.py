@@ -12,27 +12,6 @@ import typer
 
 from ..errors import InvalidInput
 
-__all__ = [
-    "Approximate",
-    "AsJson",
-    "Backend",
-    "BackendOption",
-    "Color",
-    "ColorOption",
-    "Dynamic",
-    "Model",
-    "ModelOrPlan",
-    "Target",
-    "Threads",
-    "UsageError",
-    "choice",
-    "listed_sizes_of",
-    "number",
-    "option",
-    "place",
-    "sizes_of",
-]
-
 _Choice = TypeVar("_Choice", bound=enum.StrEnum)
 
 _WHOLE = "0*[0-9]{1,9}"

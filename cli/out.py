@@ -13,8 +13,6 @@ from pathlib import Path
 from ..errors import InvalidInput
 from ..files import is_there
 
-__all__ = ["STDOUT", "json_safe", "refuse_over", "write_out"]
-
 STDOUT = "standard output"
 
 _NO_ASCII = re.compile(r"[^\n\x20-\x7e]")

@@ -18,8 +18,6 @@ from ..errors import InvalidInput
 from ..files import is_folder, is_there, write_atomically
 from ..ir.ops.spec import Array
 
-__all__ = ["check_destination", "write_outputs"]
-
 # the first date a ZIP archive knows: the same arrays give the same bytes
 _LONG_AGO = (
     1980,

@@ -12,8 +12,6 @@ from ..errors import printable
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["Progress"]
-
 _PATIENCE = 1.0  # seconds without a word
 
 

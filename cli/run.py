@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ..report.json import Json
     from .feeds import Feed
 
-__all__ = ["command"]
-
 Inputs = Annotated[
     list[str] | None, option("--input -i", "An .npy or .npz file; repeatable.", "NAME=FILE")
 ]

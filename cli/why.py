@@ -15,8 +15,6 @@ import typer
 
 from .options import Approximate, AsJson, Color, ColorOption, Dynamic, ModelOrPlan, Target
 
-__all__ = ["command"]
-
 
 def command(
     model: ModelOrPlan,

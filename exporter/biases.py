@@ -12,8 +12,6 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
 from ..passes.base import swap
 
-__all__ = ["bias_codes", "decoded_codes", "place_biases", "stored_by"]
-
 _MOST = 2**31 - 129
 """The largest code of a bias in f32 arithmetic: the next f32 below 2^31."""
 

@@ -12,8 +12,6 @@ from ..ir.node import Node
 from ..ir.types import Quantization
 from ..passes.base import swap
 
-__all__ = ["one_scale"]
-
 _CHANNELS = 1
 
 

@@ -12,8 +12,6 @@ from ..ir.node import Node
 from ..ir.types import Quantization
 from ..passes.base import swap
 
-__all__ = ["fold_clips"]
-
 
 def fold_clips(graph: Graph, on_codes: bool) -> None:
     """Takes relu and clip out from in front of a Quantize.

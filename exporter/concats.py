@@ -9,8 +9,6 @@ from ..ir.node import Node
 from ..ir.types import Quantization
 from ..passes.base import swap
 
-__all__ = ["decode_parts"]
-
 
 def decode_parts(graph: Graph) -> None:
     """Decodes the parts of a concatenation of codes that a Quantize reads, in place of the whole.

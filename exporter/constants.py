@@ -11,8 +11,6 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
 from .biases import decoded_codes
 
-__all__ = ["place_constants"]
-
 _EQUAL = 2.0**-21
 """Relative to the largest element: a code times its scale was rounded to f32."""
 

@@ -11,8 +11,6 @@ from ..ir.node import Node
 from ..passes.base import swap
 from .biases import decoded_codes
 
-__all__ = ["fold_factors"]
-
 
 def fold_factors(graph: Graph) -> None:
     """Multiplies the scale of decoded codes with the number that divides or multiplies a product

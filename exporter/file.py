@@ -12,8 +12,6 @@ from onnx.external_data_helper import set_external_data
 from ..errors import InvalidInput
 from ..files import checked_path, write_atomically
 
-__all__ = ["save_model"]
-
 _LIMIT = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; 16 MiB are left for what is not constants
 _SMALL = 1024  # bytes of a constant that stays in the model: shapes must, for shape inference
 _ALIGNED = 4096  # where runtimes can map a tensor into memory

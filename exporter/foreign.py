@@ -12,8 +12,6 @@ from ..plan.foreign import foreign_model
 from .names import Writer
 from .rows import refused
 
-__all__ = ["write_foreign"]
-
 
 def write_foreign(writer: Writer, graph: Graph, node: Node) -> None:  # noqa: ARG001  # as the others
     """Writes the node that it was, reading and writing the values by their names of today.

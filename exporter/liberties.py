@@ -12,8 +12,6 @@ from ..ir.types import DType
 from ..passes.retyping import moves_codes
 from .names import Writer
 
-__all__ = ["is_folded", "kept_apart", "would_be_quantized"]
-
 _STORES = ("Quantize", "Div")
 """How a quantizer begins: by computed parameters it is Div, Round, Add, and Quantize of integers."""
 

@@ -31,8 +31,6 @@ from .spelled import SPELLED
 from .sums import place_sums
 from .zero_points import settle_zero_points
 
-__all__ = ["FORMS", "Exported", "model_from_graph"]
-
 FORMS = ("qdq", "qoperator")
 """`qdq`: QuantizeLinear and DequantizeLinear around float operators. `qoperator`: operators on
 codes, some of them ONNX Runtime's own.

@@ -13,8 +13,6 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType
 from ..plan.nodes import tensor_of
 
-__all__ = ["MICROSOFT", "OPSET", "Writer"]
-
 OPSET = 21
 """The first with 16-bit and packed 4-bit codes in QuantizeLinear and DequantizeLinear. A model
 gets a newer one where an operator needs it.

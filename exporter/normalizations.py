@@ -10,8 +10,6 @@ from ..ir.node import Node
 from ..ir.types import Quantization
 from ..passes.base import swap
 
-__all__ = ["join_affine"]
-
 _CHANNELS = 1
 
 F64 = npt.NDArray[np.float64]

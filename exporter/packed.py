@@ -6,8 +6,6 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..passes.base import swap
 
-__all__ = ["join_packed"]
-
 
 def join_packed(graph: Graph) -> None:
     """MatMul(x, Transpose(DequantizeBlocks(codes))) is one MatMulBlocks(x, codes).

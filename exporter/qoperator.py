@@ -22,8 +22,6 @@ from .names import MICROSOFT, Writer
 from .quantizers import codes_of, parameters, write_clip
 from .rows import says_nothing
 
-__all__ = ["Fused", "fused_operators"]
-
 Fused = Callable[[Writer], None]
 """Writes what stands in place of a node."""
 

@@ -14,15 +14,6 @@ from ..ir.types import DType, Quantization
 from .liberties import is_folded, kept_apart
 from .names import Writer
 
-__all__ = [
-    "codes_of",
-    "is_linear",
-    "parameters",
-    "write_clip",
-    "write_dequantize",
-    "write_quantize",
-]
-
 _CODES = frozenset({DType.U8, DType.S8, DType.U16, DType.S16})
 _SUMS = frozenset({DType.S32})
 

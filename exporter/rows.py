@@ -16,8 +16,6 @@ from ..ir.ops.spec import Attr
 from ..ir.types import DType
 from .names import Writer
 
-__all__ = ["is_standard", "refused", "says_nothing", "write_row"]
-
 _NAMES = {DType.U8: "tensor(uint8)", DType.S8: "tensor(int8)"}
 """8-bit codes in the words of ONNX's schemas."""
 

@@ -17,8 +17,6 @@ from .biases import decoded_codes
 from .liberties import kept_apart
 from .names import Writer
 
-__all__ = ["number", "run_time_operators"]
-
 _ONES = Quantization((1.0,))
 _LONGEST = 2**31 // (255 * 255)
 """Products of codes that 32 bits hold the sum of, whatever they are."""

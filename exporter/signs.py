@@ -8,8 +8,6 @@ from ..ir.ops.spec import Trait
 from ..ir.types import DType
 from ..passes.retyping import moves_codes, retype
 
-__all__ = ["unsigned_codes"]
-
 
 def unsigned_codes(graph: Graph) -> None:
     """Writes s8 codes that the graph makes as u8 codes with 128 more.

@@ -15,8 +15,6 @@ from .names import MICROSOFT, Writer
 from .rows import refused
 from .run_time import number
 
-__all__ = ["SPELLED"]
-
 
 def _lookup(writer: Writer, graph: Graph, node: Node) -> None:
     """table[code]: a Gather, whose table begins with the smallest code."""

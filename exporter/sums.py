@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..ir.graph import Graph
 from ..passes.base import swap
 
-__all__ = ["place_sums"]
-
 
 def place_sums(graph: Graph) -> None:
     """Writes the Add of two computed values in front of a LayerNormalization as a Sum.

@@ -11,8 +11,6 @@ from ..ir.types import DType, Quantization
 from ..passes.base import swap
 from .quantizers import is_linear
 
-__all__ = ["settle_zero_points"]
-
 _CODES = frozenset({DType.U8, DType.S8, DType.U16, DType.S16})
 _EQUAL = 2.0**-22  # both were rounded to f32
 

@@ -31,8 +31,6 @@ from .derived import Derived, written
 from .importer import Handler, Importer
 from .nodes import OnnxNode
 
-__all__ = ["HANDLERS", "decode_blocks", "decode_grouped"]
-
 _BITS: Final[Mapping[DType, int]] = {DType.S4: 4, DType.U4: 4, DType.S8: 8, DType.U8: 8}
 _MICROSOFT: Final = "com.microsoft"
 _FLOATS: Final = (DType.F32, DType.F16)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields
 
 from ..errors import InvalidInput, InvalidModel
 
-__all__ = ["DEFAULT", "Budgets"]
-
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 

@@ -21,8 +21,6 @@ from .derived import RULE
 from .importer import Importer
 from .nodes import OnnxNode
 
-__all__ = ["import_decoded"]
-
 _CODES: Final = frozenset({DType.S8, DType.U8, DType.S4, DType.U4})
 
 

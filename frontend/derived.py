@@ -20,8 +20,6 @@ from ..ir.types import DType
 from .importer import Handler, Importer
 from .nodes import OnnxNode, signature
 
-__all__ = ["FOLD_HINT", "RULE", "Derived", "written"]
-
 RULE: Final = "import_quantize_dequantize"
 """Name of the rule in decisions: from codes, scales and zero points to Quantize and Dequantize."""
 

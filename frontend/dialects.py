@@ -28,8 +28,6 @@ from .standard import import_newest, keep
 from .structure import subgraphs
 from .upgrade import newest
 
-__all__ = ["HANDLERS", "OTHER_DOMAINS", "check_known", "handler_of"]
-
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
     {
         **fake_quantize.HANDLERS,

@@ -8,8 +8,6 @@ from ..errors import InvalidModel, UnsupportedOp
 from ..ir.element_types import DTYPES
 from ..ir.types import DType
 
-__all__ = ["dtype_of", "type_name"]
-
 
 def type_name(number: int) -> str:
     """ONNX's name of an element type, `float8e4m3fn` say."""

@@ -15,8 +15,6 @@ from ..ir.types import DType
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode
 
-__all__ = ["HANDLERS"]
-
 _RANGES: Final = ("input_low", "input_high", "output_low", "output_high")
 _ATTRIBUTES: Final = frozenset({"levels", "auto_broadcast"})
 _OUR_HINT: Final = (

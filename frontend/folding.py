@@ -28,8 +28,6 @@ from .size_inputs import (
 )
 from .sizes import MOST_ENTRIES, Known, entries_of, known_outputs, numbers
 
-__all__ = ["Folder"]
-
 
 class Folder:
     """Knows what is constant in a graph that is being imported.

@@ -30,8 +30,6 @@ from .importer import Importer
 from .nodes import OnnxNode
 from .structure import captured_names, subgraphs
 
-__all__ = ["INPUTS_KEY", "OPSETS_KEY", "import_foreign"]
-
 INPUTS_KEY: Final = "fqfuse.inputs"
 OPSETS_KEY: Final = "fqfuse.opsets"
 

@@ -8,8 +8,6 @@ import codecs
 import unicodedata
 from typing import Final
 
-__all__ = ["HEAD", "known_format"]
-
 HEAD: Final = 4096
 """Bytes that are looked at."""
 

@@ -14,8 +14,6 @@ from .budgets import Budgets
 from .nodes import normal_domain
 from .structure import initializer_names, subgraphs
 
-__all__ = ["inlined"]
-
 _Key = tuple[str, str, str]  # domain, name, overload
 _HINT: Final = "inline the functions before (onnx.inliner), or export the model without them"
 

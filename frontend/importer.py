@@ -16,7 +16,8 @@ import onnx
 from onnx import GraphProto, NodeProto, TypeProto
 
 from ..ir.decision import Decision, Outcome, Quantizer
-from ..ir.graph import Graph, GraphError
+from ..ir.graph import Graph
+from ..ir.node import GraphError
 from ..ir.ops.spec import Array, Attr, NotCovered, ShapeError
 from ..ir.rule import Refusal
 from ..ir.types import DType, TensorType
@@ -25,8 +26,6 @@ from .folding import Folder
 from .nodes import DEFAULT_DOMAIN, OnnxNode, origin_of_proto
 from .structure import Wiring
 from .tensors import TensorReader
-
-__all__ = ["Handler", "Importer"]
 
 _MEANINGLESS: Final = (ValueError, LookupError, ArithmeticError)
 """What NumPy and arithmetic raise on sizes that make no sense (a kernel of another rank, a stride

@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, TensorProto
 
-__all__ = ["LARGE", "Lifted", "lifted"]
-
 Lifted = dict[int, npt.NDArray[np.uint8]]
 """Number of an initializer of the graph -> the bytes of its `raw_data`, which is empty there."""
 

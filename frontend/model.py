@@ -28,8 +28,6 @@ from .structure import check_wiring, count_nodes, initializer_names
 from .tensors import Constant, TensorReader
 from .texts import check_texts
 
-__all__ = ["graph_from_source"]
-
 _UNREADABLE: Final = re.compile(r"[`\[\],{}\s]+")  # would break the text form of types
 
 

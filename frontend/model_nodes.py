@@ -11,8 +11,6 @@ from .source import ModelSource, read_model
 from .structure import captured_names, count_nodes
 from .texts import check_texts
 
-__all__ = ["model_nodes"]
-
 
 def model_nodes(source: ModelSource, *, budgets: Budgets = DEFAULT) -> tuple[ModelNode, ...]:
     """The nodes of a model in its order, as origins and decisions call them.

@@ -16,17 +16,6 @@ from ..errors import InvalidModel
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.types import DType
 
-__all__ = [
-    "DEFAULT_DOMAIN",
-    "OnnxNode",
-    "Signature",
-    "node_label",
-    "normal_domain",
-    "origin_of_proto",
-    "read_node",
-    "signature",
-]
-
 DEFAULT_DOMAIN: Final = ""
 
 _EXPORT: Final = "export the model again; onnx.checker.check_model shows such faults too"

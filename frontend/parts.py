@@ -12,8 +12,6 @@ from onnx import NodeProto, ValueInfoProto, helper
 from ..errors import InvalidInput
 from ..ir.ops.spec import Array
 
-__all__ = ["model_bytes", "node_count", "onnx_outputs", "onnx_values", "part_of"]
-
 _MOST_BYTES = (1 << 31) - 1  # of a serialized message
 
 

@@ -26,8 +26,6 @@ from .derived import Derived, written
 from .importer import Handler
 from .nodes import OnnxNode
 
-__all__ = ["HANDLERS"]
-
 _RULE: Final = "import_qonnx"
 _ROUNDING: Final = ("ROUND", "CEIL", "FLOOR", "UP", "DOWN", "HALF_UP", "HALF_DOWN")
 _HINT: Final = "export again with Brevitas' export_qonnx, or in the QCDQ form (export_onnx_qcdq)"

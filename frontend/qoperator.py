@@ -21,8 +21,6 @@ from .foreign import import_foreign
 from .importer import Handler
 from .nodes import DEFAULT_DOMAIN
 
-__all__ = ["HANDLERS"]
-
 _MICROSOFT: Final = "com.microsoft"
 
 

@@ -32,8 +32,6 @@ from .foreign import import_foreign
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
-__all__ = ["HANDLERS"]
-
 _LEAST_SCALE: Final = 2.0**-63
 _LARGEST_SCALE: Final = 2.0**63
 _EVALUATOR_KNOWS: Final = (

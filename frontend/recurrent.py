@@ -12,8 +12,6 @@ from .importer import Handler, Importer
 from .nodes import OnnxNode
 from .standard import row_attrs
 
-__all__ = ["HANDLERS"]
-
 _INPUTS: Final = 12
 _OPTIONAL: Final = slice(3, 8)  # b, sequence_lens, initial_h, initial_c, p
 _PARAMETERS: Final = slice(8, 12)

@@ -25,8 +25,6 @@ from ..ir.types import DType, Quantization, is_static
 from .importer import Handler, Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
-__all__ = ["HANDLERS", "decode", "encode"]
-
 _CODES: Final = (DType.U8, DType.S8)
 _EXACT_IN_F32: Final = 1 << 24  # every integer up to here is an f32
 

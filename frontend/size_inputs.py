@@ -15,15 +15,6 @@ from ..ir.ops import dims
 from ..ir.ops.spec import Attr
 from ..ir.types import Dim, Shape
 
-__all__ = [
-    "SHAPE_INPUTS",
-    "Emission",
-    "expand_is_identity",
-    "reshape_target",
-    "resize_axes",
-    "slice_ends",
-]
-
 Emission = tuple[str, list[str], dict[str, Attr]]
 """Op, inputs and attributes of a node that is about to be added."""
 

@@ -20,8 +20,6 @@ from ..ir.ops import dims
 from ..ir.ops.spec import Array
 from ..ir.types import Dim, DType, Shape, TensorType
 
-__all__ = ["MOST_ENTRIES", "Known", "KnownOf", "entries_of", "known_outputs", "numbers"]
-
 Known = npt.NDArray[Any]
 """An array of objects: sizes (int, or str for symbolic ones; `?` where nothing is known)."""
 

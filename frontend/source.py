@@ -18,8 +18,6 @@ from .budgets import Budgets
 from .formats import HEAD, known_format
 from .lifting import Lifted, lifted
 
-__all__ = ["ModelSource", "Source", "read_model", "serialized"]
-
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 """What a model may be given as."""
 

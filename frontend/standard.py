@@ -19,8 +19,6 @@ from .foreign import import_foreign
 from .importer import Importer
 from .nodes import OnnxNode
 
-__all__ = ["import_newest", "keep", "row_attrs"]
-
 _RULE: Final = "import_by_row"
 
 _REPEATING_OUTPUTS: Final = frozenset({"Split"})

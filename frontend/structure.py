@@ -19,15 +19,6 @@ from ..errors import InvalidModel
 from .budgets import Budgets
 from .nodes import node_label
 
-__all__ = [
-    "Wiring",
-    "captured_names",
-    "check_wiring",
-    "count_nodes",
-    "initializer_names",
-    "subgraphs",
-]
-
 _EXPORT: Final = "export the model again; onnx.checker.check_model shows such faults too"
 _NO_NODE: Final = -1
 _SHOWN: Final = 5

@@ -22,8 +22,6 @@ from ..ir.types import DType
 from .budgets import Budgets
 from .element_types import dtype_of
 
-__all__ = ["Constant", "TensorReader"]
-
 Constant = tuple[Array, DType]
 """Data and element type: NumPy's own type does not tell 4-bit integers and bf16."""
 

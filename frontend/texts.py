@@ -14,8 +14,6 @@ from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, TypeProt
 from ..errors import InvalidModel
 from .structure import subgraphs
 
-__all__ = ["check_texts"]
-
 
 def check_texts(model: onnx.ModelProto) -> None:
     """Looks at every name, op type, domain and symbolic size.

@@ -25,8 +25,6 @@ from .importer import Importer
 from .nodes import OnnxNode
 from .windows import WINDOWED, explicit_window
 
-__all__ = ["newest"]
-
 Upgrade = Callable[[Importer, OnnxNode], OnnxNode | None]
 """(import, node) -> the node in the op's newest form, or None when the graph has been written
 already.

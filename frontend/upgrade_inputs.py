@@ -15,18 +15,6 @@ from ..ir.types import DType
 from .importer import Importer
 from .nodes import OnnxNode
 
-__all__ = [
-    "clip",
-    "constant_of_shape",
-    "moved",
-    "pad",
-    "reduce",
-    "resize_scales_only",
-    "split",
-    "tile",
-    "upsample",
-]
-
 _ASYMMETRIC: Final[dict[str, Any]] = {
     "coordinate_transformation_mode": "asymmetric",
     "nearest_mode": "floor",

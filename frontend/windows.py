@@ -14,8 +14,6 @@ from ..ir.types import Dim
 from .importer import Importer
 from .nodes import OnnxNode
 
-__all__ = ["WINDOWED", "explicit_window"]
-
 WINDOWED: Final = frozenset(
     {"AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv"}
 )

@@ -15,8 +15,6 @@ from onnx import ModelProto, NodeProto
 from ..errors import InvalidModel
 from .budgets import Budgets
 
-__all__ = ["SMALL", "check_fields"]
-
 SMALL: Final = 1 << 20
 """Below this many bytes even the worst file parses into about a hundred megabytes, and the walk is
 not worth its time.

@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["BINARY", "ELTWISE", "BinaryAlgorithm", "Cost", "EltwiseAlgorithm"]
-
 
 class Cost(enum.Enum):
     """Instructions for each vector."""

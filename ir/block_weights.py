@@ -7,8 +7,6 @@ from .node import Node
 from .ops.spec import Trait
 from .types import is_static
 
-__all__ = ["block_weights", "decodes_blocks", "keeps_blocks"]
-
 _TURNED = (1, 0)
 
 

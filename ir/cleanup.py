@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from .graph import Graph
 from .node import Node
 
-__all__ = ["erase_dead", "erase_unread"]
-
 
 def erase_unread(graph: Graph, nodes: Iterable[Node]) -> None:
     """Erases those of the nodes that are still there and that nothing reads; the last ones first,

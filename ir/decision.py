@@ -9,21 +9,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = [
-    "DYNAMIC_FORM",
-    "DYNAMIC_FORMS",
-    "MAY_ROUND",
-    "Alternative",
-    "Decision",
-    "DequantizeFate",
-    "Fate",
-    "Half",
-    "Outcome",
-    "QuantizeFate",
-    "Quantizer",
-]
-
-
 DYNAMIC_FORM = "dynamic"
 """The form of quantizers that `compile(..., dynamic=...)` adds."""
 

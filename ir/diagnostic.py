@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from ..errors import printable
 from .text_print import Rendered
 
-__all__ = ["Diagnostic", "Finding", "diagnose", "save_text", "summary"]
-
 _AROUND = 5
 _WIDTH = 160
 _NAME_CHARACTER = re.compile(r"[A-Za-z0-9_./:$-]")

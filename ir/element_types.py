@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from .types import DType
 
-__all__ = ["DTYPES", "ELEMENT_TYPES"]
-
 ELEMENT_TYPES: Mapping[DType, int] = {
     DType.F32: 1,
     DType.U8: 2,

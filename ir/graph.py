@@ -27,8 +27,6 @@ from .types import DType, Quantization, TensorType, narrower
 if TYPE_CHECKING:
     from networkx import DiGraph
 
-__all__ = ["Graph", "GraphError", "Node", "Use"]
-
 
 _NO_EDGE = {"reads": 0}
 

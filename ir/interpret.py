@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..errors import FqfuseError, InternalError, InvalidInput, UnsupportedOp
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
 from .ops.spec import Array
 from .types import TensorType
-
-__all__ = ["Foreign", "run_graph"]
 
 Foreign = Callable[[Node, Sequence[Array | None]], Sequence[Array]]
 """Runs a foreign op (`Onnx`): (node, arrays) -> outputs, in the node's order."""

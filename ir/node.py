@@ -12,8 +12,6 @@ from .types import Quantization
 
 T = TypeVar("T")
 
-__all__ = ["GraphError", "Node", "Use", "origin_of", "subject"]
-
 
 class GraphError(ValueError):
     """A verb was used against the rules of the graph: unknown value, name taken, erasing what is

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 
-__all__ = ["Rank", "in_order"]
-
 Rank = tuple[int, int]
 """Where a node belongs. No two nodes have the same one."""
 

@@ -7,8 +7,6 @@ from .node import Node
 from .ops import OPS, dims
 from .ops.spec import Trait
 
-__all__ = ["RESHAPES", "chain_anchor", "first_view", "keeps_shape", "reaches", "same_bytes"]
-
 RESHAPES = frozenset(name for name, row in OPS.items() if Trait.RESHAPES in row.traits)
 """Operations that give the same elements in the same order another shape."""
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from .graph import Graph
 from .node import Node
 
-__all__ = ["Ranges", "makes_codes", "ranges_of"]
-
 F64 = npt.NDArray[np.float64]
 
 

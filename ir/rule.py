@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-__all__ = ["Refusal", "Rule", "first_fired"]
-
 Found = TypeVar("Found")
 Apply_co = TypeVar("Apply_co", bound=Callable[..., object], covariant=True)
 

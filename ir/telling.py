@@ -12,8 +12,6 @@ from .node import Node
 from .ops.spec import Trait
 from .types import DType
 
-__all__ = ["Told", "is_told", "is_told_behind", "jumps_behind", "told_behind", "zero_sensitive"]
-
 _FAR = 16  # nodes that are looked at
 
 

@@ -25,8 +25,6 @@ import numpy as np
 from ..errors import InvalidModel, printable
 from .text_write import BARE_NAME
 
-__all__ = ["INT", "NUMBER", "Cursor", "DataSection", "TextLimits"]
-
 _T = TypeVar("_T")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 NUMBER = re.compile(

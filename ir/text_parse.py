@@ -20,23 +20,12 @@ from .decision import (
     QuantizeFate,
     Quantizer,
 )
-from .graph import Graph, GraphError
+from .graph import Graph
+from .node import GraphError
 from .text_cursor import DataSection, TextLimits
 from .text_read import Reader
 from .text_write import type_text
 from .types import DType, TensorType
-
-__all__ = [
-    "Tail",
-    "body_and_data",
-    "check_totals",
-    "decision_from",
-    "fate_from",
-    "header_from",
-    "parse_graph",
-    "quantizer_from",
-    "tail_from",
-]
 
 _FATES: Mapping[Half, Mapping[str, QuantizeFate | DequantizeFate]] = {
     Half.QUANTIZE: {fate.value: fate for fate in QuantizeFate},

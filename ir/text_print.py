@@ -9,21 +9,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .decision import Decision, Fate, Quantizer
-from .graph import Graph, GraphError, Node
+from .graph import Graph
+from .node import GraphError, Node
 from .ops import OPS
 from .ops.spec import REQUIRED, Attr, Required
 from .text_write import Writer, name_text, string_text
-
-__all__ = [
-    "DataForm",
-    "Rendered",
-    "decision_line",
-    "explanation_lines",
-    "known_nodes",
-    "print_graph",
-    "render_graph",
-    "tail_text",
-]
 
 DataForm = Literal["full", "digest"]
 """`full`: reads back, with the data of large constants behind the graph. `digest`: for people: data

@@ -17,8 +17,6 @@ from .text_cursor import INT, NUMBER, Cursor
 from .text_write import BARE_DIM, canonical_nan, type_text
 from .types import Dim, DType, Quantization, TensorType
 
-__all__ = ["Reader"]
-
 _BITS = re.compile(r"0x[0-9a-f]{1,16}")
 _BYTES = re.compile(r'b"([A-Za-z0-9+/=]*)"')
 _STORED = re.compile(r"#([0-9a-f]{16,64})")

@@ -27,18 +27,6 @@ from ..errors import printable
 from .ops.spec import Array, Attr
 from .types import DType, Quantization, TensorType
 
-__all__ = [
-    "BARE_DIM",
-    "BARE_NAME",
-    "INLINE",
-    "Writer",
-    "canonical_nan",
-    "name_text",
-    "shortened",
-    "string_text",
-    "type_text",
-]
-
 INLINE = 16
 """Constants of up to so many elements are written in place."""
 

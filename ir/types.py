@@ -14,17 +14,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "DType",
-    "Dim",
-    "Quantization",
-    "Shape",
-    "TensorType",
-    "dimensions",
-    "is_static",
-    "narrower",
-]
-
 Dim = int | str
 """A dimension: a size, or the name (or formula) of a size that is only known at run time."""
 

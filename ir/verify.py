@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from ..errors import InternalError, InvalidModel
 from .decision import DequantizeFate, Half, Outcome, QuantizeFate
 from .diagnostic import Diagnostic, Finding, diagnose, save_text, summary
-from .graph import Graph, GraphError, Node
+from .graph import Graph
+from .node import GraphError, Node
 from .ops import OPS
 from .ops.spec import ShapeError, Trait
 from .ranges import makes_codes
 from .text_print import known_nodes, print_graph, render_graph
 from .text_write import name_text, type_text
 from .types import TensorType
-
-__all__ = ["IMPORTED", "SPLIT", "WELL_FORMED", "Row", "Stage", "check", "each_node", "verify"]
 
 # a report holds the constants up to this many bytes, and their digests beyond
 _SAVED_DATA = 64 << 20

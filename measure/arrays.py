@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Feeds", "load_arrays", "save_arrays", "split_feeds"]
-
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 

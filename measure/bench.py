@@ -52,8 +52,6 @@ from .turns import (
     take_turns,
 )
 
-__all__ = ["Measurement", "bench", "measured"]
-
 Say = Callable[[str], None]
 Sizes = Mapping[str, int]
 

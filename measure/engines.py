@@ -18,17 +18,6 @@ from typing import Any
 
 from .arrays import Array, Feeds
 
-__all__ = [
-    "AUTO",
-    "ENGINES",
-    "PEERS",
-    "Engine",
-    "Opened",
-    "Unavailable",
-    "onnxruntime_session",
-    "openvino_model",
-]
-
 Run = Callable[[Feeds], Sequence[Array]]
 
 

@@ -12,8 +12,6 @@ from ..ir.types import DType, TensorType
 from ..plan.types import Plan
 from ..runtime.budget import RunBudget
 
-__all__ = ["NORMAL", "ONES", "ZEROS", "Kind", "drawn_array", "made_feeds"]
-
 Kind = range | tuple[float, float]
 """What an input is made of: whole numbers of a range, each as likely as the others, or normally
 distributed ones by their mean and standard deviation.

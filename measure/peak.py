@@ -17,8 +17,6 @@ from ..onednn.memory import Memory, MemoryDesc
 from ..onednn.primitive import ExecArgs, Primitive
 from ..onednn.primitive_desc import describe
 
-__all__ = ["SHAPES", "measure_peak"]
-
 # (M, K, N) with M * N * K large against the traffic; which is best depends on the caches, so the
 # best one counts.
 SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (784, 4096, 1024), (3136, 2304, 256))

@@ -14,8 +14,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, Any, Self, cast
 
-__all__ = ["WorkerFailed", "WorkerProcess"]
-
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _HERE = Path(__file__).resolve().parent
 # This folder as a package of its own: the worker never imports fqfuse unless its engine does, which

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["trace_bytes"]
-
 
 def trace_bytes(model: str, cases: Sequence[Mapping[str, Any]]) -> bytes:
     """The run of each case whose time is the median, as one JSON document: an event a step, in

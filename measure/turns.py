@@ -21,19 +21,6 @@ from typing import Any
 
 from .process import WorkerFailed, WorkerProcess
 
-__all__ = [
-    "IDLE_LOAD",
-    "Row",
-    "Settings",
-    "Turn",
-    "attempt",
-    "busy_note",
-    "load_turn",
-    "median_interval",
-    "started",
-    "take_turns",
-]
-
 IDLE_LOAD = 0.5
 """Load average up to which a machine counts as idle: what measures is not running yet."""
 

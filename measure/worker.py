@@ -28,8 +28,6 @@ import numpy as np
 from .arrays import load_arrays, save_arrays, split_feeds
 from .engines import ENGINES, Opened, Unavailable
 
-__all__ = ["main"]
-
 
 class Worker:
     """State of the process: at most one open session and its feeds."""

@@ -7,40 +7,40 @@ from __future__ import annotations
 from ..ir.cleanup import erase_dead
 from ..ir.graph import Graph
 from .base import Contract, Observer, Pass, run_pipeline
-from .choose_residual_sum import ChooseResidualSum
-from .constant_parameters import ConstantParameters
-from .decode_wide_codes import DecodeWideCodes
-from .detect_quantize_only import DetectQuantizeOnly
-from .fold_batch_norm import FoldBatchNorm
-from .fold_constants import FoldConstants
-from .gather_codes import GatherCodes
-from .group import Group, passes_of
-from .group_to_layer_normalization import GroupToLayerNormalization
-from .mask_to_bounds import MaskToBounds
-from .merge_duplicates import MergeDuplicates
-from .move_dequantize import MoveDequantize
-from .move_quantize import MoveQuantize
-from .move_reshape import MoveReshape
-from .nest_concat import NestConcat
-from .nest_variadic import NestVariadic
-from .normalize_gemm import NormalizeGemm
-from .pad_into_convolution import PadIntoConvolution
-from .quantize_at_run_time import DYNAMIC, QuantizeAtRunTime
-from .recognize_activations import RecognizeActivations
-from .recognize_shuffle import RecognizeShuffle
-from .reduction_to_pooling import ReductionToPooling
-from .reorder_scale import ReorderScale
-from .retype_matmul_operand import RetypeMatmulOperand
-from .retype_signed_codes import RetypeSignedCodes
-from .scale_into_product import ScaleIntoProduct
-from .separate_computed_bias import SeparateComputedBias
-from .slice_pieces import SlicePieces
-from .split_fake_quantize import SplitFakeQuantize
-from .split_joined_source import SplitJoinedSource
-from .split_weights_zero_point import SplitWeightsZeroPoint
-from .tabulate import Tabulate
-from .unify_concat_types import UnifyConcatTypes
-from .widen_operands import WidenOperands
+from .choose_residual_sum import CHOOSE_RESIDUAL_SUM
+from .constant_parameters import CONSTANT_PARAMETERS
+from .decode_wide_codes import DECODE_WIDE_CODES
+from .detect_quantize_only import DETECT_QUANTIZE_ONLY
+from .fold_batch_norm import FOLD_BATCH_NORM
+from .fold_constants import FOLD_CONSTANTS
+from .gather_codes import GATHER_CODES
+from .group import group, passes_of
+from .group_to_layer_normalization import GROUP_TO_LAYER_NORMALIZATION
+from .mask_to_bounds import MASK_TO_BOUNDS
+from .merge_duplicates import MERGE_DUPLICATES
+from .move_dequantize import MOVE_DEQUANTIZE
+from .move_quantize import MOVE_QUANTIZE
+from .move_reshape import MOVE_RESHAPE
+from .nest_concat import NEST_CONCAT
+from .nest_variadic import NEST_VARIADIC
+from .normalize_gemm import NORMALIZE_GEMM
+from .pad_into_convolution import PAD_INTO_CONVOLUTION
+from .quantize_at_run_time import DYNAMIC, QUANTIZE_AT_RUN_TIME, quantizing
+from .recognize_activations import RECOGNIZE_ACTIVATIONS
+from .recognize_shuffle import RECOGNIZE_SHUFFLE
+from .reduction_to_pooling import REDUCTION_TO_POOLING
+from .reorder_scale import REORDER_SCALE
+from .retype_matmul_operand import RETYPE_MATMUL_OPERAND
+from .retype_signed_codes import RETYPE_SIGNED_CODES
+from .scale_into_product import SCALE_INTO_PRODUCT
+from .separate_computed_bias import SEPARATE_COMPUTED_BIAS
+from .slice_pieces import SLICE_PIECES
+from .split_fake_quantize import SPLIT_FAKE_QUANTIZE
+from .split_joined_source import SPLIT_JOINED_SOURCE
+from .split_weights_zero_point import SPLIT_WEIGHTS_ZERO_POINT
+from .tabulate import TABULATE
+from .unify_concat_types import UNIFY_CONCAT_TYPES
+from .widen_operands import WIDEN_OPERANDS
 
 __all__ = [
     "DYNAMIC",
@@ -55,93 +55,93 @@ __all__ = [
 
 PIPELINE: tuple[Pass, ...] = (
     # because: every later pass asks whether a value is constant
-    FoldConstants(),
+    FOLD_CONSTANTS,
     # because: the moves of quantizers know operations of one output, and what holds for each piece
     # is a slice's business
-    SlicePieces(),
+    SLICE_PIECES,
     # because: to all that follows a sum of branches shall be what it is for two, an add
-    NestVariadic(),
+    NEST_VARIADIC,
     # because: a bias and what is behind it shall find a product of decoded values
-    ScaleIntoProduct(),
+    SCALE_INTO_PRODUCT,
     # because: integers that are decoded by 1 have taken their scale by now, and all that follows
     # moves constant ones
-    ConstantParameters(),
+    CONSTANT_PARAMETERS,
     # because: its axes are constant by now, and quantizers move past a pool of codes to what is in
     # front of it
-    ReductionToPooling(),
+    REDUCTION_TO_POOLING,
     # because: its factor and shift take the activation and the quantizer behind them
-    GroupToLayerNormalization(),
+    GROUP_TO_LAYER_NORMALIZATION,
     # because: its zeros are constant by now, and it stands between what makes a value and its
     # quantizer
-    PadIntoConvolution(),
+    PAD_INTO_CONVOLUTION,
     # because: a decomposed activation forks, and a chain of post-ops does not
-    RecognizeActivations(),
+    RECOGNIZE_ACTIVATIONS,
     # because: a normalization between a convolution and its quantizer hides one from the other
-    FoldBatchNorm(),
+    FOLD_BATCH_NORM,
     # because: behind the fold, which takes such a bias apart itself; all that follows wants
     # constant ones
-    SeparateComputedBias(),
+    SEPARATE_COMPUTED_BIAS,
     # because: once it is split, a FakeQuantize onto the integer grid looks like any other
-    DetectQuantizeOnly(),
+    DETECT_QUANTIZE_ONLY,
     # because: all that follows knows Quantize and Dequantize only
-    SplitFakeQuantize(),
+    SPLIT_FAKE_QUANTIZE,
     # because: the quantize half of a weight quantizer is now a function of a constant
-    FoldConstants(),
+    FOLD_CONSTANTS,
     # because: masks are constant and codes have their ranges by now, and a quantizer behind a mask
     # shall see post-ops
-    MaskToBounds(),
+    MASK_TO_BOUNDS,
     # because: its transposes are data movement that the moves below can cross
-    NormalizeGemm(),
+    NORMALIZE_GEMM,
     # because: what adds or multiplies is there by now, and quantizers and reshapes move over what
     # this puts in
-    WidenOperands(),
+    WIDEN_OPERANDS,
     # because: a value quantized twice alike has two readers, which would keep it in f32
-    MergeDuplicates(),
+    MERGE_DUPLICATES,
     # because: it must be next to the producer before Dequantize moves up against it
-    MoveQuantize(),
+    MOVE_QUANTIZE,
     # because: a quantizer behind it has moved into the table by now, and what it decodes is moved
     # on next
-    GatherCodes(),
+    GATHER_CODES,
     # because: what data movement, max pools and concatenations handle shall be codes
-    Group((UnifyConcatTypes(), MoveDequantize())),
+    group(UNIFY_CONCAT_TYPES, MOVE_DEQUANTIZE),
     # because: quantizers between its three operations have moved away, and its reshapes have not
     # yet
-    RecognizeShuffle(),
+    RECOGNIZE_SHUFFLE,
     # because: quantizers have passed reshapes; in front of the next move, since where a reshape
     # goes, quantizers meet
-    MoveReshape(),
+    MOVE_RESHAPE,
     # because: reshapes that moved stood between a Dequantize and what it can pass
-    Group((UnifyConcatTypes(), MoveDequantize())),
+    group(UNIFY_CONCAT_TYPES, MOVE_DEQUANTIZE),
     # because: which scales meet in a concatenation is known now, and each product may still choose
     # its source's type
-    SplitJoinedSource(),
+    SPLIT_JOINED_SOURCE,
     # because: it follows codes over the data movement that the moves put between the two halves
-    RetypeMatmulOperand(),
+    RETYPE_MATMUL_OPERAND,
     # because: what the model quantizes is decoded right in front of its products by now
-    QuantizeAtRunTime(),
+    QUANTIZE_AT_RUN_TIME,
     # because: what that puts in divides by single numbers, of any rank
-    WidenOperands(),
+    WIDEN_OPERANDS,
     # because: nothing moves over a product any more, and its source is the codes that it will read
-    SplitWeightsZeroPoint(),
+    SPLIT_WEIGHTS_ZERO_POINT,
     # because: scales along an axis, concatenations and second operands are settled by now
-    RetypeSignedCodes(),
+    RETYPE_SIGNED_CODES,
     # because: codes that are u8 now may be the ones in front of them again, and may be joined with
     # others
-    MoveDequantize(),
+    MOVE_DEQUANTIZE,
     # because: the codes that an activation starts from are known once nothing moves any more
-    Tabulate(),
+    TABULATE,
     # because: a Quantize that moved in front of a lookup in a table may stand on a constant now
-    FoldConstants(),
+    FOLD_CONSTANTS,
     # because: codes that moved together have lost the quantizers between them by now
-    DecodeWideCodes(),
+    DECODE_WIDE_CODES,
     # because: the two moves may have made equal neighbours
-    MergeDuplicates(),
+    MERGE_DUPLICATES,
     # because: what is joined, codes or values, changes no more
-    NestConcat(),
+    NEST_CONCAT,
     # because: only multiplications that no quantizer took are left now
-    ReorderScale(),
+    REORDER_SCALE,
     # because: the other branch's quantization, which it prefers, is where it will be
-    ChooseResidualSum(),
+    CHOOSE_RESIDUAL_SUM,
 )
 
 
@@ -151,10 +151,8 @@ def optimize(
     """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more;
     `dynamic`: which products have their sources quantized at run time, see `DYNAMIC`.
     """
-    steps = (
-        QuantizeAtRunTime(dynamic) if isinstance(step, QuantizeAtRunTime) else step
-        for step in PIPELINE
-    )
+    asked = quantizing(dynamic)
+    steps = (asked if step is QUANTIZE_AT_RUN_TIME else step for step in PIPELINE)
     run_pipeline(graph, steps, observers)
     erase_dead(graph)
     return graph

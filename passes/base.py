@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +14,6 @@ from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.rule import Refusal
 from ..ir.types import Quantization
-
-__all__ = [
-    "Contract",
-    "NodePass",
-    "Observer",
-    "Pass",
-    "Refusal",
-    "Verdict",
-    "decide",
-    "fits_f32",
-    "rescaled",
-    "run_pipeline",
-    "settle",
-    "swap",
-]
 
 
 @dataclass(frozen=True)
@@ -53,23 +38,22 @@ class Contract:
 
 @dataclass(frozen=True)
 class Pass:
-    """A frozen dataclass whose fields are its options. `run` edits the graph in place; running it
-    twice changes nothing more.
+    """A rewrite of graphs; running it twice changes nothing more.
+
+    Attributes:
+        name: what it is called in decisions and documents.
+        contract: what it promises about the numbers.
+        rewrite: edits a graph in place, and leaves a Decision for every place where its anchor
+            matched; its docstring describes the pass.
     """
 
-    @property
-    def name(self) -> str:
-        """What it is called in decisions and documents."""
-        raise NotImplementedError
-
-    @property
-    def contract(self) -> Contract:
-        """What it promises about the numbers."""
-        raise NotImplementedError
+    name: str
+    contract: Contract
+    rewrite: Callable[..., object]
 
     def run(self, graph: Graph) -> None:
-        """Rewrites the graph; leaves a Decision for every place where its anchor matched."""
-        raise NotImplementedError
+        """Rewrites the graph."""
+        self.rewrite(graph)
 
 
 Observer = Callable[[Pass, Graph], None]
@@ -102,23 +86,22 @@ def decide(graph: Graph, rule: str, node: Node, verdict: Verdict) -> None:
         graph.decide(Decision(rule, subject(node), Outcome.FIRED, verdict))
 
 
+@dataclass(frozen=True)
 class NodePass(Pass):
     """A pass that looks at each node of some ops, in topological order, and decides there.
 
     Attributes:
-        ops: the ops.
+        rewrite: rewrites the graph at a node, or leaves it as it is.
+        ops: the ops; none: all there are.
     """
 
-    ops: ClassVar[tuple[str, ...]]
+    rewrite: Callable[[Graph, Node], Verdict]
+    ops: tuple[str, ...] = ()
 
     def run(self, graph: Graph) -> None:
         """Shows every node of the ops to `rewrite`, and records the verdict."""
         for node in graph.each(*self.ops):
             decide(graph, self.name, node, self.rewrite(graph, node))
-
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites the graph at a node, or leaves it as it is."""
-        raise NotImplementedError
 
 
 def settle(

@@ -9,10 +9,8 @@ from ..ir.node import Node
 from ..ir.paths import chain_anchor
 from .base import Contract, Pass, decide
 
-__all__ = ["ChooseResidualSum"]
 
-
-class ChooseResidualSum(Pass):
+def choose_residual_sum(graph: Graph) -> None:
     """Puts the branch that shall absorb a residual add first.
 
     Before -> after::
@@ -27,16 +25,15 @@ class ChooseResidualSum(Pass):
     Refuses when: neither operand comes from a convolution or matrix product over a path that
     nothing else reads.
     """
+    place = graph.places()
+    for node in graph.each("Add"):
+        if node.input != node.inputs[1] and len(graph.computed(node.inputs)) == 2:
+            decide(graph, CHOOSE_RESIDUAL_SUM.name, node, _ordered(graph, node, place))
 
-    name = "choose_residual_sum"
-    contract = Contract("identity", "bitwise")
 
-    def run(self, graph: Graph) -> None:
-        """Orders the operands of every Add of two computed values."""
-        place = graph.places()
-        for node in graph.each("Add"):
-            if node.input != node.inputs[1] and len(graph.computed(node.inputs)) == 2:
-                decide(graph, self.name, node, _ordered(graph, node, place))
+CHOOSE_RESIDUAL_SUM = Pass(
+    "choose_residual_sum", Contract("identity", "bitwise"), choose_residual_sum
+)
 
 
 def _ordered(graph: Graph, node: Node, place: Mapping[str, int]) -> str | None:

@@ -6,14 +6,13 @@ from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .base import Contract, NodePass, Refusal, Verdict, settle, swap
+from .base import Contract, NodePass, Verdict, settle, swap
 from .retyping import carries_codes
 
-__all__ = ["DecodeWideCodes"]
 
-
-class DecodeWideCodes(NodePass):
+def decode_wide_codes(graph: Graph, node: Node) -> Verdict:
     """Moves Dequantize of 16-bit codes in front of what moves them, next to their Quantize.
 
     Before -> after::
@@ -29,51 +28,47 @@ class DecodeWideCodes(NodePass):
     Dequantize differ from the quantizer's; they run along an axis; or a scale is negative (order
     would turn).
     """
-
-    name = "decode_wide_codes"
-    contract = Contract("identity", "bitwise")
-    ops = ("Quantize",)
-
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Decodes the codes of a Quantize to u16 or s16."""
-        moves, decodes, other = _readers(graph, node)
-        if not node.attr("dtype", DType).is_wide_code or not moves:
-            return None
-        found = other or _mismatch(node.quant, decodes)
-        if found:
-            expected = "Dequantize with the quantizer's parameters, per tensor, scale > 0"
-            return Refusal(
-                "16-bit codes stay codes behind what moves them",
-                expected,
-                found,
-                "quantize to 8 bits, or read the 16-bit codes by DequantizeLinear alone",
-            )
-        own = [
-            name for name in node.quantizer if any(name in decode.quantizer for decode in decodes)
-        ]
-        made = graph.add(
-            "Dequantize",
-            [node.output],
-            {"quant": node.quant},
-            name=decodes[0].name,
-            outputs=[graph.fresh(f"{node.output}/values")],
-            origin=origin_of(*decodes),
-            quantizer=own,
+    moves, decodes, other = _readers(graph, node)
+    if not node.attr("dtype", DType).is_wide_code or not moves:
+        return None
+    found = other or _mismatch(node.quant, decodes)
+    if found:
+        expected = "Dequantize with the quantizer's parameters, per tensor, scale > 0"
+        return Refusal(
+            "16-bit codes stay codes behind what moves them",
+            expected,
+            found,
+            "quantize to 8 bits, or read the 16-bit codes by DequantizeLinear alone",
         )
-        real = {node.output: made.name}  # names of nodes: a value that the graph returns is renamed
-        for move in moves:
-            inputs = [graph.node(real[move.input]).output, *move.inputs[1:]]
-            real[move.output] = graph.again(move, inputs, value=f"{move.output}/values").name
-        for decode in decodes:
-            # Quantizers between the two that had repeated these codes: one Dequantize serves all.
-            readers = [subject(reader) for reader in graph.consumers(decode.output)]
-            readers += [f"output {decode.output}"] if graph.is_output(decode.output) else []
-            reason = "it repeated codes that are decoded where they are made"
-            others = [name for name in decode.quantizer if name not in own]
-            settle(graph, others, DequantizeFate.REDUNDANT, reason, readers)
-            swap(graph, decode, graph.node(real[decode.input]).output)
-        erase_unread(graph, moves)
-        return f"decoded in front of {', '.join(move.name for move in moves)}"
+    own = [name for name in node.quantizer if any(name in decode.quantizer for decode in decodes)]
+    made = graph.add(
+        "Dequantize",
+        [node.output],
+        {"quant": node.quant},
+        name=decodes[0].name,
+        outputs=[graph.fresh(f"{node.output}/values")],
+        origin=origin_of(*decodes),
+        quantizer=own,
+    )
+    real = {node.output: made.name}  # names of nodes: a value that the graph returns is renamed
+    for move in moves:
+        inputs = [graph.node(real[move.input]).output, *move.inputs[1:]]
+        real[move.output] = graph.again(move, inputs, value=f"{move.output}/values").name
+    for decode in decodes:
+        # Quantizers between the two that had repeated these codes: one Dequantize serves all.
+        readers = [subject(reader) for reader in graph.consumers(decode.output)]
+        readers += [f"output {decode.output}"] if graph.is_output(decode.output) else []
+        reason = "it repeated codes that are decoded where they are made"
+        others = [name for name in decode.quantizer if name not in own]
+        settle(graph, others, DequantizeFate.REDUNDANT, reason, readers)
+        swap(graph, decode, graph.node(real[decode.input]).output)
+    erase_unread(graph, moves)
+    return f"decoded in front of {', '.join(move.name for move in moves)}"
+
+
+DECODE_WIDE_CODES = NodePass(
+    "decode_wide_codes", Contract("identity", "bitwise"), decode_wide_codes, ("Quantize",)
+)
 
 
 def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:

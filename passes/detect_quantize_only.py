@@ -11,10 +11,8 @@ from ..ir.types import DType, Quantization
 from .base import Contract, NodePass, Verdict
 from .split_fake_quantize import Split, emit_split, needs_comparison, split_of, split_refusal
 
-__all__ = ["DetectQuantizeOnly"]
 
-
-class DetectQuantizeOnly(NodePass):
+def detect_quantize_only(graph: Graph, node: Node) -> Verdict:
     """Recognizes FakeQuantize whose output scale is 1 and whose output low is an integer of u8 or
     s8.
 
@@ -30,22 +28,20 @@ class DetectQuantizeOnly(NodePass):
     integer ol, ties going to the even neighbour of the sum where ol is odd (contract `ties`).
     Refuses when: never; a FakeQuantize with another output range is left to `split_fake_quantize`.
     """
+    ranges = ranges_of(graph, node)
+    if isinstance(ranges, str) or split_refusal(ranges) or needs_comparison(ranges):
+        return None
+    split = quantize_only(ranges)
+    if split is None:
+        return None
+    emit_split(graph, node, split)
+    codes = f"{split.dtype.value} codes {split.low}..{split.high}"
+    return f"output scale 1, integer output low: {codes}"
 
-    name = "detect_quantize_only"
-    contract = Contract("identity", "ties")
-    ops = ("FakeQuantize",)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a quantize-only FakeQuantize."""
-        ranges = ranges_of(graph, node)
-        if isinstance(ranges, str) or split_refusal(ranges) or needs_comparison(ranges):
-            return None
-        split = quantize_only(ranges)
-        if split is None:
-            return None
-        emit_split(graph, node, split)
-        codes = f"{split.dtype.value} codes {split.low}..{split.high}"
-        return f"output scale 1, integer output low: {codes}"
+DETECT_QUANTIZE_ONLY = NodePass(
+    "detect_quantize_only", Contract("identity", "ties"), detect_quantize_only, ("FakeQuantize",)
+)
 
 
 def quantize_only(ranges: Ranges) -> Split | None:

@@ -9,14 +9,13 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
-from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
-
-__all__ = ["FoldBatchNorm"]
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, rescaled, swap
 
 F64 = npt.NDArray[np.float64]
 
 
-class FoldBatchNorm(NodePass):
+def fold_batch_norm(graph: Graph, node: Node) -> Verdict:
     """Removes batch normalization with constant statistics.
 
     Before -> after::
@@ -33,41 +32,39 @@ class FoldBatchNorm(NodePass):
     Refuses when: scale, bias, mean or variance is not constant; x has an unknown rank and no
     weights in front of it.
     """
+    parameters = [graph.constant(value) for value in node.inputs[1:5]]
+    if any(array is None for array in parameters):
+        return Refusal(
+            "a parameter of the normalization is computed at run time",
+            "constant scale, bias, mean, variance",
+            "a computed one",
+            "export the model in inference mode",
+        )
+    scale, bias, mean, variance = (np.asarray(array, np.float64) for array in parameters)
+    factor = scale / np.sqrt(variance + node.attr("epsilon", float))
+    offset = bias - mean * factor
+    anchor = graph.producer(node.input, "Conv", "ConvTranspose")
+    if anchor is not None and graph.sole_consumer(anchor.output) is node:
+        weights = scaled_weights(graph, anchor, factor)
+        if weights is not None:
+            swap(graph, node, _scaled_anchor(graph, node, anchor, weights, factor, offset))
+            graph.erase(anchor)
+            return f"folded into the weights of {anchor.name}"
+    if graph.type(node.input).shape is None:
+        reason = "factors for each channel need the number of dimensions"
+        return Refusal(
+            reason,
+            "a tensor of known rank",
+            "one of unknown rank",
+            "export the model with the number of dimensions of each input",
+        )
+    swap(graph, node, _scale_shift(graph, node, factor, offset))
+    return "no weights in front of it that take its factors: written as multiply and add"
 
-    name = "fold_batch_norm"
-    contract = Contract("identity", "ulp", 256)
-    ops = ("BatchNormalization",)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Folds a BatchNormalization."""
-        parameters = [graph.constant(value) for value in node.inputs[1:5]]
-        if any(array is None for array in parameters):
-            return Refusal(
-                "a parameter of the normalization is computed at run time",
-                "constant scale, bias, mean, variance",
-                "a computed one",
-                "export the model in inference mode",
-            )
-        scale, bias, mean, variance = (np.asarray(array, np.float64) for array in parameters)
-        factor = scale / np.sqrt(variance + node.attr("epsilon", float))
-        offset = bias - mean * factor
-        anchor = graph.producer(node.input, "Conv", "ConvTranspose")
-        if anchor is not None and graph.sole_consumer(anchor.output) is node:
-            weights = scaled_weights(graph, anchor, factor)
-            if weights is not None:
-                swap(graph, node, _scaled_anchor(graph, node, anchor, weights, factor, offset))
-                graph.erase(anchor)
-                return f"folded into the weights of {anchor.name}"
-        if graph.type(node.input).shape is None:
-            reason = "factors for each channel need the number of dimensions"
-            return Refusal(
-                reason,
-                "a tensor of known rank",
-                "one of unknown rank",
-                "export the model with the number of dimensions of each input",
-            )
-        swap(graph, node, _scale_shift(graph, node, factor, offset))
-        return "no weights in front of it that take its factors: written as multiply and add"
+FOLD_BATCH_NORM = NodePass(
+    "fold_batch_norm", Contract("identity", "ulp", 256), fold_batch_norm, ("BatchNormalization",)
+)
 
 
 def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:

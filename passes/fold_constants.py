@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,11 +13,10 @@ from ..ir.graph import Graph
 from ..ir.node import Node, Use, subject
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
 from ..ir.ranges import makes_codes, ranges_of
+from ..ir.rule import Refusal
 from ..ir.types import is_static
-from .base import Contract, NodePass, Refusal, Verdict, settle
+from .base import Contract, NodePass, Verdict, settle
 from .split_fake_quantize import split_refusal
-
-__all__ = ["FoldConstants"]
 
 _KEPT = frozenset({"Dequantize", "FakeQuantize"})
 """Weights must stay int8: what decodes them is folded by the composer, and only where no primitive
@@ -26,8 +24,9 @@ takes it.
 """
 
 
-@dataclass(frozen=True)
-class FoldConstants(NodePass):
+def fold_constants(
+    graph: Graph, node: Node, max_bytes: int = 1 << 30, max_work: int = 1 << 30
+) -> Verdict:
     """Evaluates operations whose inputs are all constant, and drops Identity and casts to the type
     a value has already.
 
@@ -44,58 +43,54 @@ class FoldConstants(NodePass):
     multiply-adds (a run may never ask for it), or
     the operation cannot be computed (an index out of range, say): whoever runs it reports that.
     """
+    if node.op == "Identity" or (
+        node.op == "Cast" and graph.type(node.input).dtype is graph.type(node.output).dtype
+    ):
+        _bypass(graph, node)
+        return None
+    return _fold(graph, node, max_bytes, max_work) if _foldable(graph, node) else None
 
-    name = "fold_constants"
-    contract = Contract("identity", "bitwise")
-    ops = ()
-    max_bytes: int = 1 << 30
-    max_work: int = 1 << 30
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Folds in topological order, so that a constant subgraph goes in one run."""
-        if node.op == "Identity" or (
-            node.op == "Cast" and graph.type(node.input).dtype is graph.type(node.output).dtype
-        ):
-            _bypass(graph, node)
-            return None
-        return self._fold(graph, node) if _foldable(graph, node) else None
+# in topological order, so that a constant subgraph goes in one run
+FOLD_CONSTANTS = NodePass("fold_constants", Contract("identity", "bitwise"), fold_constants)
 
-    def _fold(self, graph: Graph, node: Node) -> str | Refusal:
-        size = sum(_bytes(graph, value) for value in node.outputs if value)
-        work = _work(graph, node)
-        if size > self.max_bytes:
-            return Refusal(
-                "the folded constant would be too large",
-                f"at most {self.max_bytes} bytes",
-                f"{size} bytes",
-                "compile in Python with budgets=fqfuse.Budgets(folded_bytes=...), or store the result in the model",
+
+def _fold(graph: Graph, node: Node, max_bytes: int, max_work: int) -> str | Refusal:
+    size = sum(_bytes(graph, value) for value in node.outputs if value)
+    work = _work(graph, node)
+    if size > max_bytes:
+        return Refusal(
+            "the folded constant would be too large",
+            f"at most {max_bytes} bytes",
+            f"{size} bytes",
+            "compile in Python with budgets=fqfuse.Budgets(folded_bytes=...), or store the result in the model",
+        )
+    if work > max_work:
+        return Refusal(
+            "it would take long to compute",
+            f"at most {max_work} multiply-adds",
+            f"{work} multiply-adds",
+            "store its result in the model: onnxsim does, and ONNX Runtime's quant_pre_process",
+        )
+    try:
+        with np.errstate(all="ignore"):
+            results = _computed(graph, node)
+    except UNCOMPUTABLE as error:
+        expected, hint = (
+            "constants that the operation takes",
+            "correct the constants that this node reads: it fails in every run",
+        )
+        return Refusal("it cannot be computed", expected, str(error), hint)
+    _settle(graph, node)
+    for value, array in zip(node.outputs, results, strict=False):
+        if value and graph.read_count(value):
+            kind = graph.type(value)
+            constant = graph.add_constant(
+                f"{value}/folded", np.asarray(array, kind.dtype.numpy), kind.dtype, kind.quant
             )
-        if work > self.max_work:
-            return Refusal(
-                "it would take long to compute",
-                f"at most {self.max_work} multiply-adds",
-                f"{work} multiply-adds",
-                "store its result in the model: onnxsim does, and ONNX Runtime's quant_pre_process",
-            )
-        try:
-            with np.errstate(all="ignore"):
-                results = _computed(graph, node)
-        except UNCOMPUTABLE as error:
-            expected, hint = (
-                "constants that the operation takes",
-                "correct the constants that this node reads: it fails in every run",
-            )
-            return Refusal("it cannot be computed", expected, str(error), hint)
-        _settle(graph, node)
-        for value, array in zip(node.outputs, results, strict=False):
-            if value and graph.read_count(value):
-                kind = graph.type(value)
-                constant = graph.add_constant(
-                    f"{value}/folded", np.asarray(array, kind.dtype.numpy), kind.dtype, kind.quant
-                )
-                graph.replace_uses(value, constant, only=graph.consumers(value))
-        erase_unread(graph, [node])
-        return "all inputs are constant"
+            graph.replace_uses(value, constant, only=graph.consumers(value))
+    erase_unread(graph, [node])
+    return "all inputs are constant"
 
 
 def _foldable(graph: Graph, node: Node) -> bool:

@@ -10,13 +10,12 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.blocks import packed
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["GatherCodes"]
+from .base import Contract, NodePass, Verdict, swap
 
 
-class GatherCodes(NodePass):
+def gather_codes(graph: Graph, node: Node) -> Verdict:
     """Picks codes from a constant table, such as the embedding of words, and decodes those.
 
     Before -> after::
@@ -34,60 +33,56 @@ class GatherCodes(NodePass):
     less work; or blocks lie along the gathered axis; or codes of 4 bits, or whose zero points
     differ, are no rows of a matrix.
     """
+    table, indices = node.inputs
+    blocks = graph.producer(table, "DequantizeBlocks")
+    if blocks is not None:
+        return _pick_blocks(graph, node, blocks)
+    decode = graph.producer(table, "Dequantize")
+    codes = None if decode is None else graph.constant(decode.input)
+    picked = graph.type(indices).shape
+    if decode is None or codes is None or not graph.computed([indices]) or picked is None:
+        return None
+    kind = graph.type(decode.input).dtype
+    narrow = kind in (DType.S4, DType.U4)
+    if not (kind.is_code or narrow):
+        return None
+    made = graph.type(node.output).shape
+    if is_static(made) and math.prod(graph.type(node.output).static_shape) >= codes.size:
+        return Refusal(
+            "as many elements are picked as the table has: it is decoded once",
+            f"fewer than {codes.size}",
+            f"shape {list(made or ())}",
+            "nothing to change: decoding the table once is no more work",
+        )
+    quant, axis = decode.quant, node.attr("axis", int) % codes.ndim
+    along = quant.axis == axis
+    if narrow or (along and len(set(quant.zero_point)) > 1):
+        return _pick_rows(graph, node, decode)
+    if along:
+        own = Quantization((1.0,), quant.zero_point[:1])
+    elif quant.axis is not None and quant.axis > axis:
+        own = quant.with_axis(quant.axis + len(picked) - 1)
+    else:
+        own = quant
+    value = graph.again(node, [decode.input, indices], value=f"{node.output}/codes").output
+    value = graph.again(
+        decode,
+        [value],
+        {"quant": own},
+        value=f"{node.output}/values",
+        origin=(*decode.origin, *node.origin),
+    ).output
+    if along:
+        shape = [-1 if i == axis else 1 for i in range(codes.ndim)]
+        scales = graph.add_constant(f"{decode.input}/scales", quant.scales.reshape(shape))
+        factor = graph.part(node, "Gather", [scales, indices], "scales", {"axis": axis})
+        value = graph.part(node, "Mul", [value, factor], "scaled")
+    swap(graph, node, value)
+    erase_unread(graph, [decode])
+    return "the table keeps its codes; what is picked is decoded"
 
-    name = "gather_codes"
-    contract = Contract("identity", "bitwise")
-    ops = ("Gather",)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a Gather at run time from constant codes."""
-        table, indices = node.inputs
-        blocks = graph.producer(table, "DequantizeBlocks")
-        if blocks is not None:
-            return _pick_blocks(graph, node, blocks)
-        decode = graph.producer(table, "Dequantize")
-        codes = None if decode is None else graph.constant(decode.input)
-        picked = graph.type(indices).shape
-        if decode is None or codes is None or not graph.computed([indices]) or picked is None:
-            return None
-        kind = graph.type(decode.input).dtype
-        narrow = kind in (DType.S4, DType.U4)
-        if not (kind.is_code or narrow):
-            return None
-        made = graph.type(node.output).shape
-        if is_static(made) and math.prod(graph.type(node.output).static_shape) >= codes.size:
-            return Refusal(
-                "as many elements are picked as the table has: it is decoded once",
-                f"fewer than {codes.size}",
-                f"shape {list(made or ())}",
-                "nothing to change: decoding the table once is no more work",
-            )
-        quant, axis = decode.quant, node.attr("axis", int) % codes.ndim
-        along = quant.axis == axis
-        if narrow or (along and len(set(quant.zero_point)) > 1):
-            return _pick_rows(graph, node, decode)
-        if along:
-            own = Quantization((1.0,), quant.zero_point[:1])
-        elif quant.axis is not None and quant.axis > axis:
-            own = quant.with_axis(quant.axis + len(picked) - 1)
-        else:
-            own = quant
-        value = graph.again(node, [decode.input, indices], value=f"{node.output}/codes").output
-        value = graph.again(
-            decode,
-            [value],
-            {"quant": own},
-            value=f"{node.output}/values",
-            origin=(*decode.origin, *node.origin),
-        ).output
-        if along:
-            shape = [-1 if i == axis else 1 for i in range(codes.ndim)]
-            scales = graph.add_constant(f"{decode.input}/scales", quant.scales.reshape(shape))
-            factor = graph.part(node, "Gather", [scales, indices], "scales", {"axis": axis})
-            value = graph.part(node, "Mul", [value, factor], "scaled")
-        swap(graph, node, value)
-        erase_unread(graph, [decode])
-        return "the table keeps its codes; what is picked is decoded"
+GATHER_CODES = NodePass("gather_codes", Contract("identity", "bitwise"), gather_codes, ("Gather",))
 
 
 def _pick_rows(graph: Graph, node: Node, decode: Node) -> Verdict:

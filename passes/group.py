@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import InternalError
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, Pass
-
-__all__ = ["Group", "Local", "Rewrite", "Visitor", "passes_of"]
+from .base import Pass
 
 
 @dataclass(frozen=True)
@@ -27,30 +25,34 @@ class Rewrite:
     anew: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
 class Visitor:
-    """A pass at work on one graph."""
+    """A pass at work on one graph.
 
-    def visit(self, node: Node) -> Rewrite | None:
-        """Rewrites the graph around a node; None where it leaves everything as it is."""
-        raise NotImplementedError
+    Attributes:
+        visit: rewrites the graph around a node; None where it leaves everything as it is.
+        follow: another pass has made nodes anew: for who remembers something of a node.
+        done: nothing is left to do: for who has put something off.
+    """
 
-    def follow(self, anew: Mapping[str, str]) -> None:
-        """Another pass has made nodes anew: for who remembers something of a node."""
-
-    def done(self) -> None:
-        """Nothing is left to do: for who has put something off."""
+    visit: Callable[[Node], Rewrite | None]
+    follow: Callable[[Mapping[str, str]], None] = lambda _: None
+    done: Callable[[], None] = lambda: None
 
 
+@dataclass(frozen=True)
 class Local(Pass):
-    """A pass whose rewrites each begin at one node, so that it can take turns with others."""
+    """A pass whose rewrites each begin at one node, so that it can take turns with others.
 
-    def visitor(self, graph: Graph) -> Visitor:
-        """Starts work on a graph."""
-        raise NotImplementedError
+    Attributes:
+        rewrite: starts work on a graph.
+    """
+
+    rewrite: Callable[[Graph], Visitor]
 
     def run(self, graph: Graph) -> None:
         """One walk in topological order; what has become of a node is met again."""
-        Group((self,)).run(graph)
+        take_turns(graph, (self,))
 
 
 _LOOSEST = ("bitwise", "ties", "ulp")
@@ -66,8 +68,8 @@ class Group(Pass):
     looked at again, and explained again, only where something has changed.
 
     It ends because each pass rewrites a node once at most, and brings no node back to what another
-    pass of the group starts from: each docstring says why. A group that rewrites more often than
-    that is stopped.
+    pass of the group starts from: each says why. A group that rewrites more often than that is
+    stopped.
 
     Attributes:
         passes: who takes turns, in this order at each node.
@@ -75,41 +77,46 @@ class Group(Pass):
 
     passes: tuple[Local, ...]
 
-    @property
-    def name(self) -> str:
-        """The names of the passes."""
-        return " + ".join(step.name for step in self.passes)
-
-    @property
-    def contract(self) -> Contract:
-        """The loosest of the contracts."""
-        return max(
-            (step.contract for step in self.passes),
-            key=lambda contract: (_LOOSEST.index(contract.float), contract.ulps),
-        )
-
     def run(self, graph: Graph) -> None:
-        """Walks over the graph until no pass finds anything.
+        """Lets the passes take turns."""
+        take_turns(graph, self.passes)
 
-        Raises:
-            InternalError: two passes undo each other's work.
-        """
-        visitors = [step.visitor(graph) for step in self.passes]
-        pending = deque(node.name for node in graph.nodes())
-        rewrites, most = 0, len(self.passes) * len(graph)
-        while pending:
-            name = pending.popleft()
-            found = _visit(graph, name, visitors) if name in graph else None
-            if found is None:
-                continue
-            pending.extendleft(reversed(found.again))
-            for visitor in visitors if found.anew else ():
-                visitor.follow(found.anew)
-            rewrites += 1
-            if rewrites > most:
-                raise InternalError(f"{self.name} find no end: {most} nodes were rewritten")
-        for visitor in visitors:
-            visitor.done()
+
+def group(*passes: Local) -> Group:
+    """Makes a group, which has the names of its passes and the loosest of their contracts."""
+    contract = max(
+        (step.contract for step in passes),
+        key=lambda contract: (_LOOSEST.index(contract.float), contract.ulps),
+    )
+    return Group(_together(passes), contract, take_turns, passes)
+
+
+def take_turns(graph: Graph, passes: Sequence[Local]) -> None:
+    """Walks over the graph until no pass finds anything.
+
+    Raises:
+        InternalError: two passes undo each other's work.
+    """
+    visitors = [step.rewrite(graph) for step in passes]
+    pending = deque(node.name for node in graph.nodes())
+    rewrites, most = 0, len(passes) * len(graph)
+    while pending:
+        name = pending.popleft()
+        found = _visit(graph, name, visitors) if name in graph else None
+        if found is None:
+            continue
+        pending.extendleft(reversed(found.again))
+        for visitor in visitors if found.anew else ():
+            visitor.follow(found.anew)
+        rewrites += 1
+        if rewrites > most:
+            raise InternalError(f"{_together(passes)} find no end: {most} nodes were rewritten")
+    for visitor in visitors:
+        visitor.done()
+
+
+def _together(passes: Iterable[Pass]) -> str:
+    return " + ".join(step.name for step in passes)
 
 
 def _visit(graph: Graph, name: str, visitors: Iterable[Visitor]) -> Rewrite | None:

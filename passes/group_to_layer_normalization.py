@@ -9,13 +9,12 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["GroupToLayerNormalization"]
+from .base import Contract, NodePass, Verdict, swap
 
 
-class GroupToLayerNormalization(NodePass):
+def group_to_layer_normalization(graph: Graph, node: Node) -> Verdict:
     """Writes group normalization as layer normalization of a view in which a group is a row.
 
     Before -> after::
@@ -31,40 +30,41 @@ class GroupToLayerNormalization(NodePass):
     Refuses when: x is no f32, one of its sizes but the batch is unknown or it is empty, or s or b
     is computed at run time.
     """
+    x, scale, bias = node.inputs
+    known = _sizes(graph, node)
+    if isinstance(known, Refusal):
+        return known
+    channels, *spatial = known
+    groups = node.attr("num_groups", int) if node.op == "GroupNormalization" else channels
+    row = channels // groups * prod(spatial)
+    along = (channels, *(1 for _ in spatial))
 
-    name = "group_to_layer_normalization"
-    contract = Contract("identity", "ulp", 64)  # the mean may be summed in another order
-    ops = ("GroupNormalization", "InstanceNormalization")
+    def add(op: str, inputs: list[str], part: str, **attrs: float) -> str:
+        name = graph.fresh(f"{node.name}/{part}")
+        return graph.add(op, inputs, attrs, name=name, origin=node.origin).output
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a normalization whose view can be written down."""
-        x, scale, bias = node.inputs
-        known = _sizes(graph, node)
-        if isinstance(known, Refusal):
-            return known
-        channels, *spatial = known
-        groups = node.attr("num_groups", int) if node.op == "GroupNormalization" else channels
-        row = channels // groups * prod(spatial)
-        along = (channels, *(1 for _ in spatial))
+    def constant(values: npt.ArrayLike, part: str) -> str:
+        return graph.add_constant(f"{node.name}/{part}", np.asarray(values))
 
-        def add(op: str, inputs: list[str], part: str, **attrs: float) -> str:
-            name = graph.fresh(f"{node.name}/{part}")
-            return graph.add(op, inputs, attrs, name=name, origin=node.origin).output
+    view = add("Reshape", [x, constant([0, groups, row], "rows")], "view")
+    ones = constant(np.ones(row, np.float32), "ones")
+    epsilon = node.attr("epsilon", float)
+    normal = add("LayerNormalization", [view, ones], "normal", axis=-1, epsilon=epsilon)
+    back = add("Reshape", [normal, constant([0, *known], "shape")], "back")
+    for op, values in (("Mul", scale), ("Add", bias)):
+        data = graph.constant(values)
+        assert data is not None
+        back = add(op, [back, constant(data.reshape(along), op.lower())], op.lower())
+    swap(graph, node, back)
+    return f"{groups} rows of {row} numbers in each image"
 
-        def constant(values: npt.ArrayLike, part: str) -> str:
-            return graph.add_constant(f"{node.name}/{part}", np.asarray(values))
 
-        view = add("Reshape", [x, constant([0, groups, row], "rows")], "view")
-        ones = constant(np.ones(row, np.float32), "ones")
-        epsilon = node.attr("epsilon", float)
-        normal = add("LayerNormalization", [view, ones], "normal", axis=-1, epsilon=epsilon)
-        back = add("Reshape", [normal, constant([0, *known], "shape")], "back")
-        for op, values in (("Mul", scale), ("Add", bias)):
-            data = graph.constant(values)
-            assert data is not None
-            back = add(op, [back, constant(data.reshape(along), op.lower())], op.lower())
-        swap(graph, node, back)
-        return f"{groups} rows of {row} numbers in each image"
+GROUP_TO_LAYER_NORMALIZATION = NodePass(
+    "group_to_layer_normalization",
+    Contract("identity", "ulp", 64),
+    group_to_layer_normalization,
+    ("GroupNormalization", "InstanceNormalization"),
+)
 
 
 def _sizes(graph: Graph, node: Node) -> tuple[int, ...] | Refusal:

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["MaskToBounds"]
+from .base import Contract, NodePass, Verdict, swap
 
 _LARGEST = 1e30
 """Bounds from here on prove nothing: sums and products of such values may overflow."""
@@ -24,7 +23,7 @@ _DEEPEST = 32
 """Operations between codes and a mask."""
 
 
-class MaskToBounds(NodePass):
+def mask_to_bounds(graph: Graph, node: Node) -> Verdict:
     """Writes a choice between values and constants, by a constant mask, as bounds of the values.
 
     Before -> after::
@@ -42,64 +41,62 @@ class MaskToBounds(NodePass):
     Refuses when: the mask is computed at run time, neither or both choices are constant, or nothing
     is known of x.
     """
+    mask, *choices = (graph.constant(value) for value in node.inputs)
+    fixed = [index for index, choice in enumerate(choices) if choice is not None]
+    kind = graph.type(node.output).dtype
+    if kind is not DType.F32:
+        return Refusal(
+            "what is chosen is no f32",
+            "f32",
+            str(kind.value),
+            "nothing to change: a choice between other types runs as ONNX's own operator",
+        )
+    if mask is None:
+        reason = "which elements are hidden is known at run time only"
+        return Refusal(
+            reason,
+            "a constant mask",
+            "one that is computed",
+            "nothing to change: a mask that is computed is chosen by at run time",
+        )
+    if len(fixed) != 1:
+        found = f"{len(fixed)} constants"
+        return Refusal(
+            "a choice between two values",
+            "values and a constant",
+            found,
+            "nothing to change: a choice between two tensors runs as ONNX's own operator",
+        )
+    chosen = np.asarray(choices[fixed[0]], np.float32)
+    x = node.inputs[2 - fixed[0]]
+    bound = _Magnitudes(graph).of(x)
+    if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
+        reason = "the values might be anything, and what bounds let through might be a NaN"
+        return Refusal(
+            reason,
+            "codes, and what is computed from them",
+            x,
+            "quantize the values that are masked",
+        )
+    limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
+    where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
+    value, bounds = x, list[str]()
+    for op, beyond, needed in (
+        ("Min", limit, np.any(chosen < limit)),
+        ("Max", -limit, np.any(chosen > -limit)),
+    ):
+        if needed:
+            ends: npt.NDArray[np.float32] = np.where(where, chosen, beyond).astype(np.float32)
+            operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
+            value = graph.part(node, op, [value, operand], f"{op.lower()}imum")
+            bounds.append(op)
+    swap(graph, node, value)
+    return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}"
 
-    name = "mask_to_bounds"
-    contract = Contract("identity", "bitwise")
-    ops = ("Where",)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a choice."""
-        mask, *choices = (graph.constant(value) for value in node.inputs)
-        fixed = [index for index, choice in enumerate(choices) if choice is not None]
-        kind = graph.type(node.output).dtype
-        if kind is not DType.F32:
-            return Refusal(
-                "what is chosen is no f32",
-                "f32",
-                str(kind.value),
-                "nothing to change: a choice between other types runs as ONNX's own operator",
-            )
-        if mask is None:
-            reason = "which elements are hidden is known at run time only"
-            return Refusal(
-                reason,
-                "a constant mask",
-                "one that is computed",
-                "nothing to change: a mask that is computed is chosen by at run time",
-            )
-        if len(fixed) != 1:
-            found = f"{len(fixed)} constants"
-            return Refusal(
-                "a choice between two values",
-                "values and a constant",
-                found,
-                "nothing to change: a choice between two tensors runs as ONNX's own operator",
-            )
-        chosen = np.asarray(choices[fixed[0]], np.float32)
-        x = node.inputs[2 - fixed[0]]
-        bound = _Magnitudes(graph).of(x)
-        if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
-            reason = "the values might be anything, and what bounds let through might be a NaN"
-            return Refusal(
-                reason,
-                "codes, and what is computed from them",
-                x,
-                "quantize the values that are masked",
-            )
-        limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
-        where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
-        value, bounds = x, list[str]()
-        for op, beyond, needed in (
-            ("Min", limit, np.any(chosen < limit)),
-            ("Max", -limit, np.any(chosen > -limit)),
-        ):
-            if needed:
-                ends: npt.NDArray[np.float32] = np.where(where, chosen, beyond).astype(np.float32)
-                operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
-                value = graph.part(node, op, [value, operand], f"{op.lower()}imum")
-                bounds.append(op)
-        swap(graph, node, value)
-        return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}"
+MASK_TO_BOUNDS = NodePass(
+    "mask_to_bounds", Contract("identity", "bitwise"), mask_to_bounds, ("Where",)
+)
 
 
 @dataclass

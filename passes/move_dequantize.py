@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -13,16 +14,14 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
+from ..ir.rule import Refusal
 from ..ir.telling import jumps_behind
 from ..ir.types import DType, Quantization
-from .base import Contract, Refusal, decide, fits_f32, settle, swap
+from .base import Contract, decide, fits_f32, settle, swap
 from .group import Local, Rewrite, Visitor
 from .retyping import maker_of, moves_codes, shifted
 from .tabulate import to_be_tabulated
 from .unify_concat_types import Joins
-
-__all__ = ["MoveDequantize"]
-
 
 _MERGED = frozenset({"Mul", "Div", "Add", "Sub"})
 """What joins a scale or a zero point, where the other operand is constant."""
@@ -31,7 +30,7 @@ _INTEGERS = Quantization((1.0,), (0.0,))
 """How codes decode to the integers that they are."""
 
 
-class MoveDequantize(Local):
+def move_dequantize(graph: Graph) -> Visitor:
     """Moves Dequantize behind operations that commute with it.
 
     Before -> after::
@@ -66,15 +65,20 @@ class MoveDequantize(Local):
     writes around a decomposed gelu, erf(q) + 1, is a tie at every code: there another order of the
     same f32 operations gives other codes than the model.
     """
+    # It ends: each operation is crossed once, and works on codes then, or is gone.
+    trail = _Trail()
+    # arithmetic around a Cast would seem to be worth a table, and without it is none
+    for node in graph.each("Cast"):
+        _cast(graph, trail, node)
+    tables, joins = to_be_tabulated(graph), Joins(graph)
 
-    name = "move_dequantize"
-    contract = Contract("identity", "ties")
+    def visit(node: Node) -> Rewrite | None:
+        return None if joins.waits(node) else _visited(graph, trail, tables, node)
 
-    def visitor(self, graph: Graph) -> Visitor:
-        """What moves Dequantize behind a node. It ends: each operation is crossed once, and works
-        on codes then, or is gone.
-        """
-        return _Mover(self.name, graph)
+    return Visitor(visit, trail.follow, partial(trail.write, graph))
+
+
+MOVE_DEQUANTIZE = Local("move_dequantize", Contract("identity", "ties"), move_dequantize)
 
 
 @dataclass(frozen=True)
@@ -88,129 +92,111 @@ class _Crossed:
     how: str
 
 
-class _Mover(Visitor):
-    """The pass at work on a graph."""
-
-    def __init__(self, name: str, graph: Graph) -> None:
-        self._name, self._graph, self._trail = name, graph, _Trail()
-        # arithmetic around a Cast would seem to be worth a table, and without it is none
-        for node in graph.each("Cast"):
-            self._cast(node)
-        self._tables, self._joins = to_be_tabulated(graph), Joins(graph)
-
-    def visit(self, node: Node) -> Rewrite | None:
-        """Applies the rule that matches; what a Dequantize stands in front of then is looked at
-        next.
-        """
-        graph = self._graph
-        if self._joins.waits(node):
-            return None
-        if node.op == "Quantize":
-            return self._cancelled(node)
-        if node.op == "Cast":
-            return self._cast(node)
-        decodes = _decodes(graph, node)
-        if not decodes:
-            return None
-        found: _Crossed | Refusal | None
-        if node.op == "Concat":
-            found = _joined(graph, node, decodes)
-        elif node.op not in _MERGED:
-            found = _moved(graph, node, decodes[0])
-        elif node.name in self._tables:
-            found = Refusal(
-                "it becomes part of a table, which holds the model's own arithmetic",
-                "an operation on its own",
-                "one of a table",
-                "nothing to change: a table does all of it at once",
-            )
-        else:
-            found = _merged(graph, node, decodes[0])
-        if not isinstance(found, _Crossed):
-            decide(graph, self._name, node, found)
-            return None
-        makers = [graph.producer(decode.input, "Quantize") for decode in decodes]
-        again = graph.again(
-            decodes[0],
-            [found.codes],
-            {"quant": found.quant},
-            value=f"{node.output}/values",
-            origin=origin_of(decodes[0], node)[:1],
+def _visited(graph: Graph, trail: _Trail, tables: frozenset[str], node: Node) -> Rewrite | None:
+    """Applies the rule that matches; what a Dequantize stands in front of then is looked at
+    next.
+    """
+    if node.op == "Quantize":
+        return _cancelled(graph, trail, node)
+    if node.op == "Cast":
+        return _cast(graph, trail, node)
+    decodes = _decodes(graph, node)
+    if not decodes:
+        return None
+    found: _Crossed | Refusal | None
+    if node.op == "Concat":
+        found = _joined(graph, node, decodes)
+    elif node.op not in _MERGED:
+        found = _moved(graph, node, decodes[0])
+    elif node.name in tables:
+        found = Refusal(
+            "it becomes part of a table, which holds the model's own arithmetic",
+            "an operation on its own",
+            "one of a table",
+            "nothing to change: a table does all of it at once",
         )
-        self._trail.passed(again, decodes, node)
-        swap(graph, node, again.output)
-        erase_unread(graph, [*filter(None, makers), *decodes])
-        decide(graph, self._name, node, found.how)
-        value = graph.node(again.name).output
-        return Rewrite([reader.name for reader in graph.consumers(value)])
+    else:
+        found = _merged(graph, node, decodes[0])
+    if not isinstance(found, _Crossed):
+        decide(graph, MOVE_DEQUANTIZE.name, node, found)
+        return None
+    makers = [graph.producer(decode.input, "Quantize") for decode in decodes]
+    again = graph.again(
+        decodes[0],
+        [found.codes],
+        {"quant": found.quant},
+        value=f"{node.output}/values",
+        origin=origin_of(decodes[0], node)[:1],
+    )
+    trail.passed(again, decodes, node)
+    swap(graph, node, again.output)
+    erase_unread(graph, [*filter(None, makers), *decodes])
+    decide(graph, MOVE_DEQUANTIZE.name, node, found.how)
+    value = graph.node(again.name).output
+    return Rewrite([reader.name for reader in graph.consumers(value)])
 
-    def _cancelled(self, node: Node) -> Rewrite | None:
-        """Removes a Quantize of what was just decoded from the same codes."""
-        graph = self._graph
-        decode = graph.decoder(node.input)
-        if decode is None:
-            return None
-        codes, bounds = decode.input, (node.attrs["lo"], node.attrs["hi"])
-        kind, encode = graph.type(codes), graph.producer(codes, "Quantize")
-        covers = bounds == kind.dtype.range or (
-            encode is not None and bounds == (encode.attrs["lo"], encode.attrs["hi"])
+
+def _cancelled(graph: Graph, trail: _Trail, node: Node) -> Rewrite | None:
+    """Removes a Quantize of what was just decoded from the same codes."""
+    decode = graph.decoder(node.input)
+    if decode is None:
+        return None
+    codes, bounds = decode.input, (node.attrs["lo"], node.attrs["hi"])
+    kind, encode = graph.type(codes), graph.producer(codes, "Quantize")
+    covers = bounds == kind.dtype.range or (
+        encode is not None and bounds == (encode.attrs["lo"], encode.attrs["hi"])
+    )
+    small = kind.dtype.is_code or kind.dtype.is_wide_code
+    same = node.quant == decode.quant and kind == graph.type(node.output)
+    if not (covers and small and same):
+        return None
+    reason = f"its input has these codes already ({subject(decode)})"
+    settle(graph, node.quantizer, QuantizeFate.REDUNDANT, reason)
+    reason = "its reader encodes with the same scale and zero point"
+    quantizers = trail.quantizers(decode)
+    settle(graph, quantizers, DequantizeFate.REDUNDANT, reason, [subject(node)])
+    verdict = "encodes what was just decoded, with the same parameters"
+    decide(graph, MOVE_DEQUANTIZE.name, node, verdict)
+    swap(graph, node, codes)
+    erase_unread(graph, [decode])
+    return Rewrite()
+
+
+def _cast(graph: Graph, trail: _Trail, node: Node) -> Rewrite | None:
+    """A Cast between codes and the integers that they stand for: the codes themselves, or their
+    Dequantize.
+    """
+    to = graph.type(node.output).dtype
+    readers = [reader.name for reader in graph.consumers(node.output)]
+    maker = maker_of(graph, node.input)
+    if to is DType.F32 and maker is not None and graph.type(node.input).dtype.is_code:
+        values = graph.add(
+            "Dequantize",
+            [node.input],
+            {"quant": _INTEGERS},
+            name=node.name,
+            outputs=[graph.fresh(f"{node.output}/values")],
+            origin=node.origin,
+            quantizer=maker.quantizer,
         )
-        small = kind.dtype.is_code or kind.dtype.is_wide_code
-        same = node.quant == decode.quant and kind == graph.type(node.output)
-        if not (covers and small and same):
-            return None
-        reason = f"its input has these codes already ({subject(decode)})"
-        settle(graph, node.quantizer, QuantizeFate.REDUNDANT, reason)
-        reason = "its reader encodes with the same scale and zero point"
-        quantizers = self._trail.quantizers(decode)
-        settle(graph, quantizers, DequantizeFate.REDUNDANT, reason, [subject(node)])
-        verdict = "encodes what was just decoded, with the same parameters"
-        decide(graph, self._name, node, verdict)
-        swap(graph, node, codes)
-        erase_unread(graph, [decode])
-        return Rewrite()
-
-    def _cast(self, node: Node) -> Rewrite | None:
-        """A Cast between codes and the integers that they stand for: the codes themselves, or their
-        Dequantize.
-        """
-        graph, to = self._graph, self._graph.type(node.output).dtype
-        readers = [reader.name for reader in graph.consumers(node.output)]
-        maker = maker_of(graph, node.input)
-        if to is DType.F32 and maker is not None and graph.type(node.input).dtype.is_code:
-            values = graph.add(
-                "Dequantize",
-                [node.input],
-                {"quant": _INTEGERS},
-                name=node.name,
-                outputs=[graph.fresh(f"{node.output}/values")],
-                origin=node.origin,
-                quantizer=maker.quantizer,
-            )
-            swap(graph, node, values.output)
-            decide(graph, self._name, values, "codes in f32: they decode with scale 1")
-            return Rewrite(readers)
-        decode = graph.decoder(node.input)
-        if decode is None or not to.is_code:
-            return None
-        codes = _integers(graph, node, decode)
-        if isinstance(codes, Refusal):
-            decide(graph, self._name, node, codes)
-            return None
-        reason = f"its reader takes the codes, as integers of {to.value}"
-        quantizers = self._trail.quantizers(decode)
-        settle(graph, quantizers, DequantizeFate.REDUNDANT, reason, [subject(node)])
-        decide(graph, self._name, node, "the integers that it gives are codes")
-        encode = graph.producer(decode.input, "Quantize")
-        swap(graph, node, codes)
-        erase_unread(graph, [encode, decode] if encode is not None else [decode])
+        swap(graph, node, values.output)
+        decide(graph, MOVE_DEQUANTIZE.name, values, "codes in f32: they decode with scale 1")
         return Rewrite(readers)
-
-    def follow(self, anew: Mapping[str, str]) -> None:
-        self._trail.follow(anew)
-
-    def done(self) -> None:
-        self._trail.write(self._graph)
+    decode = graph.decoder(node.input)
+    if decode is None or not to.is_code:
+        return None
+    codes = _integers(graph, node, decode)
+    if isinstance(codes, Refusal):
+        decide(graph, MOVE_DEQUANTIZE.name, node, codes)
+        return None
+    reason = f"its reader takes the codes, as integers of {to.value}"
+    quantizers = trail.quantizers(decode)
+    settle(graph, quantizers, DequantizeFate.REDUNDANT, reason, [subject(node)])
+    decide(graph, MOVE_DEQUANTIZE.name, node, "the integers that it gives are codes")
+    encode = graph.producer(decode.input, "Quantize")
+    swap(graph, node, codes)
+    erase_unread(graph, [encode, decode] if encode is not None else [decode])
+    return Rewrite(readers)
 
 
 _Parts = tuple["str | _Parts", ...]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .base import Contract, Pass, Refusal, decide, swap
+from .base import Contract, Pass, decide, swap
 from .retyping import moves_codes
 
-__all__ = ["MoveQuantize"]
 
-
-class MoveQuantize(Pass):
+def move_quantize(graph: Graph) -> None:
     """Moves Quantize in front of operations that commute with it.
 
     Before -> after::
@@ -29,23 +28,21 @@ class MoveQuantize(Pass):
     input of Concat is stored as other codes that are read elsewhere too, or
     the codes have 16 bits: primitives join f32 only.
     """
+    # Against topological order, so that a Quantize goes as far as it can in one run.
+    pending = [node.name for node in graph.nodes() if node.op == "Quantize"]
+    while pending:
+        name = pending.pop()
+        if name in graph:
+            node = graph.node(name)
+            op = graph.producer(node.input)
+            if op is not None and moves_codes(op):
+                verdict = _refusal(graph, node, op) or f"in front of {op.name}"
+                decide(graph, MOVE_QUANTIZE.name, node, verdict)
+                if isinstance(verdict, str):
+                    pending += _moved(graph, node, op)
 
-    name = "move_quantize"
-    contract = Contract("identity", "bitwise")
 
-    def run(self, graph: Graph) -> None:
-        """Against topological order, so that a Quantize goes as far as it can in one run."""
-        pending = [node.name for node in graph.nodes() if node.op == "Quantize"]
-        while pending:
-            name = pending.pop()
-            if name in graph:
-                node = graph.node(name)
-                op = graph.producer(node.input)
-                if op is not None and moves_codes(op):
-                    verdict = _refusal(graph, node, op) or f"in front of {op.name}"
-                    decide(graph, self.name, node, verdict)
-                    if isinstance(verdict, str):
-                        pending += _moved(graph, node, op)
+MOVE_QUANTIZE = Pass("move_quantize", Contract("identity", "bitwise"), move_quantize)
 
 
 def _moved(graph: Graph, node: Node, op: Node) -> list[str]:

@@ -10,15 +10,14 @@ from ..ir.node import Node, subject
 from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.paths import chain_anchor
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, Pass, Refusal, Verdict, decide, swap
+from .base import Contract, Pass, Verdict, decide, swap
 from .reshape_runs import Run, joins, rebuilt, runs, view, views_for
 from .reshaping import is_reshape, known_shape, source_of, target_of, viewed
 
-__all__ = ["MoveReshape"]
 
-
-class MoveReshape(Pass):
+def move_reshape(graph: Graph) -> None:
     """Moves Reshape, Flatten, Squeeze and Unsqueeze (below: R) behind elementwise operations and
     products of rows.
 
@@ -42,33 +41,32 @@ class MoveReshape(Pass):
     time; a constant or a quantizer varies along a part of what R merges or splits; y comes from a
     convolution or product, too, which takes the Add itself; nothing in front takes Op.
     """
+    # Again and again in topological order: where one has moved, another may meet it. Each time
+    # one goes, or stands further behind.
+    while sum(_move(graph, node.name) for node in graph.each() if is_reshape(graph, node)):
+        pass
 
-    name = "move_reshape"
-    contract = Contract("identity", "ties")
 
-    def run(self, graph: Graph) -> None:
-        """Again and again in topological order: where one has moved, another may meet it. Each time
-        one goes, or stands further behind.
-        """
-        while sum(self._move(graph, node.name) for node in graph.each() if is_reshape(graph, node)):
-            pass
+MOVE_RESHAPE = Pass("move_reshape", Contract("identity", "ties"), move_reshape)
 
-    def _move(self, graph: Graph, name: str) -> int:
-        """Moves a reshape for one reader after the other, and as far as it goes; returns how
-        often.
-        """
-        times = 0
-        while name in graph and self._rewrite(graph, graph.node(name)):
-            times += 1
-        return times
 
-    def _rewrite(self, graph: Graph, node: Node) -> bool:
-        """Applies what matches first; what is refused before it is said, too."""
-        for verdict in _tried(graph, node):
-            decide(graph, self.name, node, verdict)
-            if isinstance(verdict, str):
-                return True
-        return False
+def _move(graph: Graph, name: str) -> int:
+    """Moves a reshape for one reader after the other, and as far as it goes; returns how
+    often.
+    """
+    times = 0
+    while name in graph and _rewrite(graph, graph.node(name)):
+        times += 1
+    return times
+
+
+def _rewrite(graph: Graph, node: Node) -> bool:
+    """Applies what matches first; what is refused before it is said, too."""
+    for verdict in _tried(graph, node):
+        decide(graph, MOVE_RESHAPE.name, node, verdict)
+        if isinstance(verdict, str):
+            return True
+    return False
 
 
 def _tried(graph: Graph, node: Node) -> Iterator[Verdict]:

@@ -8,12 +8,10 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from .base import Contract, NodePass, Verdict, swap
 
-__all__ = ["NestVariadic"]
-
 _PAIRWISE = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
 
 
-class NestVariadic(NodePass):
+def nest_variadic(graph: Graph, node: Node) -> Verdict:
     """Writes operators of any number of inputs by those of two.
 
     Before -> after::
@@ -28,21 +26,19 @@ class NestVariadic(NodePass):
     do so in the same order.
     Refuses when: never; what has one input only stays as it is.
     """
+    if len(node.inputs) <= (2 if node.op in ("Max", "Min") else 1):
+        return None
+    op, total = _PAIRWISE[node.op], node.input
+    for number, value in enumerate(node.inputs[1:], 1):
+        total = graph.part(node, op, [total, value], f"{op.lower()}{number}")
+    if node.op == "Mean":
+        count = np.asarray(len(node.inputs), graph.type(total).dtype.numpy)
+        divisor = graph.add_constant(f"{node.name}/count", count)
+        total = graph.part(node, "Div", [total, divisor], "mean")
+    swap(graph, node, total)
+    return f"{len(node.inputs)} inputs, combined from left to right"
 
-    name = "nest_variadic"
-    contract = Contract("identity", "bitwise")
-    ops = tuple(_PAIRWISE)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites an operator with two inputs or more that is no operation of two already."""
-        if len(node.inputs) <= (2 if node.op in ("Max", "Min") else 1):
-            return None
-        op, total = _PAIRWISE[node.op], node.input
-        for number, value in enumerate(node.inputs[1:], 1):
-            total = graph.part(node, op, [total, value], f"{op.lower()}{number}")
-        if node.op == "Mean":
-            count = np.asarray(len(node.inputs), graph.type(total).dtype.numpy)
-            divisor = graph.add_constant(f"{node.name}/count", count)
-            total = graph.part(node, "Div", [total, divisor], "mean")
-        swap(graph, node, total)
-        return f"{len(node.inputs)} inputs, combined from left to right"
+NEST_VARIADIC = NodePass(
+    "nest_variadic", Contract("identity", "bitwise"), nest_variadic, tuple(_PAIRWISE)
+)

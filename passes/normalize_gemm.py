@@ -8,12 +8,10 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, NodePass, Verdict, decide, swap
-
-__all__ = ["NormalizeGemm"]
+from .base import Contract, Pass, decide, swap
 
 
-class NormalizeGemm(NodePass):
+def normalize_gemm(graph: Graph) -> None:
     """Writes Gemm as MatMul, so that one anchor serves both.
 
     Before -> after::
@@ -28,34 +26,31 @@ class NormalizeGemm(NodePass):
     floats. A scale along an axis follows it.
     Refuses when: never.
     """
+    for node in graph.each("Gemm"):
+        decide(graph, NORMALIZE_GEMM.name, node, _product(graph, node))
+    for node in graph.each("Transpose"):
+        turned = _turned(graph, node.input, _permutation(node))
+        if turned is not None:
+            verdict = "constant codes are transposed at compile time"
+            decide(graph, NORMALIZE_GEMM.name, node, verdict)
+            swap(graph, node, turned)
 
-    name = "normalize_gemm"
-    contract = Contract("identity", "ulp", 256)
-    ops = ("Gemm",)
 
-    def run(self, graph: Graph) -> None:
-        """Rewrites every Gemm, and then every Transpose of constant codes."""
-        super().run(graph)
-        for node in graph.each("Transpose"):
-            turned = _turned(graph, node.input, _permutation(node))
-            if turned is not None:
-                verdict = "constant codes are transposed at compile time"
-                decide(graph, self.name, node, verdict)
-                swap(graph, node, turned)
+NORMALIZE_GEMM = Pass("normalize_gemm", Contract("identity", "ulp", 256), normalize_gemm)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a Gemm."""
-        left, right = (
-            transposed(graph, node, value) if node.attrs[flag] else value
-            for value, flag in zip(node.inputs, ("transA", "transB"), strict=False)
-        )
-        value = graph.add("MatMul", [left, right], name=node.name, origin=node.origin).output
-        value = _times(graph, node, value, "alpha", "scaled")
-        if node.operand(2) and node.attr("beta", float) != 0:
-            addend = _times(graph, node, node.inputs[2], "beta", "addend")
-            value = graph.part(node, "Add", [value, addend], "biased")
-        swap(graph, node, value)
-        return "a matrix product with what is behind it"
+
+def _product(graph: Graph, node: Node) -> str:
+    left, right = (
+        transposed(graph, node, value) if node.attrs[flag] else value
+        for value, flag in zip(node.inputs, ("transA", "transB"), strict=False)
+    )
+    value = graph.add("MatMul", [left, right], name=node.name, origin=node.origin).output
+    value = _times(graph, node, value, "alpha", "scaled")
+    if node.operand(2) and node.attr("beta", float) != 0:
+        addend = _times(graph, node, node.inputs[2], "beta", "addend")
+        value = graph.part(node, "Add", [value, addend], "biased")
+    swap(graph, node, value)
+    return "a matrix product with what is behind it"
 
 
 def _times(graph: Graph, node: Node, value: str, role: str, name: str) -> str:

@@ -12,12 +12,11 @@ from ..ir.node import Node, subject
 from ..ir.ops import OPS
 from ..ir.ops.slicing import pad_widths
 from ..ir.ops.spec import Trait
-from .base import Contract, NodePass, Refusal, Verdict, swap
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, swap
 
-__all__ = ["PadIntoConvolution"]
 
-
-class PadIntoConvolution(NodePass):
+def pad_into_convolution(graph: Graph, node: Node) -> Verdict:
     """Hands a Pad with zeros to the convolutions that read it.
 
     Before -> after::
@@ -34,48 +33,46 @@ class PadIntoConvolution(NodePass):
     an axis that is no spatial one is padded or one is cropped, what is padded would reach beyond
     the window, a quantizer does not give 0 for 0, or sizes are only known at run time.
     """
+    # Builds each convolution anew on what the Pad reads. Nothing is changed where shapes come
+    # out in other words.
+    refusal = _no_zeros(graph, node) or next(_refusals(graph, node), None)
+    if refusal is not None:
+        return refusal
+    widths, readers = _widths(graph, node), list(_readers(graph, node))
+    values = {node.output: node.input}
+    made: list[tuple[Node, Node]] = []
+    for reader in readers:
+        inputs = [values[reader.input], *reader.inputs[1:]]
+        attrs, origin = dict(reader.attrs), reader.origin
+        if reader.op == "Conv":
+            own = _own_pads(graph, reader)
+            attrs["pads"] = tuple(a + b for a, b in zip(own, widths, strict=True))
+            origin += node.origin
+        new = graph.again(reader, inputs, attrs, origin=origin)
+        values[reader.output] = new.output
+        made.append((reader, new))
+    for old, new in made:
+        if old.op == "Conv" and graph.type(new.output) != graph.type(old.output):
+            found = f"{graph.type(new.output)} for {graph.type(old.output)}"
+            erase_unread(graph, [new for _, new in made])
+            reason = "the sizes are known at run time only"
+            return Refusal(
+                reason,
+                "spatial sizes that are numbers",
+                found,
+                "export with a fixed height and width of the input",
+            )
+    convolutions = [(old, new) for old, new in made if old.op == "Conv"]
+    for old, new in convolutions:
+        swap(graph, old, new.output)
+    erase_unread(graph, [node, *readers])
+    takers = ", ".join(subject(old) for old, _ in convolutions)
+    return f"zeros that {takers} can pad with" if takers else None
 
-    name = "pad_into_convolution"
-    contract = Contract("identity", "bitwise")
-    ops = ("Pad",)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Builds each convolution anew on what the Pad reads. Nothing is changed where shapes come
-        out in other words.
-        """
-        refusal = _no_zeros(graph, node) or next(_refusals(graph, node), None)
-        if refusal is not None:
-            return refusal
-        widths, readers = _widths(graph, node), list(_readers(graph, node))
-        values = {node.output: node.input}
-        made: list[tuple[Node, Node]] = []
-        for reader in readers:
-            inputs = [values[reader.input], *reader.inputs[1:]]
-            attrs, origin = dict(reader.attrs), reader.origin
-            if reader.op == "Conv":
-                own = _own_pads(graph, reader)
-                attrs["pads"] = tuple(a + b for a, b in zip(own, widths, strict=True))
-                origin += node.origin
-            new = graph.again(reader, inputs, attrs, origin=origin)
-            values[reader.output] = new.output
-            made.append((reader, new))
-        for old, new in made:
-            if old.op == "Conv" and graph.type(new.output) != graph.type(old.output):
-                found = f"{graph.type(new.output)} for {graph.type(old.output)}"
-                erase_unread(graph, [new for _, new in made])
-                reason = "the sizes are known at run time only"
-                return Refusal(
-                    reason,
-                    "spatial sizes that are numbers",
-                    found,
-                    "export with a fixed height and width of the input",
-                )
-        convolutions = [(old, new) for old, new in made if old.op == "Conv"]
-        for old, new in convolutions:
-            swap(graph, old, new.output)
-        erase_unread(graph, [node, *readers])
-        takers = ", ".join(subject(old) for old, _ in convolutions)
-        return f"zeros that {takers} can pad with" if takers else None
+PAD_INTO_CONVOLUTION = NodePass(
+    "pad_into_convolution", Contract("identity", "bitwise"), pad_into_convolution, ("Pad",)
+)
 
 
 def _readers(graph: Graph, node: Node) -> Iterator[Node]:

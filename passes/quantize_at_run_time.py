@@ -5,8 +5,8 @@ by the range that it has at run time: `compile(..., dynamic=...)`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -16,11 +16,10 @@ from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.blocks import largest_block
 from ..ir.ops.spec import Array
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
 from ..plan.accumulator import ACCUMULATOR, less_zero_points
-from .base import Contract, Pass, Refusal, Verdict, decide, settle
-
-__all__ = ["DYNAMIC", "QuantizeAtRunTime"]
+from .base import Contract, Pass, Verdict, decide, settle
 
 DYNAMIC: dict[str, tuple[str, ...]] = {"matmul": ("MatMul",), "all": ("MatMul", "Conv")}
 """Word of the option -> the products whose sources are quantized."""
@@ -34,8 +33,7 @@ _LARGEST = 127
 """Codes of symmetric weights go from -127 to 127."""
 
 
-@dataclass(frozen=True)
-class QuantizeAtRunTime(Pass):
+def quantize_at_run_time(graph: Graph, products: str | None = None) -> None:
     """Quantizes the sources of products with constant weights by the ranges that they have at run
     time, and their f32 weights symmetrically to s8, one scale for each output channel.
 
@@ -62,26 +60,26 @@ class QuantizeAtRunTime(Pass):
     product in int8 takes (of weights in blocks: their zero points are no codes, or the blocks are
     too long); 32 bits might not hold the sums.
 
-    Attributes:
+    Args:
         products: a word of `DYNAMIC`; None: nothing is quantized.
     """
+    if products is None:  # it tells of those whose sources the model lets be rounded
+        for node in graph.each(*DYNAMIC["matmul"]):
+            decide(graph, QUANTIZE_AT_RUN_TIME.name, node, _not_asked(graph, node))
+        return
+    decoded: dict[str, str] = {}
+    for node in graph.each(*DYNAMIC[products]):
+        decide(graph, QUANTIZE_AT_RUN_TIME.name, node, _rewrite(graph, node, decoded))
 
-    name: ClassVar[str] = "quantize_at_run_time"
-    contract: ClassVar[Contract] = Contract("approximation", "ties")
 
-    products: str | None = None
+QUANTIZE_AT_RUN_TIME = Pass(
+    "quantize_at_run_time", Contract("approximation", "ties"), quantize_at_run_time
+)
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every product of the kinds that were asked for; where nothing was, tells of those
-        whose sources the model lets be rounded.
-        """
-        if self.products is None:
-            for node in graph.each(*DYNAMIC["matmul"]):
-                decide(graph, self.name, node, _not_asked(graph, node))
-            return
-        decoded: dict[str, str] = {}
-        for node in graph.each(*DYNAMIC[self.products]):
-            decide(graph, self.name, node, _rewrite(graph, node, decoded))
+
+def quantizing(products: str | None) -> Pass:
+    """The pass for a word of `DYNAMIC`."""
+    return replace(QUANTIZE_AT_RUN_TIME, rewrite=partial(quantize_at_run_time, products=products))
 
 
 def _not_asked(graph: Graph, node: Node) -> Verdict:

@@ -14,8 +14,6 @@ from ..ir.node import Node, origin_of
 from ..ir.ops.spec import Attr
 from .base import Contract, NodePass, Verdict, decide, swap
 
-__all__ = ["RecognizeActivations"]
-
 _CLOSE = 1e-4
 """Relative error to which exporters write sqrt(2), sqrt(2/pi), 0.044715 and 1/6."""
 
@@ -34,7 +32,7 @@ class _Core:
     nodes: tuple[Node, ...]
 
 
-class RecognizeActivations(NodePass):
+def recognize_activations(graph: Graph, node: Node) -> Verdict:
     """Writes decomposed activations as the one operation that they are.
 
     Before -> after::
@@ -51,30 +49,31 @@ class RecognizeActivations(NodePass):
     exporters round them.
     Refuses when: a value in between is read elsewhere, or a constant is another.
     """
-
-    name = "recognize_activations"
-    contract = Contract("identity", "ulp", 64)
-    ops = ("Erf", "Tanh", "Sigmoid", "HardSigmoid", "Clip")
-
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Looks at an operation that such a product is built on."""
-        core = _CORES[node.op](graph, node)
-        product = None if core is None else _product(graph, core)
-        if core is None or product is None:
-            return None
-        last, nodes = product
-        merged = graph.add(
-            core.op,
-            [core.x],
-            core.attrs,
-            name=core.op,
-            outputs=[graph.fresh(f"{last.output}/{core.op}")],
-            origin=origin_of(*core.nodes, *nodes),
-        )
-        decide(graph, self.name, last, f"it is {core.op}")
-        swap(graph, last, merged.output)
-        erase_unread(graph, [*core.nodes, *nodes])
+    core = _CORES[node.op](graph, node)
+    product = None if core is None else _product(graph, core)
+    if core is None or product is None:
         return None
+    last, nodes = product
+    merged = graph.add(
+        core.op,
+        [core.x],
+        core.attrs,
+        name=core.op,
+        outputs=[graph.fresh(f"{last.output}/{core.op}")],
+        origin=origin_of(*core.nodes, *nodes),
+    )
+    decide(graph, RECOGNIZE_ACTIVATIONS.name, last, f"it is {core.op}")
+    swap(graph, last, merged.output)
+    erase_unread(graph, [*core.nodes, *nodes])
+    return None
+
+
+RECOGNIZE_ACTIVATIONS = NodePass(
+    "recognize_activations",
+    Contract("identity", "ulp", 64),
+    recognize_activations,
+    ("Erf", "Tanh", "Sigmoid", "HardSigmoid", "Clip"),
+)
 
 
 def _scalar(graph: Graph, value: str) -> float | None:

@@ -6,14 +6,13 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops import dims
+from ..ir.rule import Refusal
 from ..ir.types import Shape
-from .base import Contract, NodePass, Refusal, Verdict, swap
+from .base import Contract, NodePass, Verdict, swap
 from .reshaping import is_reshape, known_shape
 
-__all__ = ["RecognizeShuffle"]
 
-
-class RecognizeShuffle(NodePass):
+def recognize_shuffle(graph: Graph, node: Node) -> Verdict:
     """Recognizes channel shuffles.
 
     Before -> after::
@@ -29,65 +28,58 @@ class RecognizeShuffle(NodePass):
     their number.
     Refuses when: others read what is in between, or the transposition moves other axes, too.
     """
+    first, last = graph.producer(node.input), graph.sole_consumer(node.output)
+    if first is None or last is None or not is_reshape(graph, first) or not is_reshape(graph, last):
+        return None
+    value = first.input
+    shape, split = known_shape(graph, value), known_shape(graph, first.output)
+    if not dims.same_shape(shape, graph.type(last.output).shape):
+        return None
+    perm = _swapped(node, len(split))
+    if perm is None:
+        reason = "more than two neighbouring axes move"
+        return Refusal(
+            reason,
+            "two axes swapped",
+            str(_perm(node)),
+            "nothing to change: another transposition is a step of its own",
+        )
+    found = _axis(shape, split, perm)
+    if found is None:
+        return None
+    if graph.sole_consumer(first.output) is None:
+        return Refusal(
+            "others read the groups, too",
+            "one consumer",
+            first.output,
+            "nothing to change in the quantizer: in the network, let the other readers use what stands in front of the groups",
+        )
+    axis, size = found
+    groups = split[perm]
+    if 1 in (groups, size) and graph.type(value) == graph.type(last.output):
+        verdict = "one group, or groups of one element, stay where they are"
+    else:
+        made = graph.add(
+            "Shuffle",
+            [value],
+            {"axis": axis, "group_size": size},
+            name=node.name,
+            outputs=[graph.fresh(f"{last.output}/shuffled")],
+            origin=origin_of(first, node, last),
+        )
+        if graph.type(made.output) != graph.type(last.output):
+            # of codes with a scale for each element along an axis
+            graph.erase(made)
+            return None
+        verdict, value = f"{groups} groups of {size} along axis {axis}", made.output
+    swap(graph, last, value)
+    erase_unread(graph, [first, node])
+    return verdict
 
-    name = "recognize_shuffle"
-    contract = Contract("identity", "bitwise")
-    ops = ("Transpose",)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a Transpose between two reshapes to the same shape."""
-        first, last = graph.producer(node.input), graph.sole_consumer(node.output)
-        if (
-            first is None
-            or last is None
-            or not is_reshape(graph, first)
-            or not is_reshape(graph, last)
-        ):
-            return None
-        value = first.input
-        shape, split = known_shape(graph, value), known_shape(graph, first.output)
-        if not dims.same_shape(shape, graph.type(last.output).shape):
-            return None
-        perm = _swapped(node, len(split))
-        if perm is None:
-            reason = "more than two neighbouring axes move"
-            return Refusal(
-                reason,
-                "two axes swapped",
-                str(_perm(node)),
-                "nothing to change: another transposition is a step of its own",
-            )
-        found = _axis(shape, split, perm)
-        if found is None:
-            return None
-        if graph.sole_consumer(first.output) is None:
-            return Refusal(
-                "others read the groups, too",
-                "one consumer",
-                first.output,
-                "nothing to change in the quantizer: in the network, let the other readers use what stands in front of the groups",
-            )
-        axis, size = found
-        groups = split[perm]
-        if 1 in (groups, size) and graph.type(value) == graph.type(last.output):
-            verdict = "one group, or groups of one element, stay where they are"
-        else:
-            made = graph.add(
-                "Shuffle",
-                [value],
-                {"axis": axis, "group_size": size},
-                name=node.name,
-                outputs=[graph.fresh(f"{last.output}/shuffled")],
-                origin=origin_of(first, node, last),
-            )
-            if graph.type(made.output) != graph.type(last.output):
-                # of codes with a scale for each element along an axis
-                graph.erase(made)
-                return None
-            verdict, value = f"{groups} groups of {size} along axis {axis}", made.output
-        swap(graph, last, value)
-        erase_unread(graph, [first, node])
-        return verdict
+RECOGNIZE_SHUFFLE = NodePass(
+    "recognize_shuffle", Contract("identity", "bitwise"), recognize_shuffle, ("Transpose",)
+)
 
 
 def _perm(node: Node) -> list[int]:

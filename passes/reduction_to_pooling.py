@@ -6,15 +6,14 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = ["ReductionToPooling"]
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, swap
 
 _POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 _RANKS = range(3, 6)
 
 
-class ReductionToPooling(NodePass):
+def reduction_to_pooling(graph: Graph, node: Node) -> Verdict:
     """Writes a mean or maximum over exactly the spatial axes of [N, C, spatial...] as global
     pooling.
 
@@ -33,24 +32,22 @@ class ReductionToPooling(NodePass):
     Refuses when: the axes are computed at run time, absent or others than all from 2 on, or the
     rank is unknown or not 3 to 5.
     """
+    refusal = _refusal(graph, node)
+    if refusal is not None:
+        return refusal
+    pool = _POOLS[node.op]
+    value = graph.add(pool, [node.input], name=node.name, origin=node.origin).output
+    if not node.attr("keepdims", int):
+        spatial = np.arange(2, graph.type(value).rank, dtype=np.int64)
+        axes = graph.add_constant(f"{node.name}/spatial", spatial)
+        value = graph.part(node, "Squeeze", [value, axes], "squeezed")
+    swap(graph, node, value)
+    return f"{node.op} over all spatial axes is {pool}"
 
-    name = "reduction_to_pooling"
-    contract = Contract("identity", "ulp", 64)
-    ops = tuple(_POOLS)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a mean or maximum along all spatial axes."""
-        refusal = _refusal(graph, node)
-        if refusal is not None:
-            return refusal
-        pool = _POOLS[node.op]
-        value = graph.add(pool, [node.input], name=node.name, origin=node.origin).output
-        if not node.attr("keepdims", int):
-            spatial = np.arange(2, graph.type(value).rank, dtype=np.int64)
-            axes = graph.add_constant(f"{node.name}/spatial", spatial)
-            value = graph.part(node, "Squeeze", [value, axes], "squeezed")
-        swap(graph, node, value)
-        return f"{node.op} over all spatial axes is {pool}"
+REDUCTION_TO_POOLING = NodePass(
+    "reduction_to_pooling", Contract("identity", "ulp", 64), reduction_to_pooling, tuple(_POOLS)
+)
 
 
 def _refusal(graph: Graph, node: Node) -> Refusal | None:

@@ -12,15 +12,14 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops.spec import Trait
 from ..ir.paths import keeps_shape
-from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, rescaled, swap
 from .fold_batch_norm import scaled_weights
-
-__all__ = ["ReorderScale"]
 
 F64 = npt.NDArray[np.float64]
 
 
-class ReorderScale(NodePass):
+def reorder_scale(graph: Graph, node: Node) -> Verdict:
     """Moves a multiplication by a constant towards the convolution in front, where it costs
     nothing.
 
@@ -36,53 +35,49 @@ class ReorderScale(NodePass):
     Refuses when: c has an entry <= 0 in front of relu or its like, what stands in front is read by
     others too, or nothing in front could take c.
     """
+    left, right = (graph.constant(value) for value in node.inputs)
+    if (left is None) == (right is None):
+        return None
+    constant = np.asarray(right if left is None else left, np.float64)
+    path = _path(graph, node, node.inputs[0 if left is None else 1], constant)
+    if path is None or isinstance(path, Refusal):
+        return path
+    anchor, between = path
+    factor = _per_channel(graph, anchor, constant)
+    if factor is None or not np.all(np.isfinite(constant)) or not np.all(constant):
+        return Refusal(
+            "the factor cannot be folded into weights",
+            "finite, not 0, one value or one for each channel",
+            f"shape {list(constant.shape)}",
+            "nothing to change: the factor becomes a post-op",
+        )
+    weights = scaled_weights(graph, anchor, factor)
+    if weights is None:
+        return None
+    inputs = [anchor.input, weights]
+    if anchor.operand(2):
+        bias = np.asarray(graph.constant(anchor.inputs[2]), np.float64) * factor
+        inputs.append(graph.add_constant(f"{anchor.inputs[2]}/scaled", bias.astype(np.float32)))
+    value = graph.again(anchor, inputs, origin=origin_of(anchor, node)).output
+    gone = [anchor]
+    for op, place in reversed(between):
+        inputs = list(op.inputs)
+        inputs[place] = value
+        if op.op == "Add":
+            skip = 1 - place
+            decode = graph.decoder(inputs[skip])
+            assert decode is not None
+            quant = rescaled(decode.quant, constant.reshape(()), decode.quant.axis)
+            inputs[skip] = graph.again(decode, decode.inputs, {"quant": quant}).output
+            gone.insert(0, decode)
+        value = graph.again(op, inputs).output
+        gone.append(op)
+    swap(graph, node, value)
+    erase_unread(graph, gone)
+    return f"folded into the weights of {anchor.name}"
 
-    name = "reorder_scale"
-    contract = Contract("identity", "ulp", 256)
-    ops = ("Mul",)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Moves a multiplication that ends in weights; others stay where they are."""
-        left, right = (graph.constant(value) for value in node.inputs)
-        if (left is None) == (right is None):
-            return None
-        constant = np.asarray(right if left is None else left, np.float64)
-        path = _path(graph, node, node.inputs[0 if left is None else 1], constant)
-        if path is None or isinstance(path, Refusal):
-            return path
-        anchor, between = path
-        factor = _per_channel(graph, anchor, constant)
-        if factor is None or not np.all(np.isfinite(constant)) or not np.all(constant):
-            return Refusal(
-                "the factor cannot be folded into weights",
-                "finite, not 0, one value or one for each channel",
-                f"shape {list(constant.shape)}",
-                "nothing to change: the factor becomes a post-op",
-            )
-        weights = scaled_weights(graph, anchor, factor)
-        if weights is None:
-            return None
-        inputs = [anchor.input, weights]
-        if anchor.operand(2):
-            bias = np.asarray(graph.constant(anchor.inputs[2]), np.float64) * factor
-            inputs.append(graph.add_constant(f"{anchor.inputs[2]}/scaled", bias.astype(np.float32)))
-        value = graph.again(anchor, inputs, origin=origin_of(anchor, node)).output
-        gone = [anchor]
-        for op, place in reversed(between):
-            inputs = list(op.inputs)
-            inputs[place] = value
-            if op.op == "Add":
-                skip = 1 - place
-                decode = graph.decoder(inputs[skip])
-                assert decode is not None
-                quant = rescaled(decode.quant, constant.reshape(()), decode.quant.axis)
-                inputs[skip] = graph.again(decode, decode.inputs, {"quant": quant}).output
-                gone.insert(0, decode)
-            value = graph.again(op, inputs).output
-            gone.append(op)
-        swap(graph, node, value)
-        erase_unread(graph, gone)
-        return f"folded into the weights of {anchor.name}"
+REORDER_SCALE = NodePass("reorder_scale", Contract("identity", "ulp", 256), reorder_scale, ("Mul",))
 
 
 _Path = tuple[Node, list[tuple[Node, int]]]

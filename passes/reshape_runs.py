@@ -13,8 +13,6 @@ from ..ir.rule import Refusal
 from ..ir.types import DType, Shape, is_static
 from .reshaping import View, is_reshape, known_shape, source_of, view_of, viewed, viewed_constant
 
-__all__ = ["Run", "joins", "rebuilt", "runs", "view", "views_for"]
-
 
 @dataclass(frozen=True)
 class Run:

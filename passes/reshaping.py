@@ -19,17 +19,6 @@ from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.types import Dim, Quantization, Shape
 
-__all__ = [
-    "View",
-    "is_reshape",
-    "known_shape",
-    "source_of",
-    "target_of",
-    "view_of",
-    "viewed",
-    "viewed_constant",
-]
-
 
 def is_reshape(graph: Graph, node: Node | None) -> bool:
     """True of a shape-only operation with a constant target, between known ranks and without empty

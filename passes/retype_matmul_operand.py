@@ -16,10 +16,8 @@ from ..ir.types import DType, Quantization
 from .base import Contract, NodePass, Verdict
 from .retyping import made_with, retype, shifted
 
-__all__ = ["RetypeMatmulOperand"]
 
-
-class RetypeMatmulOperand(NodePass):
+def retype_matmul_operand(graph: Graph, node: Node) -> Verdict:
     """Writes u8 codes that are the second operand of a matrix product as s8 codes with 128 less.
 
     Before -> after::
@@ -39,33 +37,34 @@ class RetypeMatmulOperand(NodePass):
     codes, and (b - 128) - (bz - 128) = b - bz.
     Refuses when: never; constant operands are rewritten by the composer.
     """
+    if node.op == "MatMulInteger":
+        return _integers(graph, node)
+    first = graph.producer(node.input, "Dequantize", "RunTimeDequantize")
+    second = graph.producer(node.inputs[1], "Dequantize", "RunTimeDequantize")
+    if first is None or second is None:
+        return None
+    codes = second.input
+    if graph.type(codes).dtype is not DType.U8 or graph.type(codes).rank < 2:
+        return None
+    if second.op == "RunTimeDequantize":
+        return _run_time(graph, node, second)
+    if graph.constant(codes) is not None:
+        return None
+    path = made_with(graph, codes)
+    if path is None:
+        attrs = {"quant": shifted(second.quant, -128)}
+        _read(graph, node, second, [_converted(graph, node, codes, "b")], attrs)
+        return f"{codes} is converted to s8"
+    retype(graph, path, -128, DType.S8)
+    return f"{codes} is s8 now"
 
-    name = "retype_matmul_operand"
-    contract = Contract("identity", "ties")
-    ops = ("MatMul", "MatMulInteger")
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Retypes the second operand of a product whose operands are both codes."""
-        if node.op == "MatMulInteger":
-            return _integers(graph, node)
-        first = graph.producer(node.input, "Dequantize", "RunTimeDequantize")
-        second = graph.producer(node.inputs[1], "Dequantize", "RunTimeDequantize")
-        if first is None or second is None:
-            return None
-        codes = second.input
-        if graph.type(codes).dtype is not DType.U8 or graph.type(codes).rank < 2:
-            return None
-        if second.op == "RunTimeDequantize":
-            return _run_time(graph, node, second)
-        if graph.constant(codes) is not None:
-            return None
-        path = made_with(graph, codes)
-        if path is None:
-            attrs = {"quant": shifted(second.quant, -128)}
-            _read(graph, node, second, [_converted(graph, node, codes, "b")], attrs)
-            return f"{codes} is converted to s8"
-        retype(graph, path, -128, DType.S8)
-        return f"{codes} is s8 now"
+RETYPE_MATMUL_OPERAND = NodePass(
+    "retype_matmul_operand",
+    Contract("identity", "ties"),
+    retype_matmul_operand,
+    ("MatMul", "MatMulInteger"),
+)
 
 
 def _integers(graph: Graph, node: Node) -> Verdict:

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, Pass, Refusal, decide
+from .base import Contract, Pass, decide
 from .retyping import is_padded, moves_codes, retype, shifted
 
-__all__ = ["RetypeSignedCodes"]
 
-
-class RetypeSignedCodes(Pass):
+def retype_signed_codes(graph: Graph) -> None:
     """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for
     averages between codes of two types.
 
@@ -47,28 +46,25 @@ class RetypeSignedCodes(Pass):
     convolution, or an average whose padding counts, for padding is code 0 there, which stands for 0
     in s8 codes only. The products stay on s8, which costs no more than the average in f32.
     """
+    refusals: dict[str, Refusal] = {}
+    order = {node.name: place for place, node in enumerate(graph.nodes())}
+    for node in graph.each("Dequantize"):
+        codes = node.input
+        if not _signed(graph, codes) or not _gains(graph, node):
+            continue
+        region = _Region(graph)
+        refusal = refusals.get(codes) or region.grow(codes)
+        if refusal is None:
+            makers = sorted(region.nodes.values(), key=lambda maker: order[maker.name])
+            retype(graph, makers, 128, DType.U8)
+            verdict = f"{codes} is u8 now, with all that it is made of"
+            decide(graph, RETYPE_SIGNED_CODES.name, node, verdict)
+        else:
+            refusals.update(dict.fromkeys(region.values, refusal))
+            decide(graph, RETYPE_SIGNED_CODES.name, node, refusal)
 
-    name = "retype_signed_codes"
-    contract = Contract("identity", "ties")
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every Dequantize that gains by it."""
-        refusals: dict[str, Refusal] = {}
-        order = {node.name: place for place, node in enumerate(graph.nodes())}
-        for node in graph.each("Dequantize"):
-            codes = node.input
-            if not _signed(graph, codes) or not _gains(graph, node):
-                continue
-            region = _Region(graph)
-            refusal = refusals.get(codes) or region.grow(codes)
-            if refusal is None:
-                makers = sorted(region.nodes.values(), key=lambda maker: order[maker.name])
-                retype(graph, makers, 128, DType.U8)
-                verdict = f"{codes} is u8 now, with all that it is made of"
-                decide(graph, self.name, node, verdict)
-            else:
-                refusals.update(dict.fromkeys(region.values, refusal))
-                decide(graph, self.name, node, refusal)
+RETYPE_SIGNED_CODES = Pass("retype_signed_codes", Contract("identity", "ties"), retype_signed_codes)
 
 
 class _ObstacleError(Exception):

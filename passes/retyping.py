@@ -12,18 +12,6 @@ from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
 from .base import swap
 
-__all__ = [
-    "carries_codes",
-    "is_padded",
-    "made_by",
-    "made_with",
-    "maker_of",
-    "moves_codes",
-    "readers_behind",
-    "retype",
-    "shifted",
-]
-
 
 def moves_codes(node: Node) -> bool:
     """True when an operation only moves or selects the codes of its first input, or of all its

@@ -10,14 +10,13 @@ import numpy.typing as npt
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, NodePass, Refusal, Verdict, rescaled, swap
-
-__all__ = ["ScaleIntoProduct"]
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict, rescaled, swap
 
 A = npt.NDArray[Any]
 
 
-class ScaleIntoProduct(NodePass):
+def scale_into_product(graph: Graph, node: Node) -> Verdict:
     """Writes a product of integers times scales as the product of what the integers stand for.
 
     Before -> after::
@@ -32,53 +31,49 @@ class ScaleIntoProduct(NodePass):
     channels.
     Refuses when: the factor varies along something else, or a constant is no normal f32.
     """
-
-    name = "scale_into_product"
-    contract = Contract("identity", "ulp", 8)
-    ops = ("Mul",)
-
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Moves the factors of a multiplication behind a product of integers."""
-        product, decode = _product_of_integers(graph, node)
-        if product is None or decode is None:
-            return None
-        other = node.inputs[1] if node.inputs[0] == product.output else node.inputs[0]
-        ours, theirs = graph.type(product.output).shape, graph.type(other).shape
-        if ours is None or theirs is None or len(theirs) > len(ours):
-            return None
-        factors = _factors(graph, other)
-        if factors is None:
-            return Refusal(
-                "a factor computed at run time is not one number",
-                "one number",
-                str(graph.type(other)),
-                "use one scale for the tensor, or quantize statically (quantize_static, nncf.quantize)",
-            )
-        singles, constants = factors
-        right = _scaled_weights(graph, product, constants)
-        if right is None:
-            return Refusal(
-                "a constant factor does not run along the output channels",
-                "one for each output channel, or one for all",
-                ", ".join(str(list(data.shape)) for data in constants),
-                "scale along the output channels, or behind the product by one number",
-            )
-        scale = decode.inputs[1]
-        if singles:
-            scale = singles[0]
-            for more in singles[1:]:
-                scale = graph.part(node, "Mul", [scale, more], "scale")
-        left = graph.again(decode, [decode.inputs[0], scale, *decode.inputs[2:]])
-        made = graph.again(
-            product,
-            [left.output, right, *product.inputs[2:]],
-            origin=(*product.origin, *node.origin),
+    product, decode = _product_of_integers(graph, node)
+    if product is None or decode is None:
+        return None
+    other = node.inputs[1] if node.inputs[0] == product.output else node.inputs[0]
+    ours, theirs = graph.type(product.output).shape, graph.type(other).shape
+    if ours is None or theirs is None or len(theirs) > len(ours):
+        return None
+    factors = _factors(graph, other)
+    if factors is None:
+        return Refusal(
+            "a factor computed at run time is not one number",
+            "one number",
+            str(graph.type(other)),
+            "use one scale for the tensor, or quantize statically (quantize_static, nncf.quantize)",
         )
-        swap(graph, node, made.output)
-        erase_unread(
-            graph, [decode, *(p for p in [graph.producer(product.inputs[1])] if p), product]
+    singles, constants = factors
+    right = _scaled_weights(graph, product, constants)
+    if right is None:
+        return Refusal(
+            "a constant factor does not run along the output channels",
+            "one for each output channel, or one for all",
+            ", ".join(str(list(data.shape)) for data in constants),
+            "scale along the output channels, or behind the product by one number",
         )
-        return "scales of the operands"
+    scale = decode.inputs[1]
+    if singles:
+        scale = singles[0]
+        for more in singles[1:]:
+            scale = graph.part(node, "Mul", [scale, more], "scale")
+    left = graph.again(decode, [decode.inputs[0], scale, *decode.inputs[2:]])
+    made = graph.again(
+        product,
+        [left.output, right, *product.inputs[2:]],
+        origin=(*product.origin, *node.origin),
+    )
+    swap(graph, node, made.output)
+    erase_unread(graph, [decode, *(p for p in [graph.producer(product.inputs[1])] if p), product])
+    return "scales of the operands"
+
+
+SCALE_INTO_PRODUCT = NodePass(
+    "scale_into_product", Contract("identity", "ulp", 8), scale_into_product, ("Mul",)
+)
 
 
 def _product_of_integers(graph: Graph, node: Node) -> tuple[Node | None, Node | None]:

@@ -8,10 +8,8 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from .base import Contract, NodePass, Verdict, swap
 
-__all__ = ["SeparateComputedBias"]
 
-
-class SeparateComputedBias(NodePass):
+def separate_computed_bias(graph: Graph, node: Node) -> Verdict:
     """Takes a bias that is no constant out of convolutions.
 
     Before -> after::
@@ -26,19 +24,20 @@ class SeparateComputedBias(NodePass):
     Refuses when: never; where the rank is unknown the convolution stays as it is, and runs as
     itself.
     """
+    bias, shape = node.operand(2), graph.type(node.output).shape
+    if not bias or graph.constant(bias) is not None or shape is None:
+        return None
+    bare = graph.again(node, node.inputs[:2])
+    target = np.asarray([1, -1, *[1] * (len(shape) - 2)], np.int64)
+    shape_of_bias = graph.add_constant(f"{node.name}/bias_shape", target)
+    along = graph.part(node, "Reshape", [bias, shape_of_bias], "bias")
+    swap(graph, node, graph.part(node, "Add", [bare.output, along], "biased"))
+    return "its bias is computed at run time: an addition behind it"
 
-    name = "separate_computed_bias"
-    contract = Contract("identity", "ulp", 4)
-    ops = ("Conv", "ConvTranspose")
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a Conv or ConvTranspose with such a bias."""
-        bias, shape = node.operand(2), graph.type(node.output).shape
-        if not bias or graph.constant(bias) is not None or shape is None:
-            return None
-        bare = graph.again(node, node.inputs[:2])
-        target = np.asarray([1, -1, *[1] * (len(shape) - 2)], np.int64)
-        shape_of_bias = graph.add_constant(f"{node.name}/bias_shape", target)
-        along = graph.part(node, "Reshape", [bias, shape_of_bias], "bias")
-        swap(graph, node, graph.part(node, "Add", [bare.output, along], "biased"))
-        return "its bias is computed at run time: an addition behind it"
+SEPARATE_COMPUTED_BIAS = NodePass(
+    "separate_computed_bias",
+    Contract("identity", "ulp", 4),
+    separate_computed_bias,
+    ("Conv", "ConvTranspose"),
+)

@@ -8,12 +8,11 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from .base import Contract, NodePass, Refusal, Verdict
+from ..ir.rule import Refusal
+from .base import Contract, NodePass, Verdict
 
-__all__ = ["SlicePieces"]
 
-
-class SlicePieces(NodePass):
+def slice_pieces(graph: Graph, node: Node) -> Verdict:
     """Writes a Split as slices, which have one output each.
 
     Before -> after::
@@ -28,36 +27,30 @@ class SlicePieces(NodePass):
     Legal because: a Split is defined as these slices.
     Refuses when: the pieces or the size of what is split are known at run time only.
     """
-
-    name = "slice_pieces"
-    contract = Contract("identity", "bitwise")
-    ops = ("Split",)
-
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a Split whose bounds are known."""
-        bounds = _bounds(graph, node)
-        if bounds is None:
-            found = str(graph.type(node.input))
-            reason = "where the pieces begin is known at run time only"
-            return Refusal(
-                reason, "constant sizes", found, "make the sizes of the pieces constants"
+    bounds = _bounds(graph, node)
+    if bounds is None:
+        found = str(graph.type(node.input))
+        reason = "where the pieces begin is known at run time only"
+        return Refusal(reason, "constant sizes", found, "make the sizes of the pieces constants")
+    axis = _indices(graph, node, "axis", node.attr("axis", int))
+    pieces: list[tuple[str, str]] = []
+    for number, (value, ends) in enumerate(zip(node.outputs, bounds, strict=True)):
+        if value:
+            start, end = (
+                _indices(graph, node, f"{what}{number}", place)
+                for what, place in zip(("start", "end"), ends, strict=True)
             )
-        axis = _indices(graph, node, "axis", node.attr("axis", int))
-        pieces: list[tuple[str, str]] = []
-        for number, (value, ends) in enumerate(zip(node.outputs, bounds, strict=True)):
-            if value:
-                start, end = (
-                    _indices(graph, node, f"{what}{number}", place)
-                    for what, place in zip(("start", "end"), ends, strict=True)
-                )
-                inputs = [node.input, start, end, axis]
-                piece = graph.part(node, "Slice", inputs, f"piece{number}")
-                graph.replace_uses(value, piece)
-                pieces.append((piece, value))
-        graph.erase(node)
-        for piece_name, value in pieces:
-            graph.rename_value(piece_name, value)
-        return f"{len(pieces)} pieces, each a slice"
+            inputs = [node.input, start, end, axis]
+            piece = graph.part(node, "Slice", inputs, f"piece{number}")
+            graph.replace_uses(value, piece)
+            pieces.append((piece, value))
+    graph.erase(node)
+    for piece_name, value in pieces:
+        graph.rename_value(piece_name, value)
+    return f"{len(pieces)} pieces, each a slice"
+
+
+SLICE_PIECES = NodePass("slice_pieces", Contract("identity", "bitwise"), slice_pieces, ("Split",))
 
 
 def _bounds(graph: Graph, node: Node) -> list[tuple[int, int]] | None:

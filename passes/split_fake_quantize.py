@@ -11,17 +11,9 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr
 from ..ir.ranges import Ranges, makes_codes, ranges_of
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .base import Contract, NodePass, Refusal, Verdict, swap
-
-__all__ = [
-    "Split",
-    "SplitFakeQuantize",
-    "emit_split",
-    "needs_comparison",
-    "split_of",
-    "split_refusal",
-]
+from .base import Contract, NodePass, Verdict, swap
 
 F64 = npt.NDArray[np.float64]
 
@@ -202,7 +194,7 @@ def _snap(zero: F64, levels: int) -> F64:
     return result
 
 
-class SplitFakeQuantize(NodePass):
+def split_fake_quantize(graph: Graph, node: Node) -> Verdict:
     """Splits FakeQuantize into its two halves, so that each can move to a home of its own.
 
     Before -> after::
@@ -225,28 +217,26 @@ class SplitFakeQuantize(NodePass):
     Refuses when: the ranges vary along several axes, are computed at run time, not finite, too
     small or too far from zero, or there are more than 256 levels.
     """
+    if makes_codes(graph, node):
+        return None
+    ranges = ranges_of(graph, node)
+    reason = ranges if isinstance(ranges, str) else split_refusal(ranges)
+    if reason is not None or isinstance(ranges, str):
+        return Refusal(
+            f"FakeQuantize stays whole: {reason}",
+            "finite ranges on a grid of at most 256 levels",
+            str(reason),
+            "calibrate it to finite ranges, equal for the tensor or along one axis, and at most 256 levels",
+        )
+    split = split_of(ranges)
+    emit_split(graph, node, split)
+    how = ", made by comparisons" if split.grid is not None else ""
+    return f"{split.dtype.value} codes {split.low}..{split.high}{how}"
 
-    name = "split_fake_quantize"
-    contract = Contract("identity", "ties")
-    ops = ("FakeQuantize",)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Splits a FakeQuantize that can be split."""
-        if makes_codes(graph, node):
-            return None
-        ranges = ranges_of(graph, node)
-        reason = ranges if isinstance(ranges, str) else split_refusal(ranges)
-        if reason is not None or isinstance(ranges, str):
-            return Refusal(
-                f"FakeQuantize stays whole: {reason}",
-                "finite ranges on a grid of at most 256 levels",
-                str(reason),
-                "calibrate it to finite ranges, equal for the tensor or along one axis, and at most 256 levels",
-            )
-        split = split_of(ranges)
-        emit_split(graph, node, split)
-        how = ", made by comparisons" if split.grid is not None else ""
-        return f"{split.dtype.value} codes {split.low}..{split.high}{how}"
+SPLIT_FAKE_QUANTIZE = NodePass(
+    "split_fake_quantize", Contract("identity", "ties"), split_fake_quantize, ("FakeQuantize",)
+)
 
 
 def emit_split(graph: Graph, node: Node, split: Split) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
-from .base import Contract, NodePass, Refusal, Verdict, swap
+from .base import Contract, NodePass, Verdict, swap
 from .retyping import is_padded, maker_of
-
-__all__ = ["SplitJoinedSource"]
 
 _AXES = {"Conv": (1, 0, 1), "ConvTranspose": (1, 1, 0), "MatMul": (-1, 1, 0)}
 """The axis that is summed over in the source; the output channels' and the summed one in the
@@ -32,8 +31,7 @@ class _Part:
     decode: Node
 
 
-@dataclass(frozen=True)
-class SplitJoinedSource(NodePass):
+def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
     """Multiplies what was joined by scale: the sum of the products is the product of what was
     joined.
 
@@ -54,66 +52,60 @@ class SplitJoinedSource(NodePass):
     padding is read, the product is not one of 8-bit codes, or a size beside the joined ones is
     known of some pieces only.
     """
-
-    most: int = 8
-
-    name = "split_joined_source"
-    contract = Contract("identity", "ties")
-    ops = tuple(_AXES)
-
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites a product whose source was joined of codes with several scales or zero
-        points.
-        """
-        shape, weights = graph.type(node.input).shape, _weights(graph, node)
-        if shape is None or weights is None or node.attrs.get("group", 1) != 1:
+    shape, weights = graph.type(node.input).shape, _weights(graph, node)
+    if shape is None or weights is None or node.attrs.get("group", 1) != 1:
+        return None
+    axis = _AXES[node.op][0] % len(shape)
+    parts, start = _parts(graph, node.input, axis) or [], 0
+    groups: dict[tuple[Quantization, DType], list[tuple[_Part, range]]] = {}
+    for part in parts:
+        if _beside(graph, part.codes, axis) != _beside(graph, node.input, axis):
+            # a size is known of some pieces only: a sum of products would have a wider type
+            # than the one product
             return None
-        axis = _AXES[node.op][0] % len(shape)
-        parts, start = _parts(graph, node.input, axis) or [], 0
-        groups: dict[tuple[Quantization, DType], list[tuple[_Part, range]]] = {}
-        for part in parts:
-            if _beside(graph, part.codes, axis) != _beside(graph, node.input, axis):
-                # a size is known of some pieces only: a sum of products would have a wider type
-                # than the one product
-                return None
-            kind, channels = graph.type(part.codes).dtype, range(start, start + part.size)
-            groups.setdefault((part.quant, kind), []).append((part, channels))
-            start = channels.stop
-        if len(groups) < 2:
-            return None
-        if len(groups) > self.most:
-            expected, found = f"at most {self.most} scales", f"{len(groups)} of them"
-            return Refusal(
-                "too many scales in one source",
-                expected,
-                found,
-                "give all inputs of the concatenation one scale and zero point",
-            )
-        # A fraction of a zero point is not the same shift for all results where some of them read
-        # padding, or not all weights.
-        reads_zeros = node.op == "ConvTranspose" or is_padded(node)
-        if not all(quant.integral for quant, _ in groups) and reads_zeros:
-            what = "a zero point of the source is no integer"
-            return Refusal(
-                what,
-                "integer zero points, or no padding",
-                "a fraction",
-                "choose ranges in which 0 is exactly one of the codes, so that zero points are whole numbers",
-            )
-        total = ""
-        for number, group in enumerate(groups.values(), 1):
-            source = _joined(graph, node, [part for part, _ in group], axis)
-            chosen = [channel for _, channels in group for channel in channels]
-            inputs = [source, _share(graph, node, weights, chosen)]
-            inputs += node.inputs[2:] if number == len(groups) else ()
-            product = graph.again(node, inputs).output
-            if total:
-                product = graph.part(node, "Add", [product, total], "sum")
-            total = product
-        before = [graph.producer(value) for value in node.inputs[:2]]
-        swap(graph, node, total)
-        _erase_upwards(graph, before)
-        return f"{len(groups)} products, one for each scale in its source"
+        kind, channels = graph.type(part.codes).dtype, range(start, start + part.size)
+        groups.setdefault((part.quant, kind), []).append((part, channels))
+        start = channels.stop
+    if len(groups) < 2:
+        return None
+    if len(groups) > most:
+        expected, found = f"at most {most} scales", f"{len(groups)} of them"
+        return Refusal(
+            "too many scales in one source",
+            expected,
+            found,
+            "give all inputs of the concatenation one scale and zero point",
+        )
+    # A fraction of a zero point is not the same shift for all results where some of them read
+    # padding, or not all weights.
+    reads_zeros = node.op == "ConvTranspose" or is_padded(node)
+    if not all(quant.integral for quant, _ in groups) and reads_zeros:
+        what = "a zero point of the source is no integer"
+        return Refusal(
+            what,
+            "integer zero points, or no padding",
+            "a fraction",
+            "choose ranges in which 0 is exactly one of the codes, so that zero points are whole numbers",
+        )
+    total = ""
+    for number, group in enumerate(groups.values(), 1):
+        source = _joined(graph, node, [part for part, _ in group], axis)
+        chosen = [channel for _, channels in group for channel in channels]
+        inputs = [source, _share(graph, node, weights, chosen)]
+        inputs += node.inputs[2:] if number == len(groups) else ()
+        product = graph.again(node, inputs).output
+        if total:
+            product = graph.part(node, "Add", [product, total], "sum")
+        total = product
+    before = [graph.producer(value) for value in node.inputs[:2]]
+    swap(graph, node, total)
+    _erase_upwards(graph, before)
+    return f"{len(groups)} products, one for each scale in its source"
+
+
+SPLIT_JOINED_SOURCE = NodePass(
+    "split_joined_source", Contract("identity", "ties"), split_joined_source, tuple(_AXES)
+)
 
 
 def _beside(graph: Graph, value: str, axis: int) -> list[int | str]:

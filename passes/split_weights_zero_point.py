@@ -13,11 +13,10 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Array
+from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
 from ..plan.accumulator import ACCUMULATOR, less_zero_points
-from .base import Contract, NodePass, Refusal, Verdict, fits_f32, swap
-
-__all__ = ["SplitWeightsZeroPoint"]
+from .base import Contract, NodePass, Verdict, fits_f32, swap
 
 _FEWEST_PRODUCTS = 64
 """Products that an output adds, below which the tensor of the sums costs what int8 saves. Measured
@@ -29,7 +28,7 @@ _FEWEST_OUTPUTS = 16
 """Output channels, below which the sums, of one channel, take as long: 1.2 with 8 of 72 products."""
 
 
-class SplitWeightsZeroPoint(NodePass):
+def split_weights_zero_point(graph: Graph, node: Node) -> Verdict:
     """Splits the zero points of weights off, as products with the sum of each window of the source.
 
     Before -> after::
@@ -49,30 +48,31 @@ class SplitWeightsZeroPoint(NodePass):
     Refuses when: a convolution has groups, an output adds few products, or 32 bits do not hold the
     sums: f32 costs no more, or must do.
     """
+    decode = graph.producer(node.inputs[1], "Dequantize")
+    if decode is None or not _reads_codes(graph, node):
+        return None
+    codes, quant = graph.constant(decode.input), decode.quant
+    outputs = 0 if node.op == "Conv" else 1
+    if codes is None or graph.type(decode.input).dtype not in (DType.U8, DType.S8):
+        return None
+    if not quant.integral or quant.axis not in (None, outputs) or codes.ndim < 2:
+        return None
+    if node.op == "MatMul" and (codes.ndim != 2 or len(set(quant.zero_point)) == 1):
+        return None
+    if less_zero_points(codes, quant.zero_points, quant.axis) is not None:
+        return None
+    refusal = _refusal(graph, node, codes.shape, outputs)
+    if refusal is not None:
+        return refusal
+    return _Split(graph, node, decode, np.asarray(codes), outputs).write()
 
-    name = "split_weights_zero_point"
-    contract = Contract("identity", "ulp", 8)
-    ops = ("Conv", "MatMul")
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Rewrites one product whose weights have zero points that its primitive does not take."""
-        decode = graph.producer(node.inputs[1], "Dequantize")
-        if decode is None or not _reads_codes(graph, node):
-            return None
-        codes, quant = graph.constant(decode.input), decode.quant
-        outputs = 0 if node.op == "Conv" else 1
-        if codes is None or graph.type(decode.input).dtype not in (DType.U8, DType.S8):
-            return None
-        if not quant.integral or quant.axis not in (None, outputs) or codes.ndim < 2:
-            return None
-        if node.op == "MatMul" and (codes.ndim != 2 or len(set(quant.zero_point)) == 1):
-            return None
-        if less_zero_points(codes, quant.zero_points, quant.axis) is not None:
-            return None
-        refusal = _refusal(graph, node, codes.shape, outputs)
-        if refusal is not None:
-            return refusal
-        return _Split(graph, node, decode, np.asarray(codes), outputs).write()
+SPLIT_WEIGHTS_ZERO_POINT = NodePass(
+    "split_weights_zero_point",
+    Contract("identity", "ulp", 8),
+    split_weights_zero_point,
+    ("Conv", "MatMul"),
+)
 
 
 def _reads_codes(graph: Graph, node: Node) -> bool:

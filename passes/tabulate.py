@@ -17,16 +17,15 @@ from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
 from ..ir.ops import dims
 from ..ir.ops.spec import Array, Trait
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, Pass, Refusal, decide, settle, swap
-
-__all__ = ["Tabulate", "to_be_tabulated"]
+from .base import Contract, Pass, decide, settle, swap
 
 _CONSTANT = ""
 """What a value depends on when it is one constant number."""
 
 
-class Tabulate(Pass):
+def tabulate(graph: Graph) -> None:
     """Replaces elementwise arithmetic between two 8-bit values by a lookup in a table.
 
     Before -> after::
@@ -44,37 +43,33 @@ class Tabulate(Pass):
     A chain is looked up all the same where it would be a step of its own with a costly function in
     it, a sigmoid for one: its codes were moved since they were made, or others read them too.
     """
+    # What a table gives are codes that others may depend on alone, hence sweeps until none finds
+    # anything.
+    while _sweep(graph):
+        pass
 
-    name = "tabulate"
-    contract = Contract("identity", "bitwise")
 
-    def run(self, graph: Graph) -> None:
-        """Finds what each value depends on in one sweep, then replaces from the outermost quantizer
-        inwards.
+TABULATE = Pass("tabulate", Contract("identity", "bitwise"), tabulate)
 
-        What a table gives are codes that others may depend on alone, hence sweeps until none finds
-        anything.
-        """
-        while self._sweep(graph):
-            pass
 
-    def _sweep(self, graph: Graph) -> bool:
-        depends = _dependence(graph)
-        chains = _chains(graph, depends)
-        # a lookup takes the name, and so the place, of the quantizer that it replaces
-        place = graph.places()
-        found = False
-        for node in reversed(graph.nodes()):
-            if node.op == "Quantize" and node.name in graph and depends.get(node.output):
-                chain = chains.get(node.output)
-                if chain is None or (
-                    chain.costly and _is_alone(graph, chain, depends[node.output] or "")
-                ):
-                    current = graph.node(node.name)
-                    verdict = _tabulated(graph, current, depends[node.output] or "", place)
-                    decide(graph, self.name, current, verdict)
-                    found |= isinstance(verdict, str)
-        return found
+def _sweep(graph: Graph) -> bool:
+    """Finds what each value depends on, then replaces from the outermost quantizer inwards."""
+    depends = _dependence(graph)
+    chains = _chains(graph, depends)
+    # a lookup takes the name, and so the place, of the quantizer that it replaces
+    place = graph.places()
+    found = False
+    for node in reversed(graph.nodes()):
+        if node.op == "Quantize" and node.name in graph and depends.get(node.output):
+            chain = chains.get(node.output)
+            if chain is None or (
+                chain.costly and _is_alone(graph, chain, depends[node.output] or "")
+            ):
+                current = graph.node(node.name)
+                verdict = _tabulated(graph, current, depends[node.output] or "", place)
+                decide(graph, TABULATE.name, current, verdict)
+                found |= isinstance(verdict, str)
+    return found
 
 
 def _tabulated(graph: Graph, node: Node, codes: str, place: Mapping[str, int]) -> str | Refusal:
@@ -107,7 +102,7 @@ def _tabulated(graph: Graph, node: Node, codes: str, place: Mapping[str, int]) -
 
 
 def to_be_tabulated(graph: Graph) -> frozenset[str]:
-    """Names of the nodes that `Tabulate` makes tables of in the graph as it stands."""
+    """Names of the nodes that `tabulate` makes tables of in the graph as it stands."""
     found: set[str] = set()
     depends = _dependence(graph)
     chains = _chains(graph, depends)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.rule import Refusal
 from ..ir.types import DType
-from .base import Contract, Refusal, decide
+from .base import Contract, decide
 from .group import Local, Rewrite, Visitor
 from .retyping import made_by, readers_behind, retype
 
-__all__ = ["Joins", "UnifyConcatTypes"]
 
-
-class UnifyConcatTypes(Local):
+def unify_concat_types(graph: Graph) -> Visitor:
     """Writes s8 codes as u8 codes with 128 more, when u8 and s8 codes meet in a concatenation.
 
     Before -> after::
@@ -28,52 +29,41 @@ class UnifyConcatTypes(Local):
     Refuses when: the codes of a branch are read by something else than Dequantize, or are not made
     by a Quantize.
     """
-
-    name = "unify_concat_types"
-    contract = Contract("identity", "ties")
-
-    def visitor(self, graph: Graph) -> Visitor:
-        """What looks at a concatenation. It ends: each rewrite leaves fewer Quantize that make s8
-        codes.
-        """
-        return _Unifier(self.name, graph)
+    # It ends: each rewrite leaves fewer Quantize that make s8 codes.
+    return Visitor(partial(_unified, graph, Joins(graph)))
 
 
-class _Unifier(Visitor):
-    """The pass at work on a graph."""
+UNIFY_CONCAT_TYPES = Local("unify_concat_types", Contract("identity", "ties"), unify_concat_types)
 
-    def __init__(self, name: str, graph: Graph) -> None:
-        self._name, self._graph, self._joins = name, graph, Joins(graph)
 
-    def visit(self, node: Node) -> Rewrite | None:
-        """Rewrites the s8 codes that meet u8 codes in a concatenation; what reads their values is
-        looked at next.
-        """
-        graph = self._graph
-        if node.op != "Concat" or self._joins.waits(node):
+def _unified(graph: Graph, joins: Joins, node: Node) -> Rewrite | None:
+    """Rewrites the s8 codes that meet u8 codes in a concatenation; what reads their values is looked
+    at next.
+    """
+    if node.op != "Concat" or joins.waits(node):
+        return None
+    decodes = [graph.producer(value, "Dequantize") for value in node.inputs]
+    codes = {d.input: graph.type(d.input).dtype for d in decodes if d is not None}
+    if None in decodes or set(codes.values()) != {DType.U8, DType.S8}:
+        return None
+    signed = [value for value, dtype in codes.items() if dtype is DType.S8]
+    for value in signed:
+        if made_by(graph, value) is None:
+            reason = f"the codes {value} cannot be written as u8"
+            refusal = Refusal(
+                reason,
+                "codes that only Dequantize reads",
+                "others",
+                "quantize all inputs of the concatenation to one type, QUInt8 or QInt8",
+            )
+            decide(graph, UNIFY_CONCAT_TYPES.name, node, refusal)
             return None
-        decodes = [graph.producer(value, "Dequantize") for value in node.inputs]
-        codes = {d.input: graph.type(d.input).dtype for d in decodes if d is not None}
-        if None in decodes or set(codes.values()) != {DType.U8, DType.S8}:
-            return None
-        signed = [value for value, dtype in codes.items() if dtype is DType.S8]
-        for value in signed:
-            if made_by(graph, value) is None:
-                reason = f"the codes {value} cannot be written as u8"
-                refusal = Refusal(
-                    reason,
-                    "codes that only Dequantize reads",
-                    "others",
-                    "quantize all inputs of the concatenation to one type, QUInt8 or QInt8",
-                )
-                decide(graph, self._name, node, refusal)
-                return None
-        anew: dict[str, str] = {}
-        for value in signed:
-            anew |= retype(graph, made_by(graph, value) or [], 128, DType.U8)
-        verdict = f"{len(signed)} of {len(codes)} inputs are written as u8"
-        decide(graph, self._name, node, verdict)
-        return Rewrite(readers_behind(graph, anew.values()), anew)
+    anew: dict[str, str] = {}
+    for value in signed:
+        anew |= retype(graph, made_by(graph, value) or [], 128, DType.U8)
+    verdict = f"{len(signed)} of {len(codes)} inputs are written as u8"
+    decide(graph, UNIFY_CONCAT_TYPES.name, node, verdict)
+    return Rewrite(readers_behind(graph, anew.values()), anew)
 
 
 class Joins:

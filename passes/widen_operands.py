@@ -8,12 +8,10 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Quantization
-from .base import Contract, NodePass, Verdict, decide
-
-__all__ = ["WidenOperands"]
+from .base import Contract, NodePass, Verdict
 
 
-class WidenOperands(NodePass):
+def widen_operands(graph: Graph, node: Node) -> Verdict:
     """Writes out the leading dimensions that an operand computed at run time is broadcast along.
 
     Before -> after::
@@ -28,38 +26,32 @@ class WidenOperands(NodePass):
     Legal because: broadcasting puts dimensions of length 1 in front.
     Refuses when: never.
     """
+    if not node.has(Trait.ELEMENTWISE) or node.spec.binary is None:
+        return None
+    types = [graph.type(value) for value in node.inputs]
+    if any(type_.dtype is not DType.F32 or type_.shape is None for type_ in types):
+        return None
+    rank = max(type_.rank for type_ in types)
+    wide = [
+        value
+        if type_.rank == rank or graph.constant(value) is not None
+        else _widened(graph, node, value, rank - type_.rank)
+        for value, type_ in zip(node.inputs, types, strict=True)
+    ]
+    if wide == list(node.inputs):
+        return None
+    graph.set_inputs(node, wide)
+    return f"{rank} dimensions"
 
-    name = "widen_operands"
-    contract = Contract("identity", "bitwise")
 
-    def run(self, graph: Graph) -> None:
-        """Looks at every elementwise operation of two operands."""
-        for node in graph.each():
-            if node.has(Trait.ELEMENTWISE) and node.spec.binary is not None:
-                decide(graph, self.name, node, self.rewrite(graph, node))
+WIDEN_OPERANDS = NodePass("widen_operands", Contract("identity", "bitwise"), widen_operands)
 
-    def rewrite(self, graph: Graph, node: Node) -> Verdict:
-        """Widens the operands of a node that are computed in f32."""
-        types = [graph.type(value) for value in node.inputs]
-        if any(type_.dtype is not DType.F32 or type_.shape is None for type_ in types):
-            return None
-        rank = max(type_.rank for type_ in types)
-        wide = [
-            value
-            if type_.rank == rank or graph.constant(value) is not None
-            else self._widened(graph, node, value, rank - type_.rank)
-            for value, type_ in zip(node.inputs, types, strict=True)
-        ]
-        if wide == list(node.inputs):
-            return None
-        graph.set_inputs(node, wide)
-        return f"{rank} dimensions"
 
-    def _widened(self, graph: Graph, node: Node, value: str, more: int) -> str:
-        axes = graph.add_constant(f"{value}/axes", np.arange(more, dtype=np.int64))
-        cast = graph.producer(value, "Cast")
-        if cast is None or graph.type(cast.input).dtype not in (DType.U8, DType.S8):
-            return graph.part(node, "Unsqueeze", [value, axes], "wide")
-        codes = graph.part(node, "Unsqueeze", [cast.input, axes], "wide")
-        quant = {"quant": Quantization.of(1.0)}
-        return graph.part(node, "Dequantize", [codes], "decoded", quant)
+def _widened(graph: Graph, node: Node, value: str, more: int) -> str:
+    axes = graph.add_constant(f"{value}/axes", np.arange(more, dtype=np.int64))
+    cast = graph.producer(value, "Cast")
+    if cast is None or graph.type(cast.input).dtype not in (DType.U8, DType.S8):
+        return graph.part(node, "Unsqueeze", [value, axes], "wide")
+    codes = graph.part(node, "Unsqueeze", [cast.input, axes], "wide")
+    quant = {"quant": Quantization.of(1.0)}
+    return graph.part(node, "Dequantize", [codes], "decoded", quant)

@@ -14,18 +14,6 @@ from ..ir.types import DType
 from .arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
 from .types import Step
 
-__all__ = [
-    "ACCUMULATOR",
-    "CODE_REACH",
-    "EXACT_IN_F32",
-    "WEIGHTS_ZERO_POINTS",
-    "accumulated",
-    "less_zero_points",
-    "reach_of",
-    "source_reach",
-    "sums_of",
-]
-
 ACCUMULATOR = (1 << 31) - 1
 """What 32 bits hold."""
 

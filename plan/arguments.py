@@ -8,20 +8,6 @@ from itertools import chain, count
 
 from ..ir.ops.spec import OpSpec
 
-__all__ = [
-    "AT_RUN_TIME",
-    "BLOCKS_OF_WEIGHTS",
-    "COUNTS",
-    "PACKED",
-    "SOURCE_AT_RUN_TIME",
-    "SOURCE_BITS",
-    "WEIGHTS_AT_RUN_TIME",
-    "at_run_time",
-    "in_order",
-    "positional",
-    "with_roles",
-]
-
 Args = tuple[tuple[str, str], ...]
 
 SOURCE_AT_RUN_TIME = ("scales_src", "zero_points_src")

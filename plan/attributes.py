@@ -17,7 +17,7 @@ The sum runs over those elements of a window that lie inside of the source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, TypeAlias, get_args
 
@@ -25,19 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.types import DType
-
-__all__ = [
-    "OPERANDS",
-    "Binary",
-    "DepthwiseConv",
-    "Eltwise",
-    "PostOp",
-    "Prelu",
-    "PrimitiveAttr",
-    "Scale",
-    "Sum",
-    "ZeroPoint",
-]
 
 # What the fields of a post-op are: the text form, the plan file and the verifier read it from the
 # annotations.
@@ -193,6 +180,10 @@ OPERANDS: Mapping[type[PostOp], Mapping[str, str]] = {
 """
 
 
+SCALES = ("output_scales", "rnn_data_qparams", "rnn_weights_qparams")
+"""The scales of a primitive that belong to no argument."""
+
+
 @dataclass(frozen=True)
 class PrimitiveAttr:
     """All attributes of one primitive.
@@ -217,6 +208,13 @@ class PrimitiveAttr:
     output_scales: Scale | None = None
     rnn_data_qparams: Scale | None = None
     rnn_weights_qparams: Scale | None = None
+
+    def alone(self) -> Iterator[tuple[str, Scale]]:
+        """The scales that belong to no argument, where there are such, by `SCALES`."""
+        for name in SCALES:
+            scale = getattr(self, name)
+            if scale is not None:
+                yield name, scale
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -49,8 +49,6 @@ from .seal import DOMAIN, Source, check_structure, content, is_plan, seal, unsea
 from .types import Plan
 from .verify import check_plan
 
-__all__ = ["SCHEMA", "is_plan", "plan_bytes", "read_plan", "save_plan"]
-
 SCHEMA = 1
 """Version of the layout."""
 

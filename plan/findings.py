@@ -10,8 +10,6 @@ from ..ir.types import TensorType
 from .targets import TARGETS, Target
 from .types import Plan, Step
 
-__all__ = ["about", "called", "destination", "of_steps", "of_target"]
-
 Problems = Iterable[str | None]
 """What is wrong with a step, as the ends of sentences that begin with its name; None: nothing."""
 

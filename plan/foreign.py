@@ -26,8 +26,6 @@ from ..ir.types import Shape, TensorType
 from .arguments import in_order
 from .types import Plan, Step
 
-__all__ = ["check_foreign", "declared", "foreign_model", "known_tensor", "shown_problem"]
-
 _KNOWN_TO_INFERENCE = 1024
 """Elements of a constant that shape inference is shown; the shape of an output cannot need more."""
 

@@ -27,23 +27,6 @@ from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from .types import Plan
 
-__all__ = [
-    "add_metadata",
-    "broken",
-    "decisions_of",
-    "demand_text",
-    "fates_of",
-    "json_text",
-    "json_value",
-    "literal_attrs",
-    "metadata_of",
-    "plan_metadata",
-    "quantizers_of",
-    "read_at",
-    "strings_of",
-    "text_of",
-]
-
 T = TypeVar("T")
 
 

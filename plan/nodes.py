@@ -39,7 +39,7 @@ from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from ..ir.types import DType
 from .arguments import in_order, with_roles
-from .attributes import PostOp, PrimitiveAttr, Scale, ZeroPoint
+from .attributes import SCALES, PostOp, PrimitiveAttr, Scale, ZeroPoint
 from .metadata import (
     add_metadata,
     broken,
@@ -54,8 +54,6 @@ from .seal import DOMAIN
 from .types import Step
 from .words import post_op_from, post_op_text
 
-__all__ = ["node_of", "step_of", "tensor_of"]
-
 _F = TypeVar("_F", Scale, ZeroPoint)
 _T = TypeVar("_T")
 
@@ -66,7 +64,6 @@ _RESERVED = re.compile(
     r"(op|roles|post_ops|primitive|(output_scales|rnn_data_qparams|rnn_weights_qparams)(\.mask)?|(scales|zero_points|param)\..*)",
     re.DOTALL,
 )
-_SCALES = ("output_scales", "rnn_data_qparams", "rnn_weights_qparams")
 _INT64 = range(-(1 << 63), 1 << 63)
 _FIELDS = {
     AttributeProto.INT: "i",
@@ -229,10 +226,7 @@ def _factors(attr: PrimitiveAttr) -> Iterator[tuple[str, Scale | ZeroPoint]]:
         yield f"scales.{role}", scale
     for role, point in attr.zero_points.items():
         yield f"zero_points.{role}", point
-    for name in _SCALES:
-        scale = getattr(attr, name)
-        if scale is not None:
-            yield name, scale
+    yield from attr.alone()
 
 
 def _primitive(op_type: str) -> str:
@@ -355,7 +349,7 @@ def _fused_step(node: NodeProto, left: dict[str, Attr], where: str) -> Step:
     post_ops = tuple(_post_op(words, inputs, where) for words in strings("post_ops"))
     scales = _by_role(left, "scales.", Scale, where)
     points = _by_role(left, "zero_points.", ZeroPoint, where)
-    others = [_factor(left, n, Scale, where) if n in left else None for n in _SCALES]
+    others = [_factor(left, n, Scale, where) if n in left else None for n in SCALES]
     params = {name.removeprefix("param."): value for name, value in left.items()}
     attr = PrimitiveAttr(scales, points, post_ops, *others)
     args = tuple(zip(roles, inputs, strict=False))

@@ -28,11 +28,9 @@ from ..ir.text_parse import (
 from ..ir.text_read import Reader
 from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
-from .attributes import PrimitiveAttr, Scale, ZeroPoint
+from .attributes import SCALES, PrimitiveAttr, Scale, ZeroPoint
 from .types import Plan, Step
 from .words import factors_from, post_op_from
-
-__all__ = ["parse_plan"]
 
 _T = TypeVar("_T")
 
@@ -196,10 +194,7 @@ class _PlanParser:
             scales = _by_role(reader, lambda: factors_from(reader, Scale))
         if reader.take("zero_points"):
             points = _by_role(reader, lambda: factors_from(reader, ZeroPoint))
-        output_scales, data, weights = (
-            self._scale(reader, word)
-            for word in ("output_scales", "rnn_data_qparams", "rnn_weights_qparams")
-        )
+        alone = [self._scale(reader, word) for word in SCALES]
         post_ops = []
         while reader.take("|"):
             post_ops.append(post_op_from(reader, lambda: self._use(reader)))
@@ -207,9 +202,7 @@ class _PlanParser:
             _once(reader, scales),
             _once(reader, points),
             tuple(post_ops),
-            output_scales,
-            data,
-            weights,
+            *alone,
         )
 
     def _scale(self, reader: Reader, word: str) -> Scale | None:

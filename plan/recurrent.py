@@ -12,8 +12,6 @@ from ..ir.ops.recurrent import DYNAMIC, Activation, activations_of, directions_o
 from ..ir.ops.spec import Attrs
 from ..ir.rule import Refusal
 
-__all__ = ["RNN_ACTIVATIONS", "beyond_int8", "beyond_primitive", "gates_first", "peepholes_first"]
-
 RNN_ACTIVATIONS = {"Tanh": "tanh", "Relu": "relu", "Sigmoid": "logistic", "LeakyRelu": "relu"}
 """Activation of an RNN -> the eltwise algorithm that the primitive takes."""
 

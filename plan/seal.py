@@ -15,17 +15,6 @@ from collections.abc import Iterator
 from ..errors import PlanError
 from ..files import open_regular, unreadable
 
-__all__ = [
-    "DOMAIN",
-    "STRUCTURE_LIMIT",
-    "Source",
-    "check_structure",
-    "content",
-    "is_plan",
-    "seal",
-    "unsealed",
-]
-
 DOMAIN = "fqfuse"
 
 Source = str | os.PathLike[str] | bytes

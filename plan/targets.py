@@ -16,8 +16,6 @@ from ..errors import InvalidInput
 from ..ir.types import DType
 from .attributes import Binary, DepthwiseConv, Eltwise, Prelu, Sum
 
-__all__ = ["TARGETS", "Capability", "Target", "check_target"]
-
 _INT8 = frozenset({DType.U8, DType.S8})
 _F32 = frozenset({DType.F32})
 _ANY = _INT8 | _F32

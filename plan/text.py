@@ -17,11 +17,8 @@ from ..ir.ops.spec import Attr, Required
 from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
 from ..ir.text_write import Writer, name_text
 from .attributes import PrimitiveAttr
-from .parse import parse_plan
 from .types import Plan, Step, runs_in_int8
 from .words import factors_text, post_op_text
-
-__all__ = ["parse_plan", "print_plan", "render_plan"]
 
 
 def print_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) -> str:
@@ -140,10 +137,7 @@ def _attr_text(writer: Writer, plan: Plan, attr: PrimitiveAttr) -> str:
     for label, held in (("scales", attr.scales), ("zero_points", attr.zero_points)):
         roles = [f"{name_text(role)}={factors_text(writer, held[role])}" for role in sorted(held)]
         text += f" {label}({', '.join(roles)})" if roles else ""
-    if attr.output_scales is not None:
-        text += f" output_scales({factors_text(writer, attr.output_scales)})"
-    for label in ("rnn_data_qparams", "rnn_weights_qparams"):
-        qparams = getattr(attr, label)
-        text += "" if qparams is None else f" {label}({factors_text(writer, qparams)})"
+    for label, scale in attr.alone():
+        text += f" {label}({factors_text(writer, scale)})"
     ref = partial(writer.value, constants=plan.constants)
     return text + "".join(f" | {post_op_text(writer, op, ref)}" for op in attr.post_ops)

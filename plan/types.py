@@ -15,8 +15,6 @@ from ..ir.types import DType, TensorType
 from .arguments import SOURCE_BITS
 from .attributes import PrimitiveAttr
 
-__all__ = ["Plan", "Step", "check_is_plan", "codes_source", "runs_in_int8", "short_name"]
-
 _INT8 = (DType.S8, DType.U8)
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})

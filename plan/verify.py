@@ -25,8 +25,6 @@ from .verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from .verify_recurrent import recurrent_fits
 from .verify_shapes import NO_FIT, params_fit, roles_fit, shapes_fit, types_fit
 
-__all__ = ["PLAN", "check_plan", "verify_plan"]
-
 # a report holds the constants up to this many bytes, and their digests beyond
 _SAVED_DATA = 64 << 20
 _SHOWN = 50

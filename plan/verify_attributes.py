@@ -17,8 +17,6 @@ from .findings import destination, of_target
 from .targets import Target
 from .types import Plan, Step
 
-__all__ = ["post_ops_fit", "scales_fit", "zero_points_fit"]
-
 _OPERANDS = (DType.F32, DType.S32, DType.S8, DType.U8)
 _CODES = (DType.U8, DType.S8)
 _LARGEST = 3.4028235677973362e38  # beyond, a number is infinite in f32

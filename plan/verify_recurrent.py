@@ -20,8 +20,6 @@ from .recurrent import beyond_int8
 from .targets import Target
 from .types import Plan, Step
 
-__all__ = ["recurrent_fits"]
-
 _WEIGHTS = ("w", "r")
 _LARGEST = 3.4028235677973362e38
 _PRODUCT = 255 * 128  # of a code of u8 and one of s8

@@ -33,8 +33,6 @@ from .findings import about, destination, of_steps, of_target
 from .targets import Target
 from .types import Plan, Step
 
-__all__ = ["NO_FIT", "SCHEMAS", "Schema", "params_fit", "roles_fit", "shapes_fit", "types_fit"]
-
 
 @dataclass(frozen=True)
 class Schema:

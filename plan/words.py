@@ -14,8 +14,6 @@ from ..ir.text_read import Reader
 from ..ir.text_write import Writer, name_text
 from .attributes import OPERANDS, PostOp, Scale, ZeroPoint
 
-__all__ = ["factors_from", "factors_text", "post_op_from", "post_op_text"]
-
 _KINDS: Mapping[str, type[PostOp]] = {kind.kind: kind for kind in OPERANDS}
 _F = TypeVar("_F", Scale, ZeroPoint)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-__all__ = ["columns", "head", "tail"]
-
 
 def columns(text: str) -> int:
     """The columns that a printable text takes."""

@@ -10,8 +10,6 @@ from rich.text import Text as RichText
 from .layout import Text, facts, heading, listed
 from .notation import count_text, middle_cut, title_text
 
-__all__ = ["export_report"]
-
 _FEW = 3
 _ROOM = 50  # of a name: ends differ most
 

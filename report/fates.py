@@ -14,8 +14,6 @@ from .layout import FATE_STYLES, Layout, Text, heading, more, plain_table
 from .notation import count_text, middle_cut
 from .summary import COSTLY
 
-__all__ = ["fates_by_quantizer", "fates_part"]
-
 Halves = tuple[list[Fate], list[Fate]]
 
 _NO_FATE = Text("WITHOUT A FATE", style="bold red")

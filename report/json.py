@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..ir.decision import Decision, Fate, QuantizeFate
+from ..ir.decision import Alternative, Fate, QuantizeFate
 from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
-from ..plan.attributes import DepthwiseConv, PostOp
+from ..plan.attributes import SCALES, DepthwiseConv, PostOp
 from ..plan.types import Plan, Step, runs_in_int8
 from .fates import fates_by_quantizer
 from .notation import rounded
@@ -27,16 +27,6 @@ from .tables import cost_of
 from .verdict.findings import Verdict, as_data, verdict_of
 from .verdict.machine import Machine, this_machine
 from .verdict.work import NO_SIZES
-
-__all__ = [
-    "INSPECT_SCHEMA",
-    "Json",
-    "decision_json",
-    "fates_json",
-    "plain",
-    "plan_json",
-    "summary_json",
-]
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away, not
@@ -73,7 +63,13 @@ def plan_json(
     return {
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
-        "verdict": _verdict(verdict),
+        "verdict": verdict_json(verdict)
+        | {
+            "bytes": verdict.estimate.bytes,
+            "machine": verdict.machine.description,
+            "taken_for_1": list(verdict.symbols),
+            "loops_taken_once": list(verdict.loops),
+        },
         "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
         "steps": [
             _step(plan, index, step) | cast("dict[str, Json]", cost_of(verdict.costs, index))
@@ -81,7 +77,7 @@ def plan_json(
         ],
         "constants": [_constant(plan, name) for name in sorted(plan.constants)],
         "fates": fates_json(plan),
-        "decisions": [decision_json(decision) for decision in plan.decision_records],
+        "decisions": list(map(record, plan.decision_records)),
     }
 
 
@@ -124,17 +120,14 @@ def fates_json(plan: Plan) -> list[Json]:
     ]
 
 
-def _verdict(verdict: Verdict) -> dict[str, Json]:
+def verdict_json(verdict: Verdict) -> dict[str, Json]:
+    """What a plan does in which numbers, and takes, which `diff --json` carries, too."""
     return {
         "macs": verdict.shares.macs,
         "int8_macs": verdict.shares.int8_macs,
         "bytes_between": verdict.shares.between,
         "f32_bytes_between": verdict.shares.f32_between,
         "ms": rounded(verdict.estimate.ms),
-        "bytes": verdict.estimate.bytes,
-        "machine": verdict.machine.description,
-        "taken_for_1": list(verdict.symbols),
-        "loops_taken_once": list(verdict.loops),
     }
 
 
@@ -154,11 +147,9 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
             "outputs": [_type(plan.type(value)) if value else "" for value in step.outputs],
         },
         "int8": runs_in_int8(plan, step),
-        "scales": {name: _record(scale) for name, scale in step.attr.scales.items()},
-        "zero_points": {name: _record(zero) for name, zero in step.attr.zero_points.items()},
-        "output_scales": _json(step.attr.output_scales),
-        "rnn_data_qparams": _json(step.attr.rnn_data_qparams),
-        "rnn_weights_qparams": _json(step.attr.rnn_weights_qparams),
+        "scales": {name: record(scale) for name, scale in step.attr.scales.items()},
+        "zero_points": {name: record(zero) for name, zero in step.attr.zero_points.items()},
+        **{name: _json(getattr(step.attr, name)) for name in SCALES},
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
         "origin": list(step.origin),
     }
@@ -204,12 +195,14 @@ def _post_op(op: PostOp) -> dict[str, Json]:
     no_bias: dict[str, Json] = (
         {"bias": None} if isinstance(op, DepthwiseConv) and not op.bias else {}
     )
-    return {"kind": op.kind} | _record(op) | no_bias
+    return {"kind": op.kind} | record(op) | no_bias
 
 
-def _record(value: Any) -> dict[str, Json]:
-    """A dataclass by its fields."""
-    return {item.name: _json(getattr(value, item.name)) for item in fields(value)}
+def record(value: Any) -> dict[str, Json]:
+    """A dataclass by its fields; a home that is not legal costs nothing that counts."""
+    found = {item.name: _json(getattr(value, item.name)) for item in fields(value)}
+    illegal = isinstance(value, Alternative) and value.why_not
+    return found | {"cost": None} if illegal else found
 
 
 def plain(document: Mapping[str, object]) -> dict[str, Json]:
@@ -225,7 +218,7 @@ def _json(value: object) -> Json:
     if isinstance(value, float):
         return _number(value)
     if is_dataclass(value) and not isinstance(value, TensorType | Quantization):
-        return _record(value)
+        return record(value)
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>"
     if isinstance(value, Enum):
@@ -259,11 +252,3 @@ def _quantize(fates: Sequence[Fate]) -> dict[str, Json] | None:
 
 def _fate(fate: Fate) -> dict[str, Json]:
     return {"fate": fate.fate.value, "step": fate.step, "reason": fate.reason}
-
-
-def decision_json(decision: Decision) -> dict[str, Json]:
-    """A decision as the documents have it."""
-    weighed: list[Json] = [
-        _record(home) | ({"cost": None} if home.why_not else {}) for home in decision.alternatives
-    ]
-    return _record(decision) | {"alternatives": weighed}

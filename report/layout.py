@@ -12,19 +12,6 @@ from rich.text import Text as RichText
 
 from ..errors import printable
 
-__all__ = [
-    "FATE_STYLES",
-    "PIPE",
-    "Layout",
-    "Text",
-    "facts",
-    "folded",
-    "heading",
-    "listed",
-    "more",
-    "plain_table",
-]
-
 T = TypeVar("T")
 
 _WIDE = 110  # columns from which on a step fits on one line

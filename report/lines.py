@@ -13,8 +13,6 @@ from ..errors import printable
 from .columns import columns, head
 from .layout import Text
 
-__all__ = ["WIDTH", "labelled", "paragraph", "wrapped"]
-
 WIDTH = 80
 
 _TIED = "\u00a0"  # a blank at which no line ends

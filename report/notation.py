@@ -31,18 +31,6 @@ from ..plan.types import Plan, Step, codes_source
 from .columns import columns, head, tail
 from .summary import COMPUTE
 
-__all__ = [
-    "Notation",
-    "bytes_text",
-    "count_text",
-    "layer_names",
-    "middle_cut",
-    "number_text",
-    "rounded",
-    "short_names",
-    "title_text",
-]
-
 _NO_ATTR = PrimitiveAttr()
 _WEIGHTS = ("weights", "w", "r")
 _ON_CODES = re.compile(r"QLinear\w+|QGemm|QAttention|\w+ of codes")  # forms of quantizers

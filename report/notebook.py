@@ -10,8 +10,6 @@ from .verdict.findings import Finding, verdict_of
 from .verdict.machine import Machine
 from .verdict.screen import answer_text, gain_text, is_shown, layers_text
 
-__all__ = ["notebook_html"]
-
 _COLUMNS = ("what", "at", "gain", "change")
 _ROWS = 5
 _LEFT = ' style="text-align: left"'  # notebooks set numbers, to the right

@@ -17,8 +17,6 @@ from ..plan.types import Plan
 from .layout import Layout, Text, folded, heading, listed, more, plain_table
 from .notation import count_text
 
-__all__ = ["Refusals", "decisions_part", "grouped", "refusals_part"]
-
 _SHOWN_PLACES = 6
 
 

@@ -12,8 +12,6 @@ from .columns import columns
 from .layout import Layout, Text, folded, heading, listed, plain_table
 from .notation import Notation, middle_cut, short_names
 
-__all__ = ["steps_part"]
-
 _LEAST_ROOM = 24
 _BESIDE = {True: 100, False: 62}
 """How many columns the others take, when each step has one line, and when its origin stands below

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from ..ir.decision import DYNAMIC_FORMS, DequantizeFate, Half, Outcome, QuantizeFate
 from ..plan.types import Plan, runs_in_int8
 
-__all__ = ["COMPUTE", "COSTLY", "Kind", "Summary", "summary_of"]
-
 COMPUTE = frozenset({"convolution", "deconvolution", "matmul"})
 """Primitives with weights: nearly all arithmetic of a network is in them, so they are what has to
 run in int8.

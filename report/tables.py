@@ -19,19 +19,6 @@ from .verdict.machine import Machine
 from .verdict.work import NO_SIZES
 from .weighed import weighed_text
 
-__all__ = [
-    "TABLES",
-    "Cost",
-    "DecisionRow",
-    "FateRow",
-    "StepRow",
-    "cost_of",
-    "csv_text",
-    "decisions_table",
-    "fates_table",
-    "steps_table",
-]
-
 
 class Cost(TypedDict):
     """What a step costs: multiply-adds, bytes read and written, estimated milliseconds."""

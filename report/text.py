@@ -23,8 +23,6 @@ from .summary import Summary, summary_of
 from .verdict.shares import shares_of
 from .weighed import weighed_part
 
-__all__ = ["Table", "converted_report", "plan_report", "short_report", "summary_report"]
-
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 

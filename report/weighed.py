@@ -12,8 +12,6 @@ from ..ir.decision import Alternative, Decision
 from ..plan.types import Plan
 from .layout import Layout, Text, folded, heading, more, plain_table
 
-__all__ = ["weighed_part", "weighed_text"]
-
 
 def weighed_part(plan: Plan, layout: Layout, *, every: bool = False) -> list[RenderableType]:
     """Heading and table of the choices; nothing where none was made. `every`: one row for each

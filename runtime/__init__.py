@@ -10,5 +10,4 @@
 - `program.py`, `arena.py`, `pool.py`, `processors.py`: recorded calls, shared memory, threads, what
   the machine grants
 - `numerics.py`, `windows.py`: float orders, and windows of convolutions, for both
-- `compare.py`: two runtimes, step by step
 """

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from ..aligned import aligned
 from ..plan.types import Plan
 
-__all__ = ["Lifetimes", "place", "trace"]
-
 
 @dataclass
 class Lifetimes:

@@ -12,8 +12,6 @@ from ..ir.types import TensorType
 from ..plan.types import Plan
 from .processors import machine_bytes
 
-__all__ = ["RunBudget"]
-
 
 @dataclass(frozen=True)
 class RunBudget:

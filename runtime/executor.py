@@ -8,8 +8,6 @@ from typing import Protocol
 
 from ..ir.ops.spec import Array
 
-__all__ = ["Executor", "StepTimes"]
-
 
 @dataclass(frozen=True)
 class StepTimes:

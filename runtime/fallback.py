@@ -18,8 +18,6 @@ from ..ir.ops.movement import tiled
 from ..ir.ops.spec import Array, Attr
 from ..plan.foreign import foreign_model
 
-__all__ = ["MOST_TRIPS", "ForeignOp", "foreign_op"]
-
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
 
 MOST_TRIPS = 1 << 16

@@ -12,18 +12,6 @@ from typing import NoReturn
 from ..errors import InvalidInput, printable
 from ..ir.types import DType, TensorType
 
-__all__ = [
-    "CPU",
-    "ModelMeta",
-    "NodeArg",
-    "OnnxRuntimeMethods",
-    "SessionOptions",
-    "check_providers",
-    "meta_from_state",
-    "node_arg",
-    "threads_of",
-]
-
 CPU = "CPUExecutionProvider"
 """Who runs a session, in ONNX Runtime's words."""
 

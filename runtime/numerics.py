@@ -17,16 +17,6 @@ import numpy.typing as npt
 
 from ..ir.types import DType
 
-__all__ = [
-    "VNNI_3_2",
-    "F32Array",
-    "F64Array",
-    "NumericsProfile",
-    "U32Array",
-    "finish_scaled_codes",
-    "fused_multiply_add",
-]
-
 F32Array = npt.NDArray[np.float32]
 F64Array = npt.NDArray[np.float64]
 

@@ -40,8 +40,6 @@ from .processors import default_threads
 from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes
 
-__all__ = ["KERNELS", "NumpyExecutor", "run_step", "with_numbers"]
-
 KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "convolution": bind_any_convolution,
     "deconvolution": bind_deconvolution,

@@ -25,8 +25,6 @@ from ..plan.types import Step
 from .numerics import F32Array
 from .windows import window_of
 
-__all__ = ["bias_by_position", "has_fraction"]
-
 _AT_ONCE = 1 << 20  # elements in f64
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ..plan.types import Step
 
-__all__ = ["Placement"]
-
 
 @dataclass(frozen=True)
 class Placement:

@@ -21,8 +21,6 @@ from threadpoolctl import ThreadpoolController
 
 from ..locks import ProcessLock
 
-__all__ = ["WorkerPool", "single_threaded_blas"]
-
 Body = Callable[[int, int], None]
 """(index of the task, slot of the worker: below `threads`, never shared by two workers at a time).
 """

@@ -18,8 +18,6 @@ from ..errors import InvalidInput, printable
 from .executor import StepTimes
 from .placement import Placement
 
-__all__ = ["Profile", "StepTime", "TimedRun", "checked_runs", "measure"]
-
 T = TypeVar("T")
 
 _MOST_RUNS = 100_000

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from .kernels.base import Call, Recorder, Scratch, Tasks
 from .pool import WorkerPool
 
-__all__ = ["StepProgram"]
-
 
 class StepProgram:
     """A step's tasks as lists of ready NumPy calls.

@@ -30,8 +30,6 @@ from .shapes import symbol_sizes
 if TYPE_CHECKING:
     from .lowering.executor import OneDnnExecutor
 
-__all__ = ["BACKENDS", "InferenceSession", "NodeArg", "check_backend", "checked_threads"]
-
 BACKENDS = ("auto", "numpy", "onednn")
 
 _STATE = {"plan": bytes, "backend": str, "threads": int, "run_bytes": int | None, "meta": dict}

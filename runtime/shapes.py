@@ -15,15 +15,6 @@ from ..plan.attributes import Binary, DepthwiseConv, Sum
 from ..plan.types import Plan, Step
 from .budget import RunBudget
 
-__all__ = [
-    "StaticShape",
-    "bind_shapes",
-    "bound_otherwise",
-    "row_inputs",
-    "step_shapes",
-    "symbol_sizes",
-]
-
 StaticShape = tuple[int, ...]
 
 _SMALL = 4096

@@ -10,8 +10,6 @@ from ..ir.ops.rows import integers
 from ..ir.ops.windows import Window, window
 from ..plan.types import Step
 
-__all__ = ["window_of"]
-
 
 def window_of(step: Step, spatial: Sequence[int], kernel: Sequence[int] = ()) -> Window:
     """The window of a step, its padding resolved.

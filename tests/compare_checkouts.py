@@ -73,7 +73,7 @@ def _write_graphs(folder: Path) -> None:
     sys.path.insert(0, str(ROOT / "tests"))
     from laws.corpus import CORPUS  # the parent alone needs the tests
 
-    from fqfuse.ir.text import print_graph
+    from fqfuse.ir.text_print import print_graph
 
     for name, make in CORPUS.items():
         (folder / f"{name}.txt").write_text(print_graph(make()))
@@ -122,7 +122,7 @@ def _differences(
 
 def _described(graphs: Path, models: list[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
     from fqfuse.frontend import graph_from_onnx  # of the checkout that PYTHONPATH names
-    from fqfuse.ir.text import parse_graph
+    from fqfuse.ir.text_parse import parse_graph
 
     sources = [
         (path.stem, lambda path=path: parse_graph(path.read_text()))

@@ -19,8 +19,6 @@ from fqfuse.measure.arrays import Array
 from .layers import classifier, layer_norm, linear, normal
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["build_bert", "sample_tokens"]
-
 LAYERS, WIDTH, HEADS, INTERMEDIATE, SEQUENCE = 6, 384, 12, 1536, 128
 VOCABULARY, TYPES, CLASSES = 2000, 2, 64
 _HEAD = WIDTH // HEADS

@@ -10,8 +10,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .writer import OPSET
 
-__all__ = ["NODES_PER_CONVOLUTION", "build_chain"]
-
 NODES_PER_CONVOLUTION = 5
 _CHANNELS, _SIZE = 16, 8
 

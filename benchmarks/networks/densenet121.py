@@ -9,8 +9,6 @@ from .layers import batch_norm, classifier, conv2d, global_pool, max_pool, relu
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["build_densenet121"]
-
 _BLOCKS = (6, 12, 24, 16)
 _GROWTH = 32
 _BOTTLENECK = 4

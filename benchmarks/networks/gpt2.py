@@ -17,8 +17,6 @@ from fqfuse.measure.arrays import Array
 from .layers import classifier, layer_norm, linear
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["build_gpt2_block", "sample_embeddings"]
-
 WIDTH, HEADS, SEQUENCE, CLASSES = 768, 12, 64, 64
 EPSILON = 1e-5
 _HEAD = WIDTH // HEADS

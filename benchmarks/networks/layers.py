@@ -10,19 +10,6 @@ from fqfuse.measure.arrays import Array
 
 from .writer import NetworkWriter, Tensor
 
-__all__ = [
-    "batch_norm",
-    "classifier",
-    "conv2d",
-    "global_pool",
-    "layer_norm",
-    "linear",
-    "max_pool",
-    "normal",
-    "relu",
-    "rounded",
-]
-
 
 def rounded(values: Array) -> Array:
     """Return ``values`` as f32 with 8 significant bits.

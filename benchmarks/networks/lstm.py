@@ -17,8 +17,6 @@ from fqfuse.measure.arrays import Array
 from .layers import classifier
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["build_lstm", "sample_sequences"]
-
 LAYERS, WIDTH, STEPS, CLASSES = 2, 256, 48, 64
 _GATES, _DIRECTIONS = 4, 2
 

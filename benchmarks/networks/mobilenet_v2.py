@@ -9,8 +9,6 @@ from .layers import batch_norm, classifier, conv2d, global_pool
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["build_mobilenet_v2"]
-
 # Rows of the paper's table 2: expansion t, output channels c, repeats n, stride s of the first
 # repeat.
 _SETTINGS = (

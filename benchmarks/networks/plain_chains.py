@@ -16,8 +16,6 @@ from fqfuse.measure.arrays import Array
 
 from .writer import OPSET
 
-__all__ = ["PLAIN_CHAINS", "PLAIN_SHAPE", "build_plain_chain"]
-
 PLAIN_SHAPE = (1, 4, 4, 4)
 _FAKE_QUANTIZE = "org.openvinotoolkit"
 _ZERO = np.uint8(3)

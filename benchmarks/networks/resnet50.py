@@ -11,8 +11,6 @@ from .layers import batch_norm, classifier, conv2d, global_pool, max_pool, relu
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["build_resnet50"]
-
 _BLOCKS = (3, 4, 6, 3)
 _EXPANSION = 4
 

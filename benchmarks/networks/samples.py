@@ -8,8 +8,6 @@ import numpy as np
 
 from fqfuse.measure.arrays import Array
 
-__all__ = ["sample_images"]
-
 _OCTAVES = (2, 4, 7, 14, 28, 56, 112, 224)
 
 

@@ -20,8 +20,6 @@ from .layers import batch_norm, classifier, conv2d, global_pool, relu
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["build_small_mobilenet", "build_small_resnet", "sample_small_images"]
-
 CLASSES = 100
 _SHRINK = 4
 STAGES = ((32, 1), (64, 2), (128, 2))  # channels, stride of the first of two blocks

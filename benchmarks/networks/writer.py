@@ -20,8 +20,6 @@ from onnx import TensorProto, helper, numpy_helper
 from fqfuse.measure.arrays import Array
 from fqfuse.measure.engines import onnxruntime_session
 
-__all__ = ["OPSET", "NetworkWriter", "Tensor"]
-
 OPSET = 17
 
 

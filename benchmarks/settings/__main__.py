@@ -20,8 +20,6 @@ from .setting import Setting, figures, outputs_of
 from .subjects import SUBJECTS
 from .tables import filled, places, table
 
-__all__ = ["main"]
-
 Settings = Callable[[str, Path, Sequence[Mapping[str, Any]]], Iterator[tuple[str, Setting]]]
 _TOOLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "ort": ("with_ort.ort_settings", ("onnxruntime", "onnx_ir", "sympy")),

@@ -17,8 +17,6 @@ from fqfuse.report.verdict.catalogue import Gain
 from fqfuse.report.verdict.findings import Verdict, verdict_of
 from fqfuse.report.verdict.machine import Machine
 
-__all__ = ["Outcome", "Setting", "figures", "outputs_of", "shown_arguments"]
-
 # Findings depend on the machine in one point: where products saturate. They are taken for one that
 # does saturate; its other figures order findings, and are not shown.
 _WITHOUT_VNNI = Machine("AVX2 without VNNI", 2, 2.6, 32.0, 16.0, exact_int8=False)

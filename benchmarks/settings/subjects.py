@@ -15,8 +15,6 @@ from ..networks.bert import build_bert, sample_tokens
 from ..networks.lstm import build_lstm, sample_sequences
 from ..networks.small import build_small_mobilenet, build_small_resnet, sample_small_images
 
-__all__ = ["CALIBRATION", "SUBJECTS", "Subject"]
-
 CALIBRATION, TRIED = 32, 16
 """Random inputs that ranges come from, and others that the SQNR is taken over."""
 

@@ -8,8 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["filled", "places", "table"]
-
 _PLACE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEADER = (
     "| setting | int8 | f32 between steps | steps | findings left | saturates without VNNI | SQNR |\n"

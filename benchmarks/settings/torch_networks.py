@@ -19,8 +19,6 @@ from torch.nn import functional
 from ..networks import bert, lstm
 from ..networks.small import ROWS, STAGES
 
-__all__ = ["MODULES", "load", "share_relus"]
-
 
 class _Block(nn.Module):
     def __init__(self, inputs: int, channels: int, stride: int) -> None:

@@ -17,8 +17,6 @@ from torch import nn
 from .setting import Setting
 from .torch_networks import load
 
-__all__ = ["brevitas_settings"]
-
 _EXPORTS: Mapping[str, Callable[..., Any]] = {
     "export_onnx_qcdq": export.export_onnx_qcdq,
     "export_qonnx": export.export_qonnx,

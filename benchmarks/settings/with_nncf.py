@@ -14,8 +14,6 @@ import onnx
 from ..quantizers import prepare
 from .setting import Setting, shown_arguments
 
-__all__ = ["nncf_settings"]
-
 # Arguments by the names of nncf.quantize; those of AdvancedQuantizationParameters, and of
 # IgnoredScope, without the object around them. Enums by the names of their members.
 _ADVANCED = (

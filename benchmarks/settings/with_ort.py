@@ -16,8 +16,6 @@ import onnx
 from ..quantizers import prepare, reader
 from .setting import Setting, shown_arguments
 
-__all__ = ["RECIPE", "ort_settings"]
-
 RECIPE: Mapping[str, Any] = {
     "activation_type": "QUInt8",
     "weight_type": "QInt8",

@@ -18,8 +18,6 @@ from torch.ao.quantization import quantize_fx
 from .setting import Setting
 from .torch_networks import load, share_relus
 
-__all__ = ["torch_settings"]
-
 Args = tuple[torch.Tensor, ...]
 
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["PAGES", "ROOT", "api_page", "linked", "notebook_page"]
-
 ROOT: Final = Path(__file__).parents[2]
 
 PAGES: Final[Mapping[str, str]] = {

@@ -13,8 +13,6 @@ from .rows import A, Call, number, row, text
 from .spec import Attrs, OpSpec, Trait
 from .special import erf
 
-__all__ = ["ACTIVATION"]
-
 _APPROXIMATIONS = ("none", "tanh")
 
 _E, _S = Trait.ELEMENTWISE, Trait.SCALE_COMMUTING

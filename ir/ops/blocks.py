@@ -23,20 +23,6 @@ from . import dims
 from .rows import A, Call, integer
 from .spec import Attrs, ShapeError
 
-__all__ = [
-    "SOURCE_BITS",
-    "WIDTHS",
-    "coded_product",
-    "decoded",
-    "decoded_shape",
-    "largest_block",
-    "middle",
-    "packed",
-    "row_bytes",
-    "source_codes",
-    "unpacked",
-]
-
 WIDTHS = (2, 4, 8)
 """Bits of a code that there may be."""
 

@@ -10,8 +10,6 @@ from ..types import Dim, Shape
 from . import dims
 from .spec import ShapeError
 
-__all__ = ["broadcast_dims", "broadcast_shapes"]
-
 
 def broadcast_shapes(shapes: Sequence[Shape], what: str) -> Shape:
     """The shape that all broadcast to.

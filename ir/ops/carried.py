@@ -11,8 +11,6 @@ from ..types import Shape
 from . import dims
 from .rows import Call, integer
 
-__all__ = ["axis_stays", "beside_axis", "reshaped", "where_size_stays"]
-
 
 def axis_stays(call: Call, axis: int, shape: Shape | None) -> int:  # noqa: ARG001
     """The same axis."""

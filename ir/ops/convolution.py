@@ -29,8 +29,6 @@ from .windows import (
     window_shape,
 )
 
-__all__ = ["CONVOLUTION", "convolve", "deconvolve", "transposed_window"]
-
 _BLOCK = (
     1 << 20
     # elements of columns made at once: 4 MB of f32 stay in the cache between being made and being

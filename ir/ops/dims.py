@@ -22,24 +22,6 @@ from functools import lru_cache
 
 from ..types import Dim, Shape
 
-__all__ = [
-    "UNKNOWN",
-    "add",
-    "ceil_div",
-    "clamp",
-    "differ",
-    "evaluate",
-    "fits",
-    "floor_div",
-    "minimum",
-    "multiply",
-    "positive",
-    "product",
-    "same",
-    "same_shape",
-    "subtract",
-]
-
 UNKNOWN = "?"
 """The size that nothing is known of."""
 

@@ -15,8 +15,6 @@ from . import dims
 from .broadcasting import broadcast_dims
 from .spec import ShapeError
 
-__all__ = ["einsum_shape"]
-
 _ELLIPSIS = "..."
 _MOST_AXES = 64  # NumPy 2's: without a bound a short equation would expand to terms times axes
 

@@ -16,8 +16,6 @@ from .carried import axis_stays
 from .rows import FLOATS, INDICES, LAYOUT, A, Call, UnknownRankError, not_covered, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["ELEMENTWISE", "broadcast_inputs", "same_shape", "unary"]
-
 _E, _C, _S = Trait.ELEMENTWISE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING
 _TELLS, _NAN = frozenset({Trait.TELLS_ZERO}), Trait.NAN_BELOW_ZERO
 _JUMPS = _TELLS | {Trait.JUMPS}

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from ..types import TensorType
 from .spec import REQUIRED, Array, Attrs, OpSpec, Param, ShapeError, Trait
 
-__all__ = ["FOREIGN"]
-
 
 def _infer(
     types: Sequence[TensorType | None],  # noqa: ARG001  # the signature of the table

@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from ...errors import FqfuseError
 
-__all__ = ["for_inference", "foreign_refusal", "onnx_speaking"]
-
 _TERM: Final = r"[A-Za-z ]*+(?:\. *\. *\.[A-Za-z ]*+)?"
 _EQUATION: Final = re.compile(f"{_TERM}(?:,{_TERM})*+(?:->{_TERM})?")
 """What ONNX's Einsum takes: terms of letters, blanks and at most one ellipsis."""

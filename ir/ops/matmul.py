@@ -11,8 +11,6 @@ from .broadcasting import broadcast_shapes
 from .rows import FLOATS, NUMBERS, A, Call, flag, integer, not_covered, number, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["MATMUL"]
-
 
 def _check_inner(call: Call, a: Dim, b: Dim) -> None:
     if dims.differ(a, b):

@@ -15,8 +15,6 @@ from .carried import beside_axis, where_size_stays
 from .rows import LAYOUT, A, Call, UnknownRankError, integer, integers, row, text, unknown
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["MOVEMENT", "tiled"]
-
 
 def _perm(attrs: Attrs, rank: int) -> tuple[int, ...]:
     perm = integers(attrs, "perm") or tuple(reversed(range(rank)))

@@ -11,8 +11,6 @@ from . import dims
 from .rows import A, Call, flag, integer, not_covered, number, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError
 
-__all__ = ["NORMALIZATION"]
-
 
 def _per_channel(call: Call, channels: Dim, indices: tuple[int, ...]) -> None:
     for index in indices:

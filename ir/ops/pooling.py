@@ -10,8 +10,6 @@ from .rows import A, Call, flag, integers, row
 from .spec import REQUIRED, Attr, Attrs, OpSpec, Required, Trait
 from .windows import Window, lowest, pad_spatial, taps_within, window, window_shape
 
-__all__ = ["POOLING"]
-
 _WINDOW: dict[str, Attr | Required] = {
     "kernel_shape": REQUIRED,
     "strides": (),

@@ -12,8 +12,6 @@ from .blocks import decoded, decoded_shape, source_codes
 from .rows import FLOATS, INTEGERS, A, Call, integer, row, text
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["QUANTIZATION", "dynamic_range", "fake_quantize"]
-
 _EXACT_IN_F32 = 1 << 24  # every integer up to here is an f32
 
 

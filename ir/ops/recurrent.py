@@ -8,9 +8,8 @@ step the product with the hidden state is added to that, then peepholes, clip an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,41 +20,7 @@ from .quantization import dynamic_range
 from .rows import A, Call, flag, integer, not_covered, number, row, text
 from .spec import Attrs, OpSpec, ShapeError
 
-__all__ = [
-    "DYNAMIC",
-    "RECURRENT",
-    "Activation",
-    "DynamicLayer",
-    "Layer",
-    "activations_of",
-    "directions_of",
-    "gates_of",
-    "whole",
-]
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """What tells the layers from each other.
-
-    Attributes:
-        gates: how many.
-        activations: the names of its default activations, of one direction.
-    """
-
-    gates: int
-    activations: tuple[str, ...]
-
-
 DYNAMIC = "DynamicQuantizeLSTM"
-
-_CELLS = {
-    "LSTM": _Cell(4, ("Sigmoid", "Tanh", "Tanh")),
-    DYNAMIC: _Cell(4, ("Sigmoid", "Tanh", "Tanh")),
-    "GRU": _Cell(3, ("Sigmoid", "Tanh")),
-    "AUGRU": _Cell(3, ("Sigmoid", "Tanh")),
-    "RNN": _Cell(1, ("Tanh",)),
-}
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
@@ -208,7 +173,7 @@ def _times(dim: Dim, count: int) -> Dim:
 
 def _shapes(op: str, call: Call) -> list[Shape]:
     """Of y, y_h, and of LSTM y_c."""
-    lstm = op in ("LSTM", DYNAMIC)
+    lstm = _CELLS[op].states == 2
     directions, gates = len(directions_of(call.attrs)), gates_of(op)
     if flag(call.attrs, "layout"):
         raise not_covered("layout 1")  # the frontend writes it as transpositions
@@ -281,13 +246,12 @@ class Layer:
         Raises:
             ValueError: a length is negative, or more than T.
         """
-        cell, pre = self._cell(d), self._products(d, rows)
-        steps, batch, _ = self.x.shape
-        states = cell.states(batch, *(None if s is None else s[d] for s in (self.h, self.c)))
+        step, pre = partial(_CELLS[self.op].step, self._read(d)), self._products(d, rows)
+        steps, states = self.x.shape[0], self._states(d)
         lens = self._lengths(steps)
         backwards = directions_of(self.attrs)[d]
         for t in range(steps - 1, -1, -1) if backwards else range(steps):
-            new = cell.at(t, pre[t], states)
+            new = step(t, pre[t], states)
             if lens is None:
                 y[t] = new[0]
             else:  # a sequence that has ended, or not begun, keeps its state
@@ -330,143 +294,133 @@ class Layer:
     def _is_linear_before_reset(self) -> bool:
         return self.op == "GRU" and flag(self.attrs, "linear_before_reset")
 
-    def _cell(self, d: int) -> _Step:
-        activations, clip = activations_of(self.op, self.attrs)[d], _clip_of(self.attrs)
-        r = self.r[d]
-        if self.op == "LSTM":
-            p = None if self.p is None else np.split(self.p[d], 3)
-            return _Lstm(r, activations, clip, p, flag(self.attrs, "input_forget"))
-        if self.op == "RNN":
-            return _Rnn(r, activations, clip)
-        if self.op == "AUGRU":
-            return _Augru(r, activations, clip, self.attention)
-        if not self._is_linear_before_reset:
-            return _Gru(r, activations, clip)
-        bias = None if self.b is None else self._biases(d)[1]
-        return _GruLinearBeforeReset(r, activations, clip, bias)
+    def _states(self, d: int) -> tuple[A, ...]:
+        """The states in front of the first step: h, and of LSTM c."""
+        shape = self.x.shape[1], min(self.r.shape[1:])
+        return tuple(
+            np.zeros(shape, self.x.dtype) if given is None else given[d]
+            for given in (self.h, self.c)[: _CELLS[self.op].states]
+        )
+
+    def _read(self, d: int) -> _Read:
+        return _Read(
+            self.r[d],
+            activations_of(self.op, self.attrs)[d],
+            _clip_of(self.attrs),
+            None if self.b is None else self._biases(d)[1],
+            None if self.p is None else np.split(self.p[d], 3),
+            self.attention,
+            linear_before_reset=self._is_linear_before_reset,
+            input_forget="input_forget" in self.attrs and flag(self.attrs, "input_forget"),
+        )
 
 
 @dataclass(frozen=True)
-class _Step:
-    """One step of a layer in one direction: r is [G*H, H]."""
+class _Read:
+    """What the steps of a layer read in one direction.
+
+    Attributes:
+        r: [G*H, H].
+        activations: those of its gates and states.
+        clip: the largest magnitude in front of an activation of a gate.
+        bias: what is added to products with the hidden state: those of gate h of a GRU that is
+            linear before reset, all of DynamicQuantizeLSTM.
+        p: peepholes of i, o and f, each [H].
+        attention: [T, N, 1].
+        scale: of whole numbers in r, [] or [G*H].
+        linear_before_reset, input_forget: as ONNX has them.
+    """
 
     r: A
     activations: tuple[Activation, ...]
     clip: float | None
+    bias: A | None
+    p: Sequence[A] | None
+    attention: A | None
+    scale: A | None = None
+    linear_before_reset: bool = False
+    input_forget: bool = False
 
     @property
     def hidden(self) -> int:
         return int(self.r.shape[1])
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the states."""
-        return self.r.dtype
-
-    def states(self, batch: int, *given: A | None) -> tuple[A, ...]:
-        """The states in front of the first step."""
-        return (self._state(batch, given[0]),)
-
-    def step(self, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
-        """The states behind one step.
-
-        Args:
-            pre: products of the input, with biases, [N, G*H].
-            states: in front of it: h, and of LSTM c.
-        """
-        raise NotImplementedError
-
-    def at(self, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:  # noqa: ARG002
-        """`step` number t, for layers that read something else at each."""
-        return self.step(pre, states)
-
-    def _state(self, batch: int, given: A | None) -> A:
-        return np.zeros((batch, self.hidden), self.dtype) if given is None else given
-
-    def _act(self, index: int, x: A) -> A:
+    def act(self, index: int, x: A) -> A:
         if self.clip is not None:
             bound = x.dtype.type(self.clip)
             x = np.clip(x, -bound, bound)
         return self.activations[index](x)
 
 
-class _Rnn(_Step):
+def _rnn(read: _Read, _t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
     """h = f(x*W + h*R)."""
-
-    def step(self, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
-        return (self._act(0, pre + states[0] @ self.r.T),)
+    return (read.act(0, pre + states[0] @ read.r.T),)
 
 
-class _Gru(_Step):
-    """h = (1 - z)*g(x*W + (r*h)*R) + z*h."""
-
-    def step(self, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
-        (h,), split = states, 2 * self.hidden
-        z, r = np.split(self._act(0, pre[:, :split] + h @ self.r[:split].T), 2, axis=1)
-        return self._updated(z, self._act(1, pre[:, split:] + self._reset(h, r, self.r[split:])), h)
-
-    def _updated(self, z: A, new: A, h: A) -> tuple[A, ...]:
-        return ((1 - z) * new + z * h,)
-
-    def _reset(self, h: A, r: A, weights: A) -> A:
-        found: A = (r * h) @ weights.T
-        return found
-
-
-@dataclass(frozen=True)
-class _Augru(_Gru):
-    """A GRU whose update gate is (1 - attention)*z."""
-
-    attention: A | None = None
-
-    def at(self, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
-        assert self.attention is not None
-        (h,), split, a = states, 2 * self.hidden, self.attention[t]
-        z, r = np.split(self._act(0, pre[:, :split] + h @ self.r[:split].T), 2, axis=1)
-        new = self._act(1, pre[:, split:] + self._reset(h, r, self.r[split:]))
-        return self._updated((1 - a) * z, new, h)
+def _gru(read: _Read, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
+    """h = (1 - z)*g(x*W + (r*h)*R) + z*h; linear before reset, r*(h*R + bias) in place of (r*h)*R;
+    with an attention, (1 - attention)*z in place of z.
+    """
+    (h,), split = states, 2 * read.hidden
+    z, r = np.split(read.act(0, pre[:, :split] + h @ read.r[:split].T), 2, axis=1)
+    weights = read.r[split:].T
+    if read.linear_before_reset:
+        product: A = h @ weights
+        product = r * (product if read.bias is None else product + read.bias)
+    else:
+        product = (r * h) @ weights
+    new = read.act(1, pre[:, split:] + product)
+    if read.attention is not None:
+        z = (1 - read.attention[t]) * z
+    return ((1 - z) * new + z * h,)
 
 
-@dataclass(frozen=True)
-class _GruLinearBeforeReset(_Gru):
-    """h = (1 - z)*g(x*W + r*(h*R + bias)) + z*h."""
-
-    bias: A | None = None
-
-    def _reset(self, h: A, r: A, weights: A) -> A:
-        product: A = h @ weights.T
-        return r * (product if self.bias is None else product + self.bias)
-
-
-@dataclass(frozen=True)
-class _Lstm(_Step):
+def _lstm(read: _Read, _t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
     """c = f*c + i*g, h = o * h(c)."""
+    h, c = states
+    size = read.hidden
+    gates: A = pre + (h @ read.r.T if read.scale is None else _product(h, read.r.T, read.scale))
+    if read.bias is not None:
+        gates = gates + read.bias
+    if read.p is None and not read.input_forget:
+        i, o, f = np.split(read.act(0, gates[:, : 3 * size]), 3, axis=1)
+        c = f * c + i * read.act(1, gates[:, 3 * size :])
+        return o * read.activations[2](c), c
+    i, o, f, g = np.split(gates, 4, axis=1)
+    if read.p is not None:
+        i, f = i + read.p[0] * c, f + read.p[2] * c
+    i = read.act(0, i)
+    f = 1 - i if read.input_forget else read.act(0, f)
+    c = f * c + i * read.act(1, g)
+    o = read.act(0, o if read.p is None else o + read.p[1] * c)
+    return o * read.activations[2](c), c
 
-    p: Sequence[A] | None = None
-    input_forget: bool = False
 
-    def states(self, batch: int, *given: A | None) -> tuple[A, ...]:
-        return self._state(batch, given[0]), self._state(batch, given[1])
+@dataclass(frozen=True)
+class _Cell:
+    """What tells the layers from each other.
 
-    def step(self, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
-        h, c = states
-        gates, size = self._gates(pre, h), self.hidden
-        if self.p is None and not self.input_forget:
-            i, o, f = np.split(self._act(0, gates[:, : 3 * size]), 3, axis=1)
-            c = f * c + i * self._act(1, gates[:, 3 * size :])
-            return o * self.activations[2](c), c
-        i, o, f, g = np.split(gates, 4, axis=1)
-        if self.p is not None:
-            i, f = i + self.p[0] * c, f + self.p[2] * c
-        i = self._act(0, i)
-        f = 1 - i if self.input_forget else self._act(0, f)
-        c = f * c + i * self._act(1, g)
-        o = self._act(0, o if self.p is None else o + self.p[1] * c)
-        return o * self.activations[2](c), c
+    Attributes:
+        gates: how many.
+        states: how many.
+        activations: the names of its default activations, of one direction.
+        step: the states behind one step, given what it reads, its number, the products of the
+            input with biases, [N, G*H], and the states in front of it.
+    """
 
-    def _gates(self, pre: A, h: A) -> A:
-        found: A = pre + h @ self.r.T
-        return found
+    gates: int
+    states: int
+    activations: tuple[str, ...]
+    step: Callable[[_Read, int, A, tuple[A, ...]], tuple[A, ...]]
+
+
+_CELLS = {
+    "LSTM": _Cell(4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm),
+    DYNAMIC: _Cell(4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm),
+    "GRU": _Cell(3, 1, ("Sigmoid", "Tanh"), _gru),
+    "AUGRU": _Cell(3, 1, ("Sigmoid", "Tanh"), _gru),
+    "RNN": _Cell(1, 1, ("Tanh",), _rnn),
+}
 
 
 # -- quantized at run time -------------------------------------------------------------------------
@@ -499,11 +453,10 @@ class DynamicLayer(Layer):
         assert self.r_scale is not None
         found = _product(x.reshape(longest * batch, inputs), self.w[d], self.w_scale[d])
         pre = found.reshape(longest, batch, self.w.shape[2])
-        step = self._dynamic_step(d)
-        states = step.states(batch, *(None if s is None else s[d] for s in (self.h, self.c)))
+        step, states = partial(_CELLS[self.op].step, self._read(d)), self._states(d)
         if lens is None:
             for t in range(steps - 1, -1, -1) if backwards else range(steps):
-                states = step.step(pre[t], states)
+                states = step(t, pre[t], states)
                 y[t] = states[0]
             return states
         y[...] = 0
@@ -512,46 +465,17 @@ class DynamicLayer(Layer):
         for t in range(longest):
             active = np.asarray(lens > t)
             places = np.where(active, lens - 1 - t, t) if backwards else np.full(batch, t)
-            new = step.step(pre[places, every], states)
+            new = step(t, pre[places, every], states)
             states = tuple(np.where(active[:, None], n, 0) for n in new)
             y[places[active], every[active]] = states[0][active]
             ends = np.asarray(lens == t + 1)[:, None]
             kept = tuple(np.where(ends, n, k) for n, k in zip(new, kept, strict=True))
         return kept
 
-    def _dynamic_step(self, d: int) -> _Step:
+    def _read(self, d: int) -> _Read:
         assert self.r_scale is not None
-        bias = None
-        if self.b is not None:
-            of_w, of_r = np.split(self.b[d], 2)
-            bias = of_w + of_r
-        p = None if self.p is None else np.split(self.p[d], 3)
-        return _DynamicLstm(
-            self.r[d].T,
-            activations_of(self.op, self.attrs)[d],
-            _clip_of(self.attrs),
-            p,
-            flag(self.attrs, "input_forget"),
-            self.r_scale[d],
-            bias,
-        )
-
-
-@dataclass(frozen=True)
-class _DynamicLstm(_Lstm):
-    """An LSTM whose hidden state is quantized for its product; the bias comes behind both."""
-
-    scale: A | None = None
-    bias: A | None = None
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float32)
-
-    def _gates(self, pre: A, h: A) -> A:
-        assert self.scale is not None
-        found = pre + _product(h, self.r.T, self.scale)
-        return found if self.bias is None else found + self.bias
+        bias = None if self.b is None else self._biases(d)[0]
+        return replace(super()._read(d), r=self.r[d].T, scale=self.r_scale[d], bias=bias)
 
 
 def whole(codes: A, zero_point: A) -> A:
@@ -624,7 +548,7 @@ def _all(layer: Layer) -> tuple[A, ...]:
 
 
 def _types(op: str) -> Callable[[Call], tuple[DType, ...]]:
-    return lambda call: (call.type(0).dtype,) * (3 if op in ("LSTM", DYNAMIC) else 2)
+    return lambda call: (call.type(0).dtype,) * (1 + _CELLS[op].states)
 
 
 _COMMON = {

@@ -14,8 +14,6 @@ from .carried import beside_axis
 from .rows import FLOATS, A, Call, UnknownRankError, flag, integer, row, unknown
 from .spec import Attr, Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["REDUCTION"]
-
 _Axes = tuple[int, ...]
 _WIDE = FLOATS | {DType.S32, DType.S64, DType.U32, DType.U64}
 

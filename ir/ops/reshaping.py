@@ -15,8 +15,6 @@ from .carried import reshaped
 from .rows import LAYOUT, A, Call, UnknownRankError, flag, integer, row, unknown
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["RESHAPING"]
-
 
 def _reshape_shape(call: Call) -> Shape:
     wanted = call.constant(1, lone=False)

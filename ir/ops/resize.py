@@ -18,8 +18,6 @@ from .carried import where_size_stays
 from .rows import FLOATS, A, Call, flag, integers, not_covered, number, row, text
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["RESIZE", "source_positions"]
-
 _COORDINATES = (
     "align_corners",
     "asymmetric",

@@ -21,26 +21,6 @@ from . import dims
 from .broadcasting import broadcast_shapes
 from .spec import Array, Attr, Attrs, NotCovered, OpSpec, Param, Required, ShapeError, Trait
 
-__all__ = [
-    "ANY",
-    "FLOATS",
-    "INDICES",
-    "INTEGERS",
-    "LAYOUT",
-    "NUMBERS",
-    "A",
-    "Call",
-    "UnknownRankError",
-    "flag",
-    "integer",
-    "integers",
-    "not_covered",
-    "number",
-    "row",
-    "text",
-    "unknown",
-]
-
 A = npt.NDArray[Any]
 """An array inside the functions of a row, where arithmetic would be refused on NDArray[generic]."""
 

@@ -11,8 +11,6 @@ from . import dims
 from .rows import ANY, A, Call, integer, row, unknown
 from .spec import Attrs, OpSpec, ShapeError
 
-__all__ = ["SHAPE"]
-
 
 def _part(attrs: Attrs, rank: int) -> slice:
     """Which dimensions Shape returns; bounds are held inside 0..rank, negative ones count from the

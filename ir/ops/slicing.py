@@ -12,8 +12,6 @@ from .carried import beside_axis, where_size_stays
 from .rows import LAYOUT, A, Call, integer, row, text, unknown
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
-__all__ = ["SLICING", "cut", "pad_widths"]
-
 # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
 _NO_END = 2**31 - 1
 

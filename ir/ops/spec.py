@@ -12,23 +12,6 @@ import numpy.typing as npt
 from ..algorithms import BINARY, ELTWISE, BinaryAlgorithm, EltwiseAlgorithm
 from ..types import DType, Quantization, TensorType
 
-__all__ = [
-    "REQUIRED",
-    "SWITCHES",
-    "UNCOMPUTABLE",
-    "Array",
-    "Attr",
-    "Attrs",
-    "Evaluate",
-    "Infer",
-    "NotCovered",
-    "OpSpec",
-    "Param",
-    "ShapeError",
-    "Trait",
-    "same_bits",
-]
-
 Array = npt.NDArray[np.generic]
 Attr = (
     int | float | str | bool | bytes | DType | Quantization | TensorType | tuple["Attr", ...] | None

@@ -19,19 +19,6 @@ from . import dims
 from .rows import A, flag, integers, text
 from .spec import Attrs, ShapeError
 
-__all__ = [
-    "AUTO_PADS",
-    "Window",
-    "at",
-    "check_lengths",
-    "check_positive",
-    "lowest",
-    "pad_spatial",
-    "taps_within",
-    "window",
-    "window_shape",
-]
-
 _LARGEST = (1 << 31) - 1
 """The largest stride, dilation, pad, and window."""
 

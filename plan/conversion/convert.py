@@ -32,8 +32,6 @@ from ..verify_attributes import post_ops_fit, scales_fit
 from .output_scale import FACTOR, OF_ARGUMENT, UNSCALED, argument_of
 from .real_domain import COMPILE_AGAIN, TAKEN_APART, LeavesF32, real_post_ops, real_scales, rounded
 
-__all__ = ["Conversion", "convert", "convert_steps"]
-
 Conversion = Literal["mechanical", "semantic"]
 
 _RULE = "v2 attributes to v3"

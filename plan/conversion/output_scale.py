@@ -12,13 +12,6 @@ from ...ir.rule import Refusal, Rule
 from ..attributes import Binary, Eltwise, PostOp, Scale
 from ..types import Plan, Step
 
-__all__ = [
-    "FACTOR",
-    "OF_ARGUMENT",
-    "UNSCALED",
-    "argument_of",
-]
-
 
 def argument_of(plan: Plan, step: Step, scale: Scale) -> tuple[str, int | None]:
     """The argument of a step that an output scale multiplies, and the mask that the scale has

@@ -23,18 +23,6 @@ from ..attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, S
 from ..types import Plan, Step
 from .output_scale import argument_of
 
-__all__ = [
-    "COMPILE_AGAIN",
-    "REAL",
-    "TAKEN_APART",
-    "LeavesF32",
-    "Real",
-    "Scales",
-    "real_post_ops",
-    "real_scales",
-    "rounded",
-]
-
 COMPILE_AGAIN = "compile the model for onednn-v3"
 """What helps where a plan for oneDNN 2 has no reading in real numbers: mechanically it keeps all of them."""
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from ..attributes import PrimitiveAttr, Scale, ZeroPoint
 
-__all__ = ["GATES_AND_OUTPUTS", "qparams_of", "with_qparams", "with_scales"]
-
 GATES_AND_OUTPUTS = 24
 """The mask of weights (layers, directions, inputs, gates, outputs)."""
 
@@ -48,17 +46,6 @@ def with_scales(attr: PrimitiveAttr) -> PrimitiveAttr:
         zero_points={"src": ZeroPoint((int(data.values[1]),))} if data.values[1] else {},
         rnn_data_qparams=None,
         rnn_weights_qparams=None,
-    )
-
-
-def with_qparams(attr: PrimitiveAttr) -> PrimitiveAttr:
-    """The attributes with qparams instead of scales and a zero point."""
-    found = qparams_of(attr)
-    if found is None:
-        return attr
-    data, weights = found
-    return replace(
-        attr, scales={}, zero_points={}, rnn_data_qparams=data, rnn_weights_qparams=weights
     )
 
 

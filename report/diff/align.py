@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from ...ir.decision import Half
 from ...plan.types import Plan, Step
 
-__all__ = ["Alignment", "aligned", "model_names", "plain_names"]
-
 _QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
 
 Key = tuple[str, str]  # of what it is the name (`node`, `quantizer`, `value`, `step`), and the name

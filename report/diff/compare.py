@@ -17,8 +17,6 @@ from ..verdict.machine import Machine
 from ..why.endings import precision
 from .align import Alignment, aligned, model_names, plain_names
 
-__all__ = ["Alone", "Change", "Decided", "Difference", "Pair", "Settled", "difference_of"]
-
 NUMBERS = frozenset({"scales", "zero points", "constants"})
 """Kinds of changes that leave a step what it is."""
 

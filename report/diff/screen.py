@@ -17,8 +17,6 @@ from ..notation import count_text, middle_cut
 from ..verdict.shares import share_text
 from .compare import Alone, Change, Decided, Difference, Pair, Settled
 
-__all__ = ["answer_of", "diff_report"]
-
 Item = TypeVar("Item")
 
 _LABEL = 12

@@ -31,8 +31,6 @@ from ..verdict.work import (
 )
 from .layout import laid_out
 
-__all__ = ["CATEGORIES", "Measured", "document", "measured_from"]
-
 CATEGORIES = ("int8", "f32", "outside", "convert", "move", "end")
 """What a node is: computes on 8-bit codes, on floats, runs outside the primitives (the ONNX operator
 on NumPy), only converts, only moves data, is an input or output of the model.

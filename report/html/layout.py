@@ -14,8 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Layout", "Point", "Route", "laid_out"]
-
 _FAR = 12  # ranks
 _PLACES = 6  # that edges may keep free, for each node
 _APART = 1.0  # between neighbours of a rank, in widths of a node

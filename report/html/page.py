@@ -19,8 +19,6 @@ from ..verdict.machine import Machine
 from ..verdict.work import NO_SIZES
 from .data import document, measured_from
 
-__all__ = ["SCRIPTS", "to_html"]
-
 SCRIPTS = (
     "dom.js",
     "model.js",

@@ -17,8 +17,6 @@ from ..verdict.machine import Machine
 from ..verdict.work import NO_SIZES
 from .data import CATEGORIES, document
 
-__all__ = ["to_svg"]
-
 _WIDE, _BESIDE, _BELOW = 236, 34, 34
 _BASE, _MORE, _SMALL = 60, 52, 30
 _EMPTY_RANK = 8

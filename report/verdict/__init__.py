@@ -5,5 +5,4 @@ of them is int8 and f32, `machine` says how fast this CPU is at best, and `estim
 by the other. `catalogue` lists the kinds of findings, `recognize` and `numbers` find them in a plan
 (as `view` shows it), `remedies` knows which quantizer wrote the model, `findings` puts them together
 with what they gain, and `screen` shows them.
-`document` writes docs/findings.md.
 """

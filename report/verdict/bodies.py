@@ -25,8 +25,6 @@ from ...plan.arguments import in_order
 from ...plan.foreign import declared, foreign_model, known_tensor
 from ...plan.types import Plan, Step
 
-__all__ = ["MULTIPLYING", "Body", "body_of", "macs_of"]
-
 _EMPTY = onnx.GraphProto()
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
 

@@ -13,8 +13,6 @@ from types import MappingProxyType
 
 from .remedies import Tool
 
-__all__ = ["CATALOGUE", "Effect", "Gain", "Kind"]
-
 
 class Gain(enum.Enum):
     """What a change of this kind brings: right numbers, time, some accuracy, or nothing."""

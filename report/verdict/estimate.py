@@ -14,8 +14,6 @@ from ...plan.types import Plan, Step
 from .machine import Machine
 from .work import MOVES, RECURRENT, VIEWS, Work, elements_of, operator_of, work_of
 
-__all__ = ["Costs", "Estimate", "Remedied", "costs_of", "least_ms", "on_numpy"]
-
 _CALL = 0.004
 """Milliseconds to call a primitive: arguments, and a barrier of the threads."""
 

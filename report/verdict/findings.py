@@ -24,17 +24,6 @@ from .shares import Shares, shares_of
 from .view import View
 from .work import NO_SIZES, RECURRENT, at_sizes, operator_of, symbols_of
 
-__all__ = [
-    "Finding",
-    "FindingData",
-    "Verdict",
-    "as_data",
-    "checked_sizes",
-    "findings",
-    "name_in_f32",
-    "verdict_of",
-]
-
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
 _QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
 

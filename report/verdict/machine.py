@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Machine", "machine_from", "this_machine"]
-
 _CPUINFO = Path("/proc/cpuinfo")
 _CLOCK = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 _ZEN5 = 26  # family

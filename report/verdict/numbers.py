@@ -18,8 +18,6 @@ from .machine import Machine
 from .view import View
 from .work import operator_of
 
-__all__ = ["about_numbers", "has_unusable_scale"]
-
 _ABSURD = 1e30
 _COARSE = 2.0  # a softmax makes a factor of 7 of it
 _SATURATED = 0.05  # of a layer's weights

@@ -18,15 +18,6 @@ from .numbers import has_unusable_scale
 from .view import View
 from .work import RECURRENT, elements_of, operator_of
 
-__all__ = [
-    "additions",
-    "claims",
-    "converts",
-    "is_quantized",
-    "is_suspect",
-    "takes_a_range",
-]
-
 Rule = Callable[[View], Iterable[int]]
 
 _HALF = frozenset({DType.F16, DType.BF16, DType.F64})

@@ -9,8 +9,6 @@ from collections import Counter
 from ...ir.decision import Quantizer
 from ...plan.types import Plan
 
-__all__ = ["Tool", "tool_of"]
-
 
 class Tool(enum.Enum):
     """A quantizer whose words a remedy can speak; the value is what people call it."""

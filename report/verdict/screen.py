@@ -19,17 +19,6 @@ from .findings import Finding, Verdict
 from .remedies import Tool
 from .shares import Shares, share_text
 
-__all__ = [
-    "WIDTH",
-    "answer_text",
-    "change_text",
-    "findings_report",
-    "gain_text",
-    "is_shown",
-    "layers_text",
-    "verdict_report",
-]
-
 _SHOWN = 5
 _NOTABLE = 0.02  # of the estimated time, or
 _NOTABLE_BYTES = 0.1  # of the bytes read and written

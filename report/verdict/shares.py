@@ -11,8 +11,6 @@ from ..notation import bytes_text
 from .view import View
 from .work import bytes_of
 
-__all__ = ["Shares", "share_text", "shares_of"]
-
 
 @dataclass(frozen=True)
 class Shares:

@@ -19,8 +19,6 @@ from .work import MOVES, PRODUCTS, VIEWS, WITH_BODIES, Work, multiplies_codes, o
 
 Item = TypeVar("Item")
 
-__all__ = ["Reading", "View"]
-
 
 @dataclass(frozen=True)
 class Reading:

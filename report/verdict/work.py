@@ -21,23 +21,6 @@ from ...plan.types import Plan, Step, runs_in_int8
 if TYPE_CHECKING:
     from .bodies import Body
 
-__all__ = [
-    "MOVES",
-    "NO_SIZES",
-    "PRODUCTS",
-    "RECURRENT",
-    "VIEWS",
-    "WITH_BODIES",
-    "Work",
-    "at_sizes",
-    "bytes_of",
-    "elements_of",
-    "multiplies_codes",
-    "operator_of",
-    "symbols_of",
-    "work_of",
-]
-
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
 """Every size that the model leaves open counts as 1."""
 

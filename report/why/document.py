@@ -7,13 +7,11 @@ from typing import Any
 
 from ...ir.decision import Fate
 from ...plan.types import Plan
-from ..json import decision_json
+from ..json import record
 from ..notation import Notation
 from ..verdict.findings import as_data
 from .index import Index
 from .story import Story, ending_of
-
-__all__ = ["WHY_SCHEMA", "matches_data", "story_data"]
 
 WHY_SCHEMA = "fqfuse.why/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away."""
@@ -39,8 +37,8 @@ def story_data(plan: Plan, story: Story) -> dict[str, Any]:
             for place in story.places
         ],
         "fates": list(map(_fate, story.fates)),
-        "decisions": list(map(decision_json, story.decisions)),
-        "behind": list(map(decision_json, story.behind)),
+        "decisions": list(map(record, story.decisions)),
+        "behind": list(map(record, story.behind)),
         "findings": list(map(as_data, story.findings)),
         "unknown": list(story.unknown),
     }

@@ -15,19 +15,6 @@ from ..notation import Notation, layer_names, middle_cut
 from ..verdict.work import multiplies_codes
 from .index import Index
 
-__all__ = [
-    "Gone",
-    "Place",
-    "anchor_of",
-    "gone",
-    "half_text",
-    "places_of",
-    "precision",
-    "step_text",
-    "steps_text",
-    "with_article",
-]
-
 _NAME = 60
 _FEW = 3
 

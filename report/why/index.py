@@ -13,8 +13,6 @@ from ...ir.decision import Decision, Fate, Half, Outcome
 from ...ir.model_node import ModelNode
 from ...plan.types import Plan
 
-__all__ = ["Index", "NoSuchName"]
-
 _STEP = re.compile(r"#?(\d{1,9})")
 _GLOB = re.compile(r"[*?\[]")
 _UNDONE = re.compile(r", where (.+) undoes it$")  # as move_reshape tells it

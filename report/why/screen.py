@@ -21,8 +21,6 @@ from ..weighed import weighed_text
 from .index import Index
 from .story import Story, ending_of
 
-__all__ = ["matches_report", "story_report"]
-
 _LABEL = 9
 _NOTHING = "nothing to change"
 _NAME = 66

@@ -24,8 +24,6 @@ from .endings import (
 )
 from .index import Index
 
-__all__ = ["Story", "ending_of", "story_of"]
-
 _NAME = 60
 _FEW = 3
 

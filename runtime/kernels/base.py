@@ -26,33 +26,6 @@ from ...ir.types import DType
 from ...plan.types import Step
 from ..numerics import F32Array, NumericsProfile
 
-__all__ = [
-    "BETWEEN",
-    "Binding",
-    "Block",
-    "Call",
-    "InTurn",
-    "Kernel",
-    "Layout",
-    "Operand",
-    "Recorder",
-    "Result",
-    "Scratch",
-    "Tasks",
-    "Tile",
-    "Values",
-    "as_f32",
-    "cells",
-    "extent",
-    "nbytes",
-    "part_of",
-    "record_choice",
-    "share",
-    "tiles",
-    "widened",
-]
-
-
 Tile = tuple[slice, ...]
 """A box in physical dimension order."""
 

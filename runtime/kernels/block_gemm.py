@@ -25,8 +25,6 @@ from .epilogue import Epilogue
 from .exact_gemm import KSplit
 from .gemm import anchor_of, bias_operand
 
-__all__ = ["BlockGemm", "Blocks", "CodedBlockGemm", "code_table"]
-
 _BLOCK_BYTES = 512 * 1024  # of weights in f32: half of the second-level cache
 _TILE_BYTES = 512 * 1024  # of accumulators
 _CODED_TILE_BYTES = 1 << 20  # of accumulators, and of codes of rows

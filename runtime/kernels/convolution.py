@@ -22,8 +22,6 @@ from .exact_gemm import split_for_weights
 from .gemm import TiledGemm, anchor_of, bias_operand, integer_codes, kernel_matrix
 from .windows import record_slab, slab_bytes, window_view
 
-__all__ = ["WindowedGemm", "bind_convolution"]
-
 # window elements side by side in memory; below, gathering runs along the outputs instead (first
 # layers)
 _SHORT_RUN = 32

@@ -23,8 +23,6 @@ from .convolution import WindowedGemm
 from .elementwise import Parts
 from .gemm import bias_operand
 
-__all__ = ["bind_deconvolution"]
-
 
 @dataclass(frozen=True)
 class _Axis:

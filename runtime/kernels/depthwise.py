@@ -16,8 +16,6 @@ from .exact_gemm import split_for_weights
 from .gemm import anchor_of, bias_operand, integer_codes, kernel_matrix
 from .windows import record_slab, slab_bytes
 
-__all__ = ["DepthwiseConvolution"]
-
 _TILE = (
     1 << 15
     # elements of the destination: input, accumulator and products of a tile fit the second-level

@@ -29,15 +29,6 @@ from .base import (
 from .eltwise_math import ALGORITHMS
 from .epilogue import Anchor, Binary, Epilogue, Tiled, magnitude, placed
 
-__all__ = [
-    "Parts",
-    "bind_binary",
-    "bind_concat",
-    "bind_elementwise",
-    "bind_eltwise",
-    "bind_reorder",
-]
-
 _TILE = 1 << 16
 _SMALL_TILE = 1 << 14
 

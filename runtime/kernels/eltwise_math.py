@@ -18,8 +18,6 @@ from ...ir.algorithms import ELTWISE
 from ..numerics import F32Array, NumericsProfile, fused_multiply_add
 from .base import Block, Recorder, record_choice
 
-__all__ = ["ALGORITHMS", "EltwisePass"]
-
 
 @dataclass(frozen=True, slots=True)
 class EltwisePass:

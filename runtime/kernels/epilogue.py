@@ -51,8 +51,6 @@ from .eltwise_math import EltwisePass
 from .passes import BinaryPass, Finish, Pass, PreluPass, Source, Store, SumPass
 from .tail import exact_on_codes, range_of_codes, with_table
 
-__all__ = ["Anchor", "Binary", "Epilogue", "Tiled", "along", "magnitude", "placed"]
-
 _CERTAINLY_FINITE = 1e30
 """Magnitude below which neither an overflow nor, behind it, a NaN is possible in the passes that
 follow.

@@ -22,15 +22,6 @@ from ...ir.ops.spec import Array
 from ..numerics import F32Array, F64Array
 from .base import Recorder, nbytes
 
-__all__ = [
-    "Codes",
-    "KSplit",
-    "record_product",
-    "scratch_bytes",
-    "split_for_any",
-    "split_for_weights",
-]
-
 _EXACT = 2**24
 _S32 = 2**31
 

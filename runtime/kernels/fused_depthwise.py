@@ -12,8 +12,6 @@ from .base import BETWEEN, Binding, InTurn, Kernel, Layout, Operand
 from .convolution import bind_convolution
 from .depthwise import DepthwiseConvolution
 
-__all__ = ["bind_any_convolution"]
-
 
 def bind_any_convolution(binding: Binding) -> Kernel:
     """The kernel of a `convolution`."""

@@ -41,8 +41,6 @@ from .base import (
 from .epilogue import Anchor, Epilogue, along
 from .exact_gemm import Codes, KSplit, record_product, scratch_bytes
 
-__all__ = ["TiledGemm", "anchor_of", "bias_operand", "integer_codes", "kernel_matrix"]
-
 _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second-level cache
 _FEWEST_ROWS = (
     96  # below, packing the weights anew for each tile costs BLAS more than the cache saves

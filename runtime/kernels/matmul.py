@@ -20,8 +20,6 @@ from .epilogue import Anchor, Epilogue, Tiled
 from .exact_gemm import KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
 from .gemm import TiledGemm, anchor_of, bias_operand, integer_codes
 
-__all__ = ["BatchedMatmul", "bind_matmul"]
-
 _TILE_BYTES = 1 << 20
 _LEAST_WORK = 1 << 20  # multiply-adds of a task: about 20 microseconds
 _PER_ELEMENT = 64

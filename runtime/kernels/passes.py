@@ -16,16 +16,6 @@ from ...ir.types import DType
 from ..numerics import F32Array, NumericsProfile, finish_scaled_codes, fused_multiply_add
 from .base import Block, Recorder, as_f32, part_of, record_choice
 
-__all__ = [
-    "BinaryPass",
-    "Finish",
-    "Pass",
-    "PreluPass",
-    "Source",
-    "Store",
-    "SumPass",
-]
-
 _SMALLEST_FMA_SCALE = 2.0**-100
 # elements: NumPy's buffer; an inner loop of that length takes half the time of the same work in
 # shorter ones

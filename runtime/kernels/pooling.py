@@ -16,8 +16,6 @@ from .base import Binding, Layout, Operand, Recorder, Tile, extent, share, tiles
 from .epilogue import Anchor, Binary, Epilogue, Tiled, magnitude
 from .windows import record_slab, slab_bytes, window_view
 
-__all__ = ["Pooling"]
-
 _TILE = 1 << 15
 _EXACT = 2**24
 _MANY_TAPS = 32

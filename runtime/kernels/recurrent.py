@@ -14,8 +14,6 @@ from ...ir.ops.spec import Array
 from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes
 from .recurrent_int8 import Int8Recurrent
 
-__all__ = ["bind_recurrent"]
-
 
 class _Recurrent(Kernel):
     """A layer in f32, or one whose products are quantized at run time."""

@@ -22,8 +22,6 @@ from ...ir.ops.spec import Array
 from ...plan.conversion.recurrent import qparams_of
 from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes
 
-__all__ = ["Int8Recurrent"]
-
 
 class Int8Recurrent(Kernel):
     """A layer of LSTM or GRU on codes of u8."""

@@ -18,8 +18,6 @@ from .base import BETWEEN, Binding, InTurn, Kernel, Operand, Result, Tasks, Valu
 from .elementwise import bind_elementwise
 from .epilogue import Anchor, placed
 
-__all__ = ["EvaluatedKernel", "bind_row"]
-
 
 def _row_of(step: Step) -> OpSpec:
     """The op-table row of a step.

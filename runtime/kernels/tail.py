@@ -29,8 +29,6 @@ from .base import Block, Recorder, Scratch, nbytes
 from .eltwise_math import EltwisePass
 from .passes import BinaryPass, Finish, Pass, Source, Store, SumPass
 
-__all__ = ["TailTable", "affine_tail", "exact_on_codes", "range_of_codes", "with_table"]
-
 _CODES = 256
 _WORTH = (
     4  # passes that a table must replace, where none of them is a sum or a transcendental function

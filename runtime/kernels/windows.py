@@ -11,8 +11,6 @@ from ...ir.ops.spec import Array
 from ...ir.ops.windows import Window
 from .base import Layout, Recorder, Tile, nbytes
 
-__all__ = ["record_slab", "slab_bytes", "window_view"]
-
 
 def _reach(win: Window, axis: int, cut: slice) -> tuple[int, int]:
     """First padded input index that a range of outputs reads, and the index behind the last."""

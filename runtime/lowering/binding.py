@@ -43,22 +43,7 @@ from .program import (
     data_type,
     plan_buffers,
 )
-from .values import NotCompiled, NotLowered, Offer, Values, Wanted
-
-__all__ = [
-    "RESHAPES",
-    "Binder",
-    "Lowering",
-    "NotCompiled",
-    "NotLowered",
-    "Offer",
-    "Wanted",
-    "distinct",
-    "first_accepted",
-    "first_lowered",
-    "is_refusal",
-    "need",
-]
+from .values import NotLowered, Offer, Values, Wanted
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")

@@ -22,8 +22,6 @@ from ...onednn.coded_kernels import (
 from ..kernels.block_gemm import Blocks
 from .program import Tensor
 
-__all__ = ["CodedAction", "CodedRows"]
-
 _FEW = 2  # rows that take less time one by one than it takes to bring weights into another order
 _ALONE = 1 << 15  # elements whose codes one thread makes before a second one is awake
 

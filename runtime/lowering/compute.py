@@ -17,7 +17,7 @@ from ...onednn.memory import MemoryDesc
 from ...plan.attributes import Binary
 from ...plan.types import Step
 from ..padding import has_fraction
-from .binding import Binder, NotLowered, Wanted, first_lowered, need
+from .binding import Binder, first_lowered, need
 from .convolving import (
     Weights,
     bias_of,
@@ -28,8 +28,7 @@ from .convolving import (
     space_to_depth_of,
 )
 from .joining import wide
-
-__all__ = ["convolution", "deconvolution"]
+from .values import NotLowered, Wanted
 
 
 def convolution(binder: Binder, step: Step) -> None:

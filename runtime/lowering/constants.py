@@ -20,8 +20,6 @@ from ...onednn.primitive_desc import describe
 from ...onednn.slabs import Slabs
 from ...plan.types import Plan
 
-__all__ = ["Constants"]
-
 _PLAIN = Attributes()
 
 

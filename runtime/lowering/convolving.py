@@ -25,20 +25,9 @@ from ...plan.attributes import Binary, PrimitiveAttr, Scale, Sum
 from ...plan.types import Step
 from ..padding import bias_by_position, has_fraction
 from ..windows import window_of
-from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, is_refusal, need
+from .binding import Binder, first_accepted, is_refusal, need
 from .translation import Frame, same_frame, translate
-
-__all__ = [
-    "Weights",
-    "affine",
-    "bias_of",
-    "by_position",
-    "check_sums",
-    "convolution_window",
-    "offered",
-    "space_to_depth",
-    "space_to_depth_of",
-]
+from .values import NotLowered, Offer, Wanted
 
 _CODES = (DataType.u8, DataType.s8)
 _LARGE_MAP = 28 * 28

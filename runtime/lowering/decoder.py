@@ -23,8 +23,6 @@ from ..kernels.base import Recorder, Scratch
 from ..kernels.block_gemm import Blocks
 from .program import Tensor
 
-__all__ = ["LANES", "Decoder", "PartsAction", "RowsAction", "part_of"]
-
 LANES = 64
 """Columns that are decoded at once."""
 

@@ -24,7 +24,7 @@ from ..placement import Placement
 from ..processors import default_threads
 from ..shapes import StaticShape, bind_shapes
 from .binary import binary
-from .binding import RESHAPES, Binder, Lowering, NotCompiled
+from .binding import RESHAPES, Binder, Lowering
 from .compute import convolution, deconvolution
 from .constants import Constants
 from .matmul import matmul
@@ -43,8 +43,7 @@ from .program import Program
 from .recurrent import rnn
 from .reorder import quantizing_reorder
 from .runs import Run
-
-__all__ = ["OneDnnExecutor"]
+from .values import NotCompiled
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_RUNS = 4  # memories kept for the next runs of one program

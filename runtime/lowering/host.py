@@ -20,8 +20,6 @@ from ..shapes import step_shapes
 from .host_calls import FOLLOWERS, single_call
 from .program import Tensor
 
-__all__ = ["HostAction", "HostRunner", "HostStep"]
-
 
 class HostStep:
     """One step of a plan on NumPy.

@@ -22,8 +22,6 @@ from ...onednn.enums import CpuIsa
 from ...onednn.lookup_kernel import Kernel, lookup_kernel
 from ...plan.types import Plan, Step
 
-__all__ = ["FOLLOWERS", "MakeCall", "SingleCall", "single_call"]
-
 IntArray = NDArray[np.integer[Any]]
 _ZERO, _LEVELS, _LARGEST = np.float32(0), np.float32(255), np.finfo(np.float32).max
 SingleCall = Callable[[Array], bool]

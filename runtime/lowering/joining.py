@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from ...onednn.memory import MemoryDesc
 from .translation import Frame
 
-__all__ = ["Groups", "Way", "alike", "join_axes", "joined", "joined_frame", "wide"]
-
 Groups = tuple[tuple[int, ...], ...]
 """Each dimension of a primitive: the axes of the plan's tensor that it joins, neighbours all; none:
 a dimension of length 1.

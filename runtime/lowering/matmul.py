@@ -21,23 +21,12 @@ from ...onednn.memory import MemoryDesc, numpy_dtype
 from ...plan.arguments import PACKED
 from ...plan.attributes import Binary, Prelu
 from ...plan.types import Step
-from .binding import (
-    Binder,
-    NotLowered,
-    Offer,
-    Wanted,
-    distinct,
-    first_accepted,
-    first_lowered,
-    need,
-)
+from .binding import Binder, distinct, first_accepted, first_lowered, need
 from .convolving import Weights, bias_of, check_sums
 from .joining import Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
 from .translation import translate
-from .values import Args
-
-__all__ = ["matmul"]
+from .values import Args, NotLowered, Offer, Wanted
 
 _LARGEST_JOINED = 3
 """Dimensions of a destination to which one of length 1 is put in front: the kernels' forms have at

@@ -14,10 +14,9 @@ from ...onednn.enums import Arg
 from ...onednn.layouts import channels_last, relaid, row_major, viewed
 from ...onednn.memory import MemoryDesc
 from ...plan.types import Step
-from .binding import Binder, NotLowered, Offer, Wanted
+from .binding import Binder
 from .program import Tensor
-
-__all__ = ["gather", "reshape", "shuffle", "slice_", "transpose"]
+from .values import NotLowered, Offer, Wanted
 
 
 def _source(binder: Binder, step: Step) -> str:

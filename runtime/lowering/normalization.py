@@ -16,29 +16,11 @@ from ...onednn.enums import AlgKind, Arg, DataType, NormalizationFlags
 from ...onednn.layouts import row_major
 from ...onednn.memory import MemoryDesc
 from ...plan.types import Step
-from .binding import (
-    Binder,
-    NotLowered,
-    Offer,
-    Wanted,
-    first_accepted,
-    first_lowered,
-    need,
-)
+from .binding import Binder, first_accepted, first_lowered, need
 from .joining import wide
 from .pointwise import follow, pool
 from .translation import same_frame, translate
-from .values import Args
-
-__all__ = [
-    "batch_normalization",
-    "layer_normalization",
-    "lrn",
-    "prelu",
-    "reduction",
-    "resampling",
-    "softmax",
-]
+from .values import Args, NotLowered, Offer, Wanted
 
 
 def softmax(binder: Binder, step: Step) -> None:

@@ -29,15 +29,14 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan.types import Step, codes_source
 from ..kernels.block_gemm import Blocks
-from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, first_lowered, need
+from .binding import Binder, first_accepted, first_lowered, need
 from .coded import CodedRows
 from .convolving import bias_of
 from .decoder import LANES, Decoder
 from .joining import Groups, Way, joined, joined_frame, wide
 from .program import Buffer, Owner, Tensor
 from .translation import translate
-
-__all__ = ["packed_matmul"]
+from .values import NotLowered, Offer, Wanted
 
 _SCRATCH_BYTES = 3 << 19  # of decoded columns for each thread: about a second-level cache
 _MOST_APART = 1 << 24  # bytes of a bare product beside the step's output

@@ -20,20 +20,9 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...plan import attributes as plan_attributes
 from ...plan.types import Step
 from ..windows import window_of
-from .binding import (
-    Binder,
-    NotLowered,
-    Offer,
-    Wanted,
-    distinct,
-    first_accepted,
-    first_lowered,
-    need,
-)
+from .binding import Binder, distinct, first_accepted, first_lowered, need
 from .translation import algorithm, same_frame, translate
-from .values import Args
-
-__all__ = ["concat", "eltwise", "follow", "layouts", "pool", "pooling"]
+from .values import Args, NotLowered, Offer, Wanted
 
 
 def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:

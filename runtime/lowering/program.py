@@ -16,17 +16,6 @@ from ...onednn.primitive import Primitive
 from ..arena import Lifetimes, place
 from ..placement import Placement
 
-__all__ = [
-    "Action",
-    "Buffer",
-    "Owner",
-    "PrimitiveAction",
-    "Program",
-    "Tensor",
-    "data_type",
-    "plan_buffers",
-]
-
 _DATA_TYPES = {
     DType.F32: DataType.f32,
     DType.S32: DataType.s32,

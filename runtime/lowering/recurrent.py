@@ -21,13 +21,11 @@ from ...onednn.strides import agree
 from ...plan.conversion.recurrent import qparams_of
 from ...plan.recurrent import RNN_ACTIVATIONS, beyond_primitive, gates_first, peepholes_first
 from ...plan.types import Step
-from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
+from .binding import Binder, first_accepted, need
 from .program import Tensor
 from .recurrent_dynamic import dynamic_lstm
 from .recurrent_f32 import directions_apart, lstm_by_kernel
-from .values import Args
-
-__all__ = ["rnn"]
+from .values import Args, NotLowered, Offer, Wanted
 
 
 def rnn(binder: Binder, step: Step) -> None:

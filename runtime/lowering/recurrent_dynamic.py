@@ -15,11 +15,10 @@ from ...ir.ops.spec import Array
 from ...onednn.library import Stream
 from ...onednn.recurrent_kernel import CONSTANTS, Codes, LstmKernel, lstm_kernel
 from ...plan.types import Step
-from .binding import Binder, NotLowered, need
+from .binding import Binder, need
 from .recurrent_steps import KernelSteps, LayerSize, LibrarySteps, Steps
 from .recurrent_weights import product
-
-__all__ = ["DynamicLayers", "dynamic_lstm"]
+from .values import NotLowered
 
 
 def dynamic_lstm(binder: Binder, step: Step) -> None:

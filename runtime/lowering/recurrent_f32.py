@@ -21,19 +21,11 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.recurrent_kernel import CONSTANTS, LANES
 from ...onednn.strides import agree
 from ...plan.types import Step
-from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
+from .binding import Binder, first_accepted, need
 from .program import Buffer, Owner, Tensor
 from .recurrent_steps import by_blocks
 from .recurrent_weights import F32, biases
-
-__all__ = [
-    "F32Layer",
-    "StepsAction",
-    "directions_apart",
-    "lstm_by_kernel",
-    "packed_inputs",
-    "packed_weights",
-]
+from .values import NotLowered, Offer, Wanted
 
 _GATES = 4
 

@@ -20,16 +20,6 @@ from ...plan.types import Step
 from .binding import Binder, need
 from .recurrent_weights import F32, biases, product, weights
 
-__all__ = [
-    "KernelSteps",
-    "LayerSize",
-    "LibrarySteps",
-    "Room",
-    "Steps",
-    "by_blocks",
-    "packed_codes",
-]
-
 _GATES = 4
 
 # of a number NumPy would make an array at each call

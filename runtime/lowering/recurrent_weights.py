@@ -16,9 +16,8 @@ from ...onednn.library import Stream
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import ExecArgs, Primitive
 from ...plan.types import Step
-from .binding import Binder, NotLowered, need
-
-__all__ = ["F32", "Product", "biases", "product", "weights"]
+from .binding import Binder, need
+from .values import NotLowered
 
 F32 = NDArray[np.float32]
 

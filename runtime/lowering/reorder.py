@@ -13,11 +13,10 @@ from ...onednn.layouts import channels_last, relaid, row_major
 from ...onednn.memory import Memory
 from ...plan.attributes import PrimitiveAttr, Sum
 from ...plan.types import Step
-from .binding import Binder, NotLowered, Offer, Wanted, first_accepted, need
+from .binding import Binder, first_accepted, need
 from .convolving import convolution_window, space_to_depth_of
 from .translation import same_frame, translate
-
-__all__ = ["quantizing_reorder"]
+from .values import NotLowered, Offer, Wanted
 
 _CODES = (DataType.u8, DataType.s8)
 

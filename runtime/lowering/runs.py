@@ -32,8 +32,6 @@ from .host import HostAction
 from .program import Action, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
 
-__all__ = ["Run"]
-
 A = TypeVar("A")
 
 

@@ -21,11 +21,9 @@ from ...plan import attributes as plan_attributes
 from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.attributes import PrimitiveAttr
 from ...plan.types import Step
-from .binding import Binder, NotLowered, Offer, Wanted
+from .binding import Binder
 from .program import data_type
-from .values import Args
-
-__all__ = ["Frame", "Translated", "algorithm", "same_frame", "translate"]
+from .values import Args, NotLowered, Offer, Wanted
 
 _ROLES = {
     "src": Arg.SRC,

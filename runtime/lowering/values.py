@@ -25,9 +25,6 @@ from ..shapes import StaticShape
 from .constants import Constants
 from .program import Action, Buffer, Owner, PrimitiveAction, Tensor, data_type
 
-__all__ = ["Args", "NotCompiled", "NotLowered", "Offer", "Values", "Wanted"]
-
-
 _LARGEST_WRITTEN_OUT = 128 << 20
 """Bytes of constants that one program may hold in a larger shape than the plan's."""
 

@@ -12,7 +12,7 @@ from support.small_networks import NETWORKS, Writer, feeds_of
 
 import fqfuse
 from fqfuse.accuracy.matching import node_name
-from fqfuse.ir.graph import Node
+from fqfuse.ir.node import Node
 
 
 def written(form: str, source: Path, proto: onnx.ModelProto) -> Path:

@@ -20,7 +20,7 @@ from support.terminals import ESCAPES, in_terminal
 
 import fqfuse
 from fqfuse.cli.encoding import _SIGNS, use_ascii_forms
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 
 ROOT = Path(__file__).parents[2]
 ASCII = {"PYTHONIOENCODING": "ascii"}

@@ -23,7 +23,7 @@ from fqfuse.cli.outputs import write_outputs
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.models.digits import digits_model_path
 from fqfuse.onednn.loading import load
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 from fqfuse.report.tables import TABLES
 
 

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from fqfuse.cli.document import options_document
+from make.options import options_document
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "options.md"
 SECTIONS = dict(

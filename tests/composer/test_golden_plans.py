@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.ir.text import parse_graph
+from fqfuse.ir.text_parse import parse_graph
 from fqfuse.passes import optimize
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.verify import verify_plan

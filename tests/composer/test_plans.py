@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from laws.build import Net
 from laws.contracts import GRANTED
-from laws.corpus import CORPUS, feeds_for
+from laws.corpus import CORPUS
 from laws.intervals import run_boxes
+from laws.registry import feeds_for
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.decision import DequantizeFate, Half

@@ -27,7 +27,8 @@ from fqfuse.composer.formula.formula import (
     Store,
     vec,
 )
-from fqfuse.composer.mapping.post_ops_composer import Composed, Front, PostOpsComposer
+from fqfuse.composer.mapping.composed import Composed, Front
+from fqfuse.composer.mapping.post_ops_composer import PostOpsComposer
 from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Sum

@@ -25,6 +25,7 @@ from laws.formulas import UNIFIED, V2, V3, conv
 from laws.programs import CHANNELS, Draws, arguments, in_f32, points, source, starts
 from laws.rational import after_all, binary, composed_value, entry, front_value
 from laws.rule_cases import ARITHMETIC, STORES_AND_ADDS
+from make.rules import rules_document
 
 import fqfuse.composer
 from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING
@@ -63,7 +64,6 @@ from fqfuse.plan.attributes import PostOp
 from fqfuse.plan.conversion.output_scale import FACTOR, OF_ARGUMENT, UNSCALED
 from fqfuse.plan.conversion.real_domain import REAL, TAKEN_APART
 from fqfuse.plan.targets import Target
-from fqfuse.report.rules import rules_document
 
 LEAST, MOST, DRAWS = 50, 60, 16000
 """Firings that a rule needs; those of one rule that are evaluated; programs drawn."""

@@ -27,7 +27,8 @@ from fqfuse.composer.formula.formula import (
     Store,
     vec,
 )
-from fqfuse.composer.mapping.post_ops_composer import Front, PostOpsComposer
+from fqfuse.composer.mapping.composed import Front
+from fqfuse.composer.mapping.post_ops_composer import PostOpsComposer
 from fqfuse.composer.mapping.scale_propagation import Fold, ScalePropagation, forward
 from fqfuse.ir.rule import Refusal
 from fqfuse.ir.types import DType

@@ -30,8 +30,9 @@ from fqfuse.composer.formula.formula import (
     vec,
 )
 from fqfuse.composer.mapping.post_ops_composer import PostOpsComposer
-from fqfuse.composer.steps.chain import End, operations_of
+from fqfuse.composer.steps.chain import operations_of
 from fqfuse.composer.steps.prelu import PRELU, PreluOfSource
+from fqfuse.composer.steps.two_operands import End
 from fqfuse.ir.types import DType
 
 RULES = {rule.name: rule for rule in (ROUNDED_FIRST, PRELU)}

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from laws.budget import examples
-from laws.corpus import CORPUS, feeds_for
+from laws.corpus import CORPUS
+from laws.registry import feeds_for
 from support.plan_strategies import plans
+from support.steps_compared import compare_steps
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.errors import BackendUnavailable
@@ -22,7 +24,6 @@ from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Binary
 from fqfuse.plan.types import Plan, Step
 from fqfuse.plan.verify import verify_plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.session import InferenceSession

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws.corpus import CORPUS, SLOW
 
-from fqfuse.ir.graph import Graph, GraphError
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.node import GraphError
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.passes import PIPELINE, Pass, run_pipeline
 

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from fqfuse.errors import FqfuseError, InvalidModel
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import TextLimits, parse_graph, print_graph
+from fqfuse.ir.text_cursor import TextLimits
+from fqfuse.ir.text_parse import parse_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.types import DType, TensorType
 
 HEAD = "graph g\n  in %x : f32[2,3]\n"

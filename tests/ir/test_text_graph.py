@@ -12,7 +12,8 @@ from support.text_strategies import arrays, attrs, exactly, graphs, names, types
 
 from fqfuse.errors import InvalidModel
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import parse_graph, print_graph
+from fqfuse.ir.text_parse import parse_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.text_read import Reader
 from fqfuse.ir.text_write import Writer, name_text
 from fqfuse.ir.types import DType, Quantization, TensorType

@@ -17,7 +17,7 @@ from fqfuse.errors import InternalError, InvalidModel
 from fqfuse.ir import diagnostic
 from fqfuse.ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, Quantizer
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import parse_graph
+from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.types import DType, Quantization, TensorType
 from fqfuse.ir.verify import IMPORTED, SPLIT, WELL_FORMED, Stage, check, verify
 

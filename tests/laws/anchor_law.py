@@ -18,8 +18,6 @@ import fqfuse
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.session import InferenceSession
 
-__all__ = ["PER_MODEL", "broken", "drawn", "threads_of"]
-
 _OF_EACH = 4
 PER_MODEL = _OF_EACH * len(KINDS)
 """Anchors of a model."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from hypothesis import HealthCheck, seed, settings
 
-__all__ = ["ENOUGH", "examples", "shard"]
-
 Test = Callable[..., Any]
 
 _RATIO = settings.default.max_examples / 100

@@ -12,13 +12,11 @@ from laws.intervals import Box, run_boxes
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.decision import Outcome
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import print_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.passes import optimize
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
-
-__all__ = ["MOST_POST_OPS", "chain_plan", "interval_of", "shown", "within"]
 
 MOST_POST_OPS = 32
 

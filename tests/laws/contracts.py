@@ -9,7 +9,7 @@ from laws.intervals import Box, run_boxes
 
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
-from fqfuse.ir.text import print_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.verify import WELL_FORMED, verify
 from fqfuse.passes import Contract, Pass
 

@@ -11,12 +11,10 @@ from laws import (
     graphs_ranges,
     graphs_residuals,
 )
-from laws.registry import CORPUS, feeds_for
+from laws.registry import CORPUS
 
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.models.digits import FORMS, digits_model_path
-
-__all__ = ["CORPUS", "SLOW", "feeds_for"]
 
 FILES = (
     graphs_activations,

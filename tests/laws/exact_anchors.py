@@ -19,8 +19,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["KINDS", "Anchor", "Interval", "draw", "model_of"]
-
 A = np.ndarray[Any, Any]
 
 ROUNDINGS = 6 * 2.0**-24

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fqfuse.composer.formula.formula import BasicOp, Store, vec
-from fqfuse.composer.mapping.post_ops_composer import Composed, Front, PostOpsComposer
+from fqfuse.composer.mapping.composed import Composed, Front
+from fqfuse.composer.mapping.post_ops_composer import PostOpsComposer
 from fqfuse.ir.types import DType
 from fqfuse.plan.targets import TARGETS, Target
 

@@ -11,7 +11,8 @@ from laws.registry import feeds_for
 
 from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import parse_graph, print_graph
+from fqfuse.ir.text_parse import parse_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.verify import WELL_FORMED, verify
 from fqfuse.passes import Pass
 

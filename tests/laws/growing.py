@@ -11,8 +11,6 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-__all__ = ["GROWING"]
-
 _SHAPE = (1, 4, 4, 4)
 
 

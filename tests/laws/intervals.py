@@ -20,7 +20,8 @@ import numpy.typing as npt
 from laws.boxes import EPS, F64, Box, exactly, hull
 from laws.intervals_normalization import batch_norm, group_norm, layer_norm, lrn, resize, softmax
 
-from fqfuse.ir.graph import Graph, Node
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.node import Node
 from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.types import DType, Quantization
 

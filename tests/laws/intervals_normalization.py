@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from fqfuse.ir.node import Node
 
-__all__ = ["batch_norm", "group_norm", "layer_norm", "lrn", "resize", "softmax"]
-
 
 def batch_norm(run: Run, node: Node) -> Box:
     x = run.operand(node, 0)

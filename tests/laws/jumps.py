@@ -14,8 +14,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["CHANNELS", "Jumps", "draw_jumps"]
-
 CHANNELS = 16
 
 Codes = np.ndarray[Any, Any]

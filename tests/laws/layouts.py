@@ -18,8 +18,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["Case", "draw_case"]
-
 SIZES = (0, 1, 1, 1, 2, 2, 3, 3, 5, 16, 17), (1, 1, 1, 2, 3, 5, 16, 17), (1, 1, 5, 16)
 _MOST = 6000
 """Elements of one tensor."""

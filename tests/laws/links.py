@@ -17,8 +17,6 @@ from laws.drafts import factors, scales, shifts
 
 from fqfuse.ir.types import DType, Quantization
 
-__all__ = ["DIVISOR", "LINKS", "ChainDraft", "rational_scales"]
-
 DIVISOR = "divisor"
 """Inputs of such names are divided by: they are fed numbers away from 0."""
 

@@ -15,7 +15,7 @@ from laws.intervals import Box, run_boxes
 from laws.strategies import graphs
 
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import print_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession

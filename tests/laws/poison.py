@@ -20,8 +20,6 @@ from fqfuse import aligned
 from fqfuse.runtime import arena, numpy_runtime
 from fqfuse.runtime.lowering import executor, program
 
-__all__ = ["BYTES", "guarded", "poisoned"]
-
 BYTES = (0xFF, 0x7F, 0x80)
 """As f32: NaN, 3.4e38 and -1.2e-38; as codes 255 and -1, 127, 128 and -128. What nobody may read
 may be anything: results must not tell.

@@ -29,8 +29,6 @@ from fqfuse.composer.formula.formula import (
 )
 from fqfuse.ir.types import DType
 
-__all__ = ["CHANNELS", "Draws", "arguments", "in_f32", "points", "source", "starts"]
-
 CHANNELS = 3
 _TINY = Fraction(1, 2**30)
 _SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-45, 2.0**-126, 3.4e38, -3.4e38)

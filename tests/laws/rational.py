@@ -23,7 +23,7 @@ from fqfuse.composer.formula.formula import (
     Vec,
     vec,
 )
-from fqfuse.composer.mapping.post_ops_composer import Composed, Front
+from fqfuse.composer.mapping.composed import Composed, Front
 from fqfuse.plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from fqfuse.plan.targets import Target
 

@@ -11,8 +11,6 @@ from laws.layouts import Case
 from onnx import NodeProto, TensorProto
 from support.onnx_cases import model, node
 
-__all__ = ["GATES", "draw_dynamic", "draw_layers"]
-
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _BOUNDED = ("Tanh", "Sigmoid", "HardSigmoid", "Softsign")
 

@@ -11,8 +11,6 @@ from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import PrimitiveAttr, Scale
 from fqfuse.plan.types import Plan, Step
 
-__all__ = ["draw_int8"]
-
 Feeds = dict[str, np.ndarray[Any, Any]]
 
 

@@ -27,17 +27,6 @@ from fqfuse.composer.formula.writing import Written, zero_point_in_front
 from fqfuse.composer.registry import AnyRule
 from fqfuse.ir.rule import Refusal, Rule
 
-__all__ = [
-    "ARITHMETIC",
-    "STORES_AND_ADDS",
-    "Fires",
-    "Refuses",
-    "check_fires",
-    "check_refuses",
-    "refusing",
-    "rule_tests",
-]
-
 Fires = Mapping[str, tuple[tuple[object, ...], object]]
 """The rule's name -> arguments, and what it makes of them."""
 

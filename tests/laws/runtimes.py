@@ -9,8 +9,6 @@ import pytest
 from fqfuse.errors import BackendUnavailable
 from fqfuse.onednn.loading import load
 
-__all__ = ["EACH_RUNTIME", "RUNTIMES"]
-
 
 def _library_is_there() -> bool:
     try:

@@ -9,8 +9,9 @@ from functools import cache
 import numpy as np
 import pytest
 from laws.contracts import GRANTED, broken_by, broken_laws
-from laws.corpus import CORPUS, SLOW, feeds_for
+from laws.corpus import CORPUS, SLOW
 from laws.intervals import Box, run_boxes
+from laws.registry import feeds_for
 
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph

@@ -12,14 +12,14 @@ import pytest
 from laws.branches import BLOCKS
 from laws.budget import ENOUGH
 from laws.contracts import broken_by
-from laws.corpus import feeds_for
 from laws.intervals import Box
 from laws.many import boxes_of, drawn, inside
+from laws.registry import feeds_for
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import print_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.passes import PIPELINE, passes_of
 from fqfuse.plan.verify import verify_plan
 

@@ -18,10 +18,11 @@ from laws.recurrent import GATES, draw_dynamic, draw_layers
 from laws.recurrent_int8 import draw_int8
 from laws.runtimes import RUNTIMES
 from laws.test_layouts import broken
+from support.qparams import with_qparams
 
 import fqfuse
 from fqfuse.onednn.loading import load
-from fqfuse.plan.conversion.recurrent import with_qparams, with_scales
+from fqfuse.plan.conversion.recurrent import with_scales
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
 

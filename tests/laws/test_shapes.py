@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from laws.branches import BLOCKS
-from laws.corpus import CORPUS, SLOW, feeds_for
+from laws.corpus import CORPUS, SLOW
 from laws.exported import Exported, exported
 from laws.many import boxes_of, drawn, within
 from laws.programs import source
+from laws.registry import feeds_for
 
 from fqfuse import compiler
 from fqfuse.composer.compose import plan_from_graph

@@ -15,8 +15,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["SHAPE", "draw_zeros"]
-
 SHAPE = (2, 4, 4, 6)
 
 

@@ -9,8 +9,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from fqfuse.accuracy.measures import sqnr_of
+from fqfuse.benchmarks.digits.layers import QUANTIZED
 from fqfuse.models.digits import FORMS, digits_model_path, digits_test_set
-from fqfuse.models.digits_layers import QUANTIZED
 
 
 class FakeQuantize(OpRun):

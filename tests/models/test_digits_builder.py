@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from fqfuse.accuracy.measures import sqnr_of
-from fqfuse.models.digits_layers import LAYERS, QUANTIZED
-from fqfuse.models.digits_onnx import f32_model, fakequantize_model, qdq_model
-from fqfuse.models.digits_quantizers import (
+from fqfuse.benchmarks.digits.layers import LAYERS, QUANTIZED
+from fqfuse.benchmarks.digits.onnx_models import f32_model, fakequantize_model, qdq_model
+from fqfuse.benchmarks.digits.quantizers import (
     Range,
     activation_range,
     clear_of_ties,
@@ -150,26 +150,26 @@ def test_training_is_reproducible_and_writes_what_it_trained(ort_logits):
     torch = pytest.importorskip(
         "torch", reason="PyTorch, which trains the sample model, is not installed (extra `bench`)"
     )
-    from fqfuse.models import digits_training
+    from fqfuse.benchmarks.digits import training
 
     rng = np.random.default_rng(3)
     images, labels = rng.random((96, 1, 8, 8), dtype=np.float32), rng.integers(0, 10, 96)
-    recipe = digits_training.Recipe(seed=5, float_epochs=3, quantized_epochs=2)
-    parameters, ranges = digits_training.train(images, labels, recipe)
-    model = fakequantize_model(parameters, digits_training.BATCH_NORM_EPSILON, ranges)
-    parameters_again, ranges_again = digits_training.train(images, labels, recipe)
-    again = fakequantize_model(parameters_again, digits_training.BATCH_NORM_EPSILON, ranges_again)
+    recipe = training.Recipe(seed=5, float_epochs=3, quantized_epochs=2)
+    parameters, ranges = training.train(images, labels, recipe)
+    model = fakequantize_model(parameters, training.BATCH_NORM_EPSILON, ranges)
+    parameters_again, ranges_again = training.train(images, labels, recipe)
+    again = fakequantize_model(parameters_again, training.BATCH_NORM_EPSILON, ranges_again)
     assert model.SerializeToString() == again.SerializeToString()
     with torch.no_grad():
         tensors = {name: torch.from_numpy(array) for name, array in _as_written(model).items()}
-        trained = digits_training._forward(
-            tensors, torch.from_numpy(images), ranges, training=False
-        )["classifier"].numpy()
+        trained = training._forward(tensors, torch.from_numpy(images), ranges, training=False)[
+            "classifier"
+        ].numpy()
     agreement = sqnr_of(trained, ort_logits(model, images))
     print(f"training's arithmetic against the file's {agreement:.1f} dB")
     assert agreement > 50  # equal but for f32 rounding at ties
-    other, _ = digits_training.train(
-        images, labels, digits_training.Recipe(seed=6, float_epochs=3, quantized_epochs=2)
+    other, _ = training.train(
+        images, labels, training.Recipe(seed=6, float_epochs=3, quantized_epochs=2)
     )
     assert not np.array_equal(other["stem.conv.weight"], parameters["stem.conv.weight"])
 

@@ -10,6 +10,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from fqfuse.benchmarks.digits.layers import LAYERS, QUANTIZED
+from fqfuse.benchmarks.digits.onnx_models import fold_batch_norm
 from fqfuse.models import digits
 from fqfuse.models.digits import (
     DATA_FOLDER,
@@ -18,8 +20,6 @@ from fqfuse.models.digits import (
     digits_model_path,
     digits_test_set,
 )
-from fqfuse.models.digits_layers import LAYERS, QUANTIZED
-from fqfuse.models.digits_onnx import fold_batch_norm
 
 KILOBYTES_300 = 300 * 1000
 WEIGHTED = [layer.name for layer in LAYERS if layer.has_weights]
@@ -237,7 +237,7 @@ def test_test_set_is_the_builders_split_of_scikit_learn_and_disjoint_from_the_tr
         "sklearn",
         reason="scikit-learn is not installed: the origin of the digits cannot be compared",
     )
-    from fqfuse.models.digits_data import SPLIT_SEED, TEST_DIGITS, load_scaled_digits, split
+    from fqfuse.benchmarks.digits.data import SPLIT_SEED, TEST_DIGITS, load_scaled_digits, split
 
     all_images, all_labels = load_scaled_digits()
     train_rows, test_rows = split(all_labels, TEST_DIGITS, SPLIT_SEED)
@@ -269,7 +269,7 @@ def test_missing_file_is_named(monkeypatch, tmp_path):
 
 
 def test_access_needs_numpy_only():
-    unwanted = ("torch", "sklearn", "fqfuse.models.digits_onnx")
+    unwanted = ("torch", "sklearn", "onnx")
     code = f"import sys, fqfuse.models.digits as d; d.digits_test_set(); print([name for name in {unwanted} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from laws.budget import examples
 from laws.chains import DrawnChain, chains
-from laws.corpus import CORPUS, feeds_for
+from laws.corpus import CORPUS
+from laws.registry import feeds_for
 from support.executor_plans import F32, S8, U8, Builder
+from support.steps_compared import Difference, compare_steps
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.errors import PlanError
@@ -24,7 +26,6 @@ from fqfuse.passes import optimize
 from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.plan.conversion.convert import Conversion, convert
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import Difference, compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.session import InferenceSession
 

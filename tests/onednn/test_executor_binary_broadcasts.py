@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from support.executor_plans import F32, S8, U8, scales
 from support.runtime_plans import one_step
+from support.steps_compared import compare_steps
 
 from fqfuse.ir.types import DType
 from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.placement import Placement
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from support.executor_plans import U8, scales
 from support.runtime_plans import one_step
+from support.steps_compared import compare_steps
 
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")

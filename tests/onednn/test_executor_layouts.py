@@ -11,11 +11,11 @@ import pytest
 from support.executor_plans import F32, S8, U8, Builder, scales
 from support.plan_strategies import foreign_params
 from support.runtime_networks import residual_network, shape_arithmetic
+from support.steps_compared import compare_steps
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")

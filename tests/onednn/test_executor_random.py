@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from laws.budget import examples
 from support.plan_strategies import plans, tame
+from support.steps_compared import compare_steps
 
 from fqfuse.plan.attributes import DepthwiseConv
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")

@@ -15,7 +15,8 @@ from laws.recurrent import draw_dynamic
 from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
-from fqfuse.plan.text import parse_plan, print_plan
+from fqfuse.plan.parse import parse_plan
+from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
 

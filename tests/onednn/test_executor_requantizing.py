@@ -9,12 +9,12 @@ import itertools
 import numpy as np
 import pytest
 from support.runtime_plans import one_step
+from support.steps_compared import compare_steps
 
 from fqfuse.ir.ops.spec import Attr
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.plan.types import Plan, Step
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.lowering.program import PrimitiveAction
 

@@ -18,13 +18,15 @@ from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.saturation import pairs_fit
 
+TESTS = str(Path(__file__).parents[1])  # for `support`
+
 DATA = Path(fqfuse.__file__).parent / "models" / "data"
 
 SCRIPT = """
 import sys
 import numpy as np
 import fqfuse
-from fqfuse.runtime.compare import compare_steps
+from support.steps_compared import compare_steps
 folder, backend = sys.argv[1:]
 plan = fqfuse.compile(f"{folder}/digits_fakequantize.onnx")
 session = fqfuse.InferenceSession(plan, backend, 2)
@@ -37,7 +39,7 @@ print(session.backend_reason)
 
 
 def run(isa: str, backend: str) -> list[str]:
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    environment = {**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": isa}
     command = [sys.executable, "-c", SCRIPT, str(DATA), backend]
     return subprocess.run(
         command, env=environment, check=True, capture_output=True, text=True, timeout=300
@@ -128,7 +130,7 @@ def test_factors_of_signed_codes_are_no_weights_that_are_halved(isa: str) -> Non
     """A factor for each channel runs as a depthwise convolution: its own weights must not be what
     the CPU rounds.
     """
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    environment = {**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": isa}
     ran = subprocess.run(
         [sys.executable, "-c", AFFINE],
         env=environment,
@@ -144,7 +146,7 @@ RECURRENT = '''
 import json
 import numpy as np
 import fqfuse
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 TEXT = """
 plan layer target=onednn-v3
   in %x : u8[3,2,4]
@@ -178,7 +180,7 @@ def test_a_recurrent_layer_whose_weights_may_saturate_runs_on_numpy(
         pytest.skip(f"this CPU has no {isa}")
     ran = subprocess.run(
         [sys.executable, "-c", RECURRENT],
-        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa},
+        env={**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": isa},
         check=True,
         capture_output=True,
         text=True,

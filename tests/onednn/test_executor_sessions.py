@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.runtime_networks import residual_network
+from support.steps_compared import compare_steps
 
 import fqfuse
 from fqfuse.errors import BackendUnavailable, InvalidInput
@@ -21,7 +22,6 @@ from fqfuse.onednn.library import Library
 from fqfuse.onednn.slabs import Slabs, arena_bytes
 from fqfuse.plan.file import save_plan
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.session import InferenceSession
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from support.executor_plans import F32, U8, Builder
+from support.steps_compared import compare_steps
 
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 pytestmark = pytest.mark.usefixtures("vnni")

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from support.runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attributes
 from support.runtime_plans import one_step
+from support.steps_compared import Difference, compare_steps
 
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.plan.types import Plan, Step
-from fqfuse.runtime.compare import Difference, compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.placement import Placement

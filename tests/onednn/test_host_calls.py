@@ -9,11 +9,11 @@ import threading
 import numpy as np
 import pytest
 from support.executor_plans import F32, S8, U8, Builder
+from support.steps_compared import compare_steps
 
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.lowering.host import HostAction
 from fqfuse.runtime.lowering.program import Owner

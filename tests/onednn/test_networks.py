@@ -15,12 +15,12 @@ import onnx
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from support.steps_compared import compare_steps
 
 import fqfuse
 from fqfuse.benchmarks.networks import NETWORKS
 from fqfuse.measure.arrays import split_feeds
 from fqfuse.plan.types import Plan
-from fqfuse.runtime.compare import compare_steps
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
 COMPUTE = (

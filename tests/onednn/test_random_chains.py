@@ -20,10 +20,10 @@ from hypothesis import event, given
 from laws.budget import examples, shard
 from laws.chain_laws import chain_plan, interval_of, shown, within
 from laws.chains import ANCHORS, DrawnChain, chains
+from support.steps_compared import is_transcendental
 
 from fqfuse.errors import BackendUnavailable
 from fqfuse.onednn.loading import load
-from fqfuse.runtime.compare import is_transcendental
 from fqfuse.runtime.session import InferenceSession
 
 POLYNOMIALS = 1e-5

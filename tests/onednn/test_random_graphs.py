@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 from laws.branches import BLOCKS
-from laws.corpus import feeds_for
 from laws.many import boxes_of, drawn, inside
+from laws.registry import feeds_for
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.graph import Graph

@@ -8,7 +8,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from laws.corpus import CORPUS, feeds_for
+from laws.corpus import CORPUS
+from laws.registry import feeds_for
 from onednn_legacy.legacy import Legacy
 
 import fqfuse

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOT_SHIPPED = {"tests", "benchmarks"}
+NOT_SHIPPED = {"tests", "benchmarks", "docs"}
 NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 

@@ -1,13 +1,13 @@
-"""ConstantParameters: golden cases, each held to the laws."""
+"""constant_parameters: golden cases, each held to the laws."""
 
 from __future__ import annotations
 
 import pytest
 from laws.golden import check_pass
 
-from fqfuse.passes.constant_parameters import ConstantParameters
+from fqfuse.passes.constant_parameters import CONSTANT_PARAMETERS
 
 
 @pytest.mark.golden("constant_parameters")
 def test_golden(golden) -> None:
-    check_pass(golden, ConstantParameters())
+    check_pass(golden, CONSTANT_PARAMETERS)

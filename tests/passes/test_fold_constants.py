@@ -1,6 +1,9 @@
-"""FoldConstants: golden cases, each held to the laws."""
+"""fold_constants: golden cases, each held to the laws."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,24 +15,29 @@ from support.onnx_cases import model, node
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.decision import Outcome
 from fqfuse.ir.types import DType, TensorType
-from fqfuse.passes.fold_constants import FoldConstants
+from fqfuse.passes.base import NodePass
+from fqfuse.passes.fold_constants import FOLD_CONSTANTS, fold_constants
+
+
+def folding(**limits: int) -> NodePass:
+    return replace(FOLD_CONSTANTS, rewrite=partial(fold_constants, **limits))
 
 
 @pytest.mark.golden("fold_constants")
 def test_golden(golden) -> None:
-    check_pass(golden, FoldConstants())
+    check_pass(golden, FOLD_CONSTANTS)
 
 
 def test_a_constant_beyond_the_budget_stays_an_operation() -> None:
     n = Net()
     graph = n.done(n.op("Add", n.input(("N", 8)), n.op("Tile", n.const([1.0, 2.0]), n.ints(4))))
-    FoldConstants(max_bytes=16).run(graph)
+    folding(max_bytes=16).run(graph)
     assert [node.op for node in graph.nodes()] == ["Tile", "Add"]
     (decision,) = graph.decisions
     assert decision.outcome is Outcome.REFUSED
     assert (decision.expected, decision.found) == ("at most 16 bytes", "32 bytes")
     assert decision.hint
-    FoldConstants(max_bytes=32).run(graph)
+    folding(max_bytes=32).run(graph)
     assert [node.op for node in graph.nodes()] == ["Add"]
 
 
@@ -40,7 +48,7 @@ def test_constants_are_not_copied() -> None:
         n.op("Relu", n.op("Identity", n.graph.add_constant("c", data))),
         n.op("Add", n.input((3,)), "c"),
     )
-    FoldConstants().run(graph)
+    FOLD_CONSTANTS.run(graph)
     assert np.shares_memory(graph.constants["c"], data)
 
 
@@ -59,7 +67,7 @@ def test_a_row_that_cannot_evaluate_is_left_alone() -> None:
         origin=["draw"],
     ).output
     graph = n.done(n.op("Relu", y))
-    FoldConstants().run(graph)
+    FOLD_CONSTANTS.run(graph)
     assert [node.op for node in graph.nodes()] == ["Onnx", "Relu"]
 
 
@@ -67,7 +75,7 @@ def test_a_product_that_takes_long_stays_an_operation() -> None:
     n = Net()
     wide = n.op("Expand", n.const([1.0]), n.ints(8000, 8000))
     graph = n.done(n.op("MatMul", wide, wide))
-    FoldConstants().run(graph)
+    FOLD_CONSTANTS.run(graph)
     assert [node.op for node in graph.nodes()] == ["MatMul"]
     decision = next(d for d in graph.decisions if d.outcome is Outcome.REFUSED)
     assert (decision.expected, decision.found) == (
@@ -96,14 +104,14 @@ def test_work_is_counted_in_multiply_adds(op, shapes, attrs, work) -> None:
                 n.op(op, *[n.const(np.ones(shape, np.float32)) for shape in shapes], **attrs),
             )
         )
-        FoldConstants(max_work=budget).run(graph)
+        folding(max_work=budget).run(graph)
         assert [node.op for node in graph.nodes() if node.op != "Relu"] == left
 
 
 def test_what_cannot_be_computed_stays_for_whoever_runs_it() -> None:
     n = Net()
     graph = n.done(n.op("Gather", n.const([1.0, 2.0]), n.ints(7)))
-    FoldConstants().run(graph)
+    FOLD_CONSTANTS.run(graph)
     assert [node.op for node in graph.nodes()] == ["Gather"]
     assert any(
         d.reason == "it cannot be computed" and d.outcome is Outcome.REFUSED
@@ -121,5 +129,5 @@ def test_a_cast_of_codes_to_their_own_type_is_nothing() -> None:
     ]
     constants = {"s": np.float32(0.5), "z": np.uint8(3)}
     graph = graph_from_onnx(model(nodes, inputs={"x": ["N", 3]}, constants=constants))
-    FoldConstants().run(graph)
+    FOLD_CONSTANTS.run(graph)
     assert [each.op for each in graph.nodes()] == ["Quantize", "Dequantize", "Relu"]

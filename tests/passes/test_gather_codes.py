@@ -1,4 +1,4 @@
-"""GatherCodes: golden cases, each held to the laws; embeddings of models as they come."""
+"""gather_codes: golden cases, each held to the laws; embeddings of models as they come."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from onnx import TensorProto
 from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
-from fqfuse.passes.gather_codes import GatherCodes
+from fqfuse.passes.gather_codes import GATHER_CODES
 
 
 @pytest.mark.golden("gather_codes")
 def test_golden(golden) -> None:
-    check_pass(golden, GatherCodes())
+    check_pass(golden, GATHER_CODES)
 
 
 CODES = np.random.default_rng(7).integers(-128, 128, (500, 32))

@@ -4,10 +4,6 @@ did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pytest
 from laws.build import Net
 from laws.corpus import CORPUS
@@ -19,54 +15,35 @@ from fqfuse.ir.graph import Graph
 from fqfuse.ir.node import Node, subject
 from fqfuse.passes import PIPELINE, Contract, optimize, passes_of
 from fqfuse.passes.base import swap
-from fqfuse.passes.group import Group, Rewrite, Visitor
-from fqfuse.passes.move_dequantize import MoveDequantize
-from fqfuse.passes.unify_concat_types import UnifyConcatTypes
+from fqfuse.passes.group import Group, Local, Rewrite, Visitor, group
+from fqfuse.passes.move_dequantize import MOVE_DEQUANTIZE
+from fqfuse.passes.unify_concat_types import UNIFY_CONCAT_TYPES
 
 GROUPS = [step for step in PIPELINE if isinstance(step, Group)]
 
 
-@dataclass(frozen=True)
-class Turn:
+LOG: list[str] = []
+
+
+def turn(before: str, after: str, promised: str = "bitwise") -> Local:
     """Makes one operation of another."""
+    name = f"{before}_to_{after}"
 
-    before: str
-    after: str
-    float: str = "bitwise"
+    def turning(graph: Graph) -> Visitor:
+        def visit(node: Node) -> Rewrite | None:
+            if node.op != before:
+                return None
+            made = graph.add(after, [node.inputs[0]])
+            swap(graph, node, made.output)
+            return Rewrite([made.name], {node.name: made.name})
 
-    @property
-    def name(self) -> str:
-        return f"{self.before}_to_{self.after}"
+        return Visitor(
+            visit,
+            lambda anew: LOG.append(f"{name} follows {sorted(anew.values())}"),
+            lambda: LOG.append(f"{name} is done"),
+        )
 
-    @property
-    def contract(self) -> Contract:
-        return Contract("identity", self.float)
-
-    def run(self, graph: Graph) -> None:
-        Group((self,)).run(graph)
-
-    def visitor(self, graph: Graph) -> Visitor:
-        return Turning(self, graph)
-
-
-class Turning(Visitor):
-    log: ClassVar[list[str]] = []
-
-    def __init__(self, step: Turn, graph: Graph) -> None:
-        self.step, self.graph = step, graph
-
-    def visit(self, node: Node) -> Rewrite | None:
-        if node.op != self.step.before:
-            return None
-        made = self.graph.add(self.step.after, [node.inputs[0]])
-        swap(self.graph, node, made.output)
-        return Rewrite([made.name], {node.name: made.name})
-
-    def follow(self, anew: Mapping[str, str]) -> None:
-        self.log.append(f"{self.step.name} follows {sorted(anew.values())}")
-
-    def done(self) -> None:
-        self.log.append(f"{self.step.name} is done")
+    return Local(name, Contract("identity", promised), turning)
 
 
 def chain(*ops: str) -> Graph:
@@ -78,19 +55,19 @@ def chain(*ops: str) -> Graph:
 
 
 def test_what_one_pass_makes_another_takes_up_whatever_their_order() -> None:
-    steps = Turn("Abs", "Relu"), Turn("Neg", "Abs"), Turn("Exp", "Neg")
+    steps = turn("Abs", "Relu"), turn("Neg", "Abs"), turn("Exp", "Neg")
     for passes in (steps, steps[::-1]):
         graph = chain("Exp", "Abs", "Neg")
-        Group(passes).run(graph)
+        group(*passes).run(graph)
         assert [node.op for node in graph.nodes()] == ["Relu"] * 3
 
 
 def test_passes_follow_what_others_make_anew_and_are_told_the_end() -> None:
-    Turning.log.clear()
+    LOG.clear()
     graph = chain("Neg")
-    Group((Turn("Neg", "Abs"), Turn("Abs", "Relu"))).run(graph)
+    group(turn("Neg", "Abs"), turn("Abs", "Relu")).run(graph)
     (made,) = (node.name for node in graph.nodes())
-    assert Turning.log[-4:] == [
+    assert LOG[-4:] == [
         f"Neg_to_Abs follows ['{made}']",
         f"Abs_to_Relu follows ['{made}']",
         "Neg_to_Abs is done",
@@ -100,14 +77,14 @@ def test_passes_follow_what_others_make_anew_and_are_told_the_end() -> None:
 
 def test_passes_that_undo_each_other_are_an_error_that_names_them() -> None:
     with pytest.raises(InternalError, match=r"Neg_to_Abs \+ Abs_to_Neg find no end"):
-        Group((Turn("Neg", "Abs"), Turn("Abs", "Neg"))).run(chain("Neg", "Relu"))
+        group(turn("Neg", "Abs"), turn("Abs", "Neg")).run(chain("Neg", "Relu"))
 
 
 def test_a_group_is_named_after_its_passes_and_promises_what_the_loosest_does() -> None:
-    group = Group((Turn("Neg", "Abs"), Turn("Abs", "Neg", "ties")))
-    assert group.name == "Neg_to_Abs + Abs_to_Neg"
-    assert group.contract == Contract("identity", "ties")
-    assert passes_of([group, *group.passes]) == [*group.passes, *group.passes]
+    step = group(turn("Neg", "Abs"), turn("Abs", "Neg", "ties"))
+    assert step.name == "Neg_to_Abs + Abs_to_Neg"
+    assert step.contract == Contract("identity", "ties")
+    assert passes_of([step, *step.passes]) == [*step.passes, *step.passes]
 
 
 @pytest.mark.parametrize("name", CORPUS)
@@ -132,7 +109,7 @@ def test_no_concatenation_is_said_to_be_refused_and_crossed(name: str) -> None:
     }
     both = found[Outcome.FIRED] & found[Outcome.REFUSED]
     assert not concats & {
-        place for rule, place in both if rule in (MoveDequantize.name, UnifyConcatTypes.name)
+        place for rule, place in both if rule in (MOVE_DEQUANTIZE.name, UNIFY_CONCAT_TYPES.name)
     }
 
 
@@ -141,7 +118,7 @@ def test_a_nested_dense_block_works_on_codes() -> None:
     about = {
         d.subject
         for d in graph.decisions
-        if d.rule == MoveDequantize.name and d.outcome is Outcome.REFUSED
+        if d.rule == MOVE_DEQUANTIZE.name and d.outcome is Outcome.REFUSED
     }
     assert not [
         node.op

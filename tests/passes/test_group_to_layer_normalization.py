@@ -1,4 +1,4 @@
-"""GroupToLayerNormalization: golden cases, each held to the laws, and both runtimes against ONNX
+"""group_to_layer_normalization: golden cases, each held to the laws, and both runtimes against ONNX
 Runtime.
 """
 
@@ -11,12 +11,12 @@ from laws.golden import check_pass
 from support.onnx_cases import model, node, random
 
 import fqfuse
-from fqfuse.passes.group_to_layer_normalization import GroupToLayerNormalization
+from fqfuse.passes.group_to_layer_normalization import GROUP_TO_LAYER_NORMALIZATION
 
 
 @pytest.mark.golden("group_to_layer_normalization")
 def test_golden(golden) -> None:
-    check_pass(golden, GroupToLayerNormalization())
+    check_pass(golden, GROUP_TO_LAYER_NORMALIZATION)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "onednn"])

@@ -1,4 +1,4 @@
-"""MaskToBounds: golden cases, each held to the laws; and scores of attention as exporters write
+"""mask_to_bounds: golden cases, each held to the laws; and scores of attention as exporters write
 them, in one step.
 """
 
@@ -13,13 +13,13 @@ from laws.runtimes import EACH_RUNTIME
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.passes import optimize
-from fqfuse.passes.mask_to_bounds import MaskToBounds
+from fqfuse.passes.mask_to_bounds import MASK_TO_BOUNDS
 from fqfuse.runtime.session import InferenceSession
 
 
 @pytest.mark.golden("mask_to_bounds")
 def test_golden(golden) -> None:
-    check_pass(golden, MaskToBounds())
+    check_pass(golden, MASK_TO_BOUNDS)
 
 
 @EACH_RUNTIME

@@ -1,4 +1,4 @@
-"""MoveDequantize: golden cases, each held to the laws."""
+"""move_dequantize: golden cases, each held to the laws."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from laws.golden import check_pass
 
 import fqfuse
-from fqfuse.passes.move_dequantize import MoveDequantize
+from fqfuse.passes.move_dequantize import MOVE_DEQUANTIZE
 
 
 @pytest.mark.golden("move_dequantize")
 def test_golden(golden) -> None:
-    check_pass(golden, MoveDequantize())
+    check_pass(golden, MOVE_DEQUANTIZE)
 
 
 @pytest.mark.parametrize("mode", ["edge", "reflect"])

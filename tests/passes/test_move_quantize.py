@@ -1,4 +1,4 @@
-"""MoveQuantize: golden cases, each held to the laws."""
+"""move_quantize: golden cases, each held to the laws."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 from laws.build import Net
 from laws.golden import check_pass
 
-from fqfuse.passes.move_quantize import MoveQuantize
+from fqfuse.passes.move_quantize import MOVE_QUANTIZE
 
 
 @pytest.mark.golden("move_quantize")
 def test_golden(golden) -> None:
-    check_pass(golden, MoveQuantize())
+    check_pass(golden, MOVE_QUANTIZE)
 
 
 def test_a_quantize_goes_as_far_as_it_can_in_one_run() -> None:
@@ -25,7 +25,7 @@ def test_a_quantize_goes_as_far_as_it_can_in_one_run() -> None:
             pads=(1, 1, 1, 1),
         )
     graph = n.done(n.q(y, 0.5))
-    MoveQuantize().run(graph)
+    MOVE_QUANTIZE.run(graph)
     assert [node.op for node in graph.nodes()][:2] == ["Relu", "Quantize"]
 
 
@@ -35,5 +35,5 @@ def test_a_part_of_a_split_stays_where_it_is() -> None:
     n.op("Split", n.op("Relu", n.input(("N", 4))), name="split", outputs=2, axis=1, num_outputs=2)
     graph = n.done(n.q("split_y", 0.5), n.op("Sigmoid", "split_y1"))
     before = graph.copy()
-    MoveQuantize().run(graph)
+    MOVE_QUANTIZE.run(graph)
     assert graph == before

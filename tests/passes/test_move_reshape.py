@@ -1,4 +1,4 @@
-"""MoveReshape: golden cases, each held to the laws; that it never costs a step; and what the groups
+"""move_reshape: golden cases, each held to the laws; that it never costs a step; and what the groups
 of axes are.
 """
 
@@ -13,21 +13,21 @@ from laws.many import drawn
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text import print_graph
+from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.types import Shape
 from fqfuse.passes import PIPELINE, optimize, run_pipeline
-from fqfuse.passes.move_reshape import MoveReshape
+from fqfuse.passes.move_reshape import MOVE_RESHAPE
 from fqfuse.passes.reshaping import target_of, view_of
 from fqfuse.plan.types import Plan
 
 
 @pytest.mark.golden("move_reshape")
 def test_golden(golden) -> None:
-    check_pass(golden, MoveReshape())
+    check_pass(golden, MOVE_RESHAPE)
 
 
 def _plan(graph: Graph, *, moved: bool) -> Plan:
-    steps = [step for step in PIPELINE if moved or step.name != MoveReshape.name]
+    steps = [step for step in PIPELINE if moved or step.name != MOVE_RESHAPE.name]
     return plan_from_graph(run_pipeline(graph.copy(), steps))
 
 

@@ -1,13 +1,13 @@
-"""NestVariadic: golden cases, each held to the laws."""
+"""nest_variadic: golden cases, each held to the laws."""
 
 from __future__ import annotations
 
 import pytest
 from laws.golden import check_pass
 
-from fqfuse.passes.nest_variadic import NestVariadic
+from fqfuse.passes.nest_variadic import NEST_VARIADIC
 
 
 @pytest.mark.golden("nest_variadic")
 def test_golden(golden) -> None:
-    check_pass(golden, NestVariadic())
+    check_pass(golden, NEST_VARIADIC)

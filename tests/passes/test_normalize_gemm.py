@@ -1,4 +1,4 @@
-"""NormalizeGemm: golden cases, each held to the laws."""
+"""normalize_gemm: golden cases, each held to the laws."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import fqfuse
-from fqfuse.passes.normalize_gemm import NormalizeGemm
+from fqfuse.passes.normalize_gemm import NORMALIZE_GEMM
 
 
 @pytest.mark.golden("normalize_gemm")
 def test_golden(golden) -> None:
-    check_pass(golden, NormalizeGemm())
+    check_pass(golden, NORMALIZE_GEMM)
 
 
 @pytest.mark.parametrize("constant", [True, False])

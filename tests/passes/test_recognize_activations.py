@@ -1,13 +1,13 @@
-"""RecognizeActivations: golden cases, each held to the laws."""
+"""recognize_activations: golden cases, each held to the laws."""
 
 from __future__ import annotations
 
 import pytest
 from laws.golden import check_pass
 
-from fqfuse.passes.recognize_activations import RecognizeActivations
+from fqfuse.passes.recognize_activations import RECOGNIZE_ACTIVATIONS
 
 
 @pytest.mark.golden("recognize_activations")
 def test_golden(golden) -> None:
-    check_pass(golden, RecognizeActivations())
+    check_pass(golden, RECOGNIZE_ACTIVATIONS)

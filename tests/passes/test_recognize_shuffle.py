@@ -1,4 +1,4 @@
-"""RecognizeShuffle: golden cases, each held to the laws; and what becomes of one behind
+"""recognize_shuffle: golden cases, each held to the laws; and what becomes of one behind
 quantizers.
 """
 
@@ -13,13 +13,13 @@ from laws.registry import feeds_for
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.passes import optimize
-from fqfuse.passes.recognize_shuffle import RecognizeShuffle
+from fqfuse.passes.recognize_shuffle import RECOGNIZE_SHUFFLE
 from fqfuse.runtime.session import InferenceSession
 
 
 @pytest.mark.golden("recognize_shuffle")
 def test_golden(golden) -> None:
-    check_pass(golden, RecognizeShuffle())
+    check_pass(golden, RECOGNIZE_SHUFFLE)
 
 
 def _shuffled(n: Net, x: Value, *, quantized: bool) -> Value:

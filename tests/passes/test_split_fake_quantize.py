@@ -1,4 +1,4 @@
-"""SplitFakeQuantize: golden cases, each held to the laws; its arithmetic against exact rational
+"""split_fake_quantize: golden cases, each held to the laws; its arithmetic against exact rational
 numbers.
 """
 
@@ -17,12 +17,12 @@ from fqfuse.ir.decision import Outcome
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType, Quantization
-from fqfuse.passes.split_fake_quantize import SplitFakeQuantize
+from fqfuse.passes.split_fake_quantize import SPLIT_FAKE_QUANTIZE
 
 
 @pytest.mark.golden("split_fake_quantize")
 def test_golden(golden) -> None:
-    check_pass(golden, SplitFakeQuantize())
+    check_pass(golden, SPLIT_FAKE_QUANTIZE)
 
 
 def split(
@@ -36,7 +36,7 @@ def split(
     n = Net()
     y = n.fq(n.input(("N",)), low, high, out_low, out_high, levels)
     graph = n.done(y)
-    SplitFakeQuantize().run(graph)
+    SPLIT_FAKE_QUANTIZE.run(graph)
     codes = [node.output for node in graph.nodes() if node.op == "Quantize"]
     graph.set_outputs([*graph.outputs, *codes])
     return graph

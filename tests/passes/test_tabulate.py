@@ -1,4 +1,4 @@
-"""Tabulate: golden cases, each held to the laws; what a table holds is the model's own
+"""tabulate: golden cases, each held to the laws; what a table holds is the model's own
 arithmetic.
 """
 
@@ -13,13 +13,13 @@ from laws.runtimes import RUNTIMES
 
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType, Quantization
-from fqfuse.passes.tabulate import Tabulate
+from fqfuse.passes.tabulate import TABULATE
 from fqfuse.runtime.session import InferenceSession
 
 
 @pytest.mark.golden("tabulate")
 def test_golden(golden) -> None:
-    check_pass(golden, Tabulate())
+    check_pass(golden, TABULATE)
 
 
 @pytest.mark.parametrize("step", [0.0217, 0.031, 0.0421, 0.05087541, 2**-5])

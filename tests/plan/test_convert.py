@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from laws.budget import examples
-from laws.corpus import CORPUS, feeds_for
+from laws.corpus import CORPUS
+from laws.registry import feeds_for
 from support.plan_strategies import plans, tame
 
 from fqfuse import compile as compile_model

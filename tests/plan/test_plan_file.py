@@ -22,8 +22,9 @@ from support.text_strategies import exactly
 from fqfuse.errors import PlanError
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import PrimitiveAttr
-from fqfuse.plan.file import is_plan, plan_bytes, read_plan, save_plan
+from fqfuse.plan.file import plan_bytes, read_plan, save_plan
 from fqfuse.plan.nodes import node_of, step_of
+from fqfuse.plan.seal import is_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan, Step
 

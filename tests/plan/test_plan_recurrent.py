@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.qparams import with_qparams
 
 import fqfuse
 from fqfuse.plan.attributes import PrimitiveAttr, Scale
 from fqfuse.plan.conversion.convert import convert
-from fqfuse.plan.conversion.recurrent import qparams_of, with_qparams, with_scales
-from fqfuse.plan.text import parse_plan, print_plan
+from fqfuse.plan.conversion.recurrent import qparams_of, with_scales
+from fqfuse.plan.parse import parse_plan
+from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
 

@@ -13,7 +13,8 @@ from support.text_strategies import exactly, loose_plans
 
 from fqfuse.errors import FqfuseError, InvalidModel
 from fqfuse.ir.text_write import shortened, string_text
-from fqfuse.plan.text import parse_plan, print_plan
+from fqfuse.plan.parse import parse_plan
+from fqfuse.plan.text import print_plan
 from fqfuse.plan.verify import verify_plan
 
 

@@ -27,7 +27,7 @@ from fqfuse.plan.attributes import (
     Sum,
     ZeroPoint,
 )
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import PLAN, check_plan, verify_plan
 

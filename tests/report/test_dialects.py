@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from make.dialects import dialects_document
 from support.onnx_cases import model, node
 
 import fqfuse
 from fqfuse.frontend.dialects import HANDLERS, OTHER_DOMAINS
-from fqfuse.report.dialects import dialects_document
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "dialects.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

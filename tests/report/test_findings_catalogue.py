@@ -7,12 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from make.findings import findings_document
 from support.finding_cases import CASES
 
 import fqfuse
 from fqfuse.plan.types import Plan
 from fqfuse.report.verdict.catalogue import CATALOGUE, Gain
-from fqfuse.report.verdict.document import findings_document
 from fqfuse.report.verdict.findings import Finding, verdict_of
 from fqfuse.report.verdict.machine import machine_from
 from fqfuse.report.verdict.remedies import Tool

@@ -21,7 +21,7 @@ import fqfuse
 from fqfuse.ir.decision import DequantizeFate, QuantizeFate
 from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.attributes import OPERANDS, Eltwise, PrimitiveAttr
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 from fqfuse.report.json import plan_json
 from fqfuse.report.schema import json_schema
 from fqfuse.report.verdict.machine import machine_from

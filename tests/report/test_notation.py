@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Scale, Sum
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 from fqfuse.report.columns import columns
 from fqfuse.report.notation import (
     Notation,

@@ -8,9 +8,10 @@ import pytest
 from support.masked_attention import cosine, quantized
 
 import fqfuse
-from fqfuse.report.verdict.catalogue import CATALOGUE, Tool
+from fqfuse.report.verdict.catalogue import CATALOGUE
 from fqfuse.report.verdict.findings import verdict_of
 from fqfuse.report.verdict.machine import machine_from
+from fqfuse.report.verdict.remedies import Tool
 
 MACHINE = machine_from("flags\t\t: avx512_vnni\n", cores=4, clock=3.0)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from make.rules import rules_document
 
 from fqfuse.composer.registry import all_rules
 from fqfuse.passes import PIPELINE, passes_of
-from fqfuse.report.rules import rules_document
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 
@@ -21,7 +21,7 @@ def test_the_document_is_current() -> None:
 
 @pytest.mark.parametrize(
     "described",
-    [*(type(step) for step in passes_of(PIPELINE)), *(rule.apply for rule in all_rules())],
+    [*(step.rewrite for step in passes_of(PIPELINE)), *(rule.apply for rule in all_rules())],
 )
 def test_every_rule_says_why_it_is_legal_and_when_it_refuses(described: object) -> None:
     text = described.__doc__ or ""

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from make.schemas import schemas_document
 from support.json_documents import objects, problems
 
 from fqfuse.cli.app import app
 from fqfuse.errors import InvalidInput
-from fqfuse.report.schema import documents, json_schema, schemas_document
+from fqfuse.report.schema import documents, json_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "json-schema.md"
 

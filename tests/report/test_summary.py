@@ -9,7 +9,7 @@ from support.onnx_cases import model, node, random
 import fqfuse
 from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.file import save_plan
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import runs_in_int8
 from fqfuse.report.summary import Kind, summary_of
 from fqfuse.report.text import _quantizers

@@ -20,7 +20,7 @@ from fqfuse.ir.decision import (
 )
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan, Step
 from fqfuse.report.json import plan_json
 from fqfuse.report.layout import PIPE, Layout

@@ -19,7 +19,7 @@ import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.models.digits import digits_model_path
-from fqfuse.plan.text import parse_plan
+from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.verdict.estimate import Remedied, costs_of

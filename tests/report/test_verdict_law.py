@@ -13,11 +13,12 @@ from support.plan_corpus import every_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.json import plan_json
 from fqfuse.report.layout import PIPE, Layout
+from fqfuse.report.lines import WIDTH
 from fqfuse.report.verdict.catalogue import CATALOGUE, Gain
 from fqfuse.report.verdict.findings import verdict_of
 from fqfuse.report.verdict.machine import machine_from
 from fqfuse.report.verdict.recognize import claims, is_suspect
-from fqfuse.report.verdict.screen import WIDTH, findings_report, verdict_report
+from fqfuse.report.verdict.screen import findings_report, verdict_report
 from fqfuse.report.verdict.view import View
 
 MACHINES = [

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 
-__all__ = ["chromium", "launch_options"]
-
 
 def chromium() -> str | None:
     """The path of a Chromium; None where there is none."""

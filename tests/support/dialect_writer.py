@@ -15,8 +15,6 @@ import numpy as np
 import onnx
 from support.onnx_cases import model, node
 
-__all__ = ["Dynamic", "Nncf", "Ort", "QOperator", "Tool"]
-
 
 class Tool:
     """An f32 network: what every quantizer starts from. Methods add layers and give the name of what

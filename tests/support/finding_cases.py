@@ -10,8 +10,6 @@ from onnx import TensorProto
 from support.finding_networks import U8, Net, codes
 from support.onnx_cases import random
 
-__all__ = ["CASES", "Case"]
-
 S8 = np.int8
 INDICES = {"inputs": {"x": [1, 128]}, "types": {"x": TensorProto.INT64}}
 

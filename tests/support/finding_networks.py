@@ -8,8 +8,6 @@ import numpy as np
 import onnx
 from support.onnx_cases import model, node
 
-__all__ = ["MIDDLE", "U8", "Net", "codes"]
-
 U8 = np.uint8
 MIDDLE = U8(128)
 

@@ -11,8 +11,6 @@ from jsonschema import Draft202012Validator
 
 from fqfuse.report.schema import json_schema
 
-__all__ = ["objects", "problems"]
-
 
 def objects(schema: Any) -> list[dict[str, Any]]:
     """Every part of a schema that lists keys."""

@@ -13,8 +13,6 @@ import pytest
 
 from fqfuse.onednn.machine_code import Listing
 
-__all__ = ["Guarded", "check_listing"]
-
 
 def check_listing(listing: Listing, folder: Path) -> None:
     """Assembles the text of a listing again, and holds the bytes to be the same."""

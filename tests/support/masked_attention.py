@@ -12,8 +12,6 @@ import onnx
 import onnxruntime
 from support.onnx_cases import model, node, random
 
-__all__ = ["attention", "cosine", "feed", "quantized"]
-
 WIDE, LONG, HEADS = 64, 32, 4
 
 

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["executed", "read"]
-
 
 def read(path: Path) -> dict[str, Any]:
     """The document of a notebook."""

@@ -31,8 +31,6 @@ from fqfuse.plan.types import Step
 
 from .onnx_suite import Case, cases
 
-__all__ = ["operators", "operators_document"]
-
 _MOST_CASES = 24
 """Of one operator: Attention and Cast have far more, which end alike."""
 

@@ -22,8 +22,6 @@ from fqfuse.passes import optimize
 from fqfuse.plan.targets import TARGETS
 from fqfuse.plan.types import Plan
 
-__all__ = ["every_plan", "models", "save_plans"]
-
 S64, F32, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
 
 

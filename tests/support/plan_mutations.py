@@ -37,8 +37,6 @@ from fqfuse.plan.attributes import (
 from fqfuse.plan.seal import seal
 from fqfuse.plan.types import Plan
 
-__all__ = ["mutant"]
-
 INTEGERS = (
     0,
     1,

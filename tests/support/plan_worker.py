@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 from laws.runtimes import RUNTIMES
 from support.plan_mutations import mutant
+from support.steps_compared import Difference, compare_steps
 
 from fqfuse.errors import FqfuseError, PlanError
 from fqfuse.ir.types import DType
 from fqfuse.plan.file import read_plan
 from fqfuse.plan.types import Plan
 from fqfuse.runtime import fallback
-from fqfuse.runtime.compare import Difference, compare_steps
 from fqfuse.runtime.session import InferenceSession
 
 RANDOM = (

@@ -10,8 +10,6 @@ import numpy as np
 import onnx
 from support.dialect_writer import Dynamic, Nncf, Ort, QOperator, Tool
 
-__all__ = ["NETWORKS"]
-
 IMAGE = [1, 3, 224, 224]
 
 

@@ -9,8 +9,6 @@ import numpy as np
 import onnx
 from support.onnx_cases import model, node
 
-__all__ = ["NETWORKS", "Writer", "feeds_of"]
-
 WIDTH, HEADS, LENGTH = 32, 4, 10
 
 

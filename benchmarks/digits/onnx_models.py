@@ -10,8 +10,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from .digits_layers import CLASSES, INPUT, LAYERS, OUTPUT, QUANTIZED, Layer
-from .digits_quantizers import (
+from .layers import CLASSES, INPUT, LAYERS, OUTPUT, QUANTIZED, Layer
+from .quantizers import (
     ACTIVATION_LEVELS,
     WEIGHT_LEVELS,
     Range,
@@ -115,7 +115,7 @@ class _Writer(ABC):
         imports = [helper.make_opsetid(domain, 1 if domain else OPSET) for domain in domains]
         return helper.make_model(
             graph,
-            producer_name="fqfuse.models.build_digits",
+            producer_name="fqfuse.models.build_digits",  # as the committed files have it
             ir_version=IR_VERSION,
             opset_imports=imports,
         )

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from .digits_layers import INPUT, LAYERS, QUANTIZED, Layer
-from .digits_quantizers import (
+from .layers import INPUT, LAYERS, QUANTIZED, Layer
+from .quantizers import (
     ACTIVATION_LEVELS,
     WEIGHT_LEVELS,
     Range,

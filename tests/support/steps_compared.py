@@ -14,14 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.algorithms import ELTWISE
-from ..ir.ops.spec import Array
-from ..plan.attributes import Eltwise
-from ..plan.types import Plan, Step
-from .executor import Executor
-from .numpy_runtime import run_step
-
-__all__ = ["Difference", "compare_steps", "is_transcendental"]
+from fqfuse.ir.algorithms import ELTWISE
+from fqfuse.ir.ops.spec import Array
+from fqfuse.plan.attributes import Eltwise
+from fqfuse.plan.types import Plan, Step
+from fqfuse.runtime.executor import Executor
+from fqfuse.runtime.numpy_runtime import run_step
 
 _APPROXIMATE = frozenset(
     {"softmax", "layer_normalization", "batch_normalization", "lrn", "resampling", "rnn"}

@@ -7,11 +7,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 
-from ..composer.registry import SECTIONS, AnyRule
-from ..passes import PIPELINE, Pass, passes_of
-from ..passes.group import Group
-
-__all__ = ["rules_document"]
+from fqfuse.composer.registry import SECTIONS, AnyRule
+from fqfuse.passes import PIPELINE, Pass, passes_of
+from fqfuse.passes.group import Group
 
 _HEADER = """# Rules
 
@@ -51,7 +49,7 @@ def _once(passes: Iterable[Pass]) -> list[Pass]:
 def _pass_section(step: Pass) -> str:
     ulps = f" ({step.contract.ulps})" if step.contract.float == "ulp" else ""
     contract = f"Real: {step.contract.real}. Float: {step.contract.float}{ulps}."
-    return f"### `{step.name}`\n\n{_text(type(step))}\n\n{contract}\n"
+    return f"### `{step.name}`\n\n{_text(step.rewrite)}\n\n{contract}\n"
 
 
 def _rule_section(rule: AnyRule) -> str:

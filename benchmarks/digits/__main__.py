@@ -1,5 +1,5 @@
-"""Builds the committed files of the digits model: `make models`, or `python -m models.build_digits`
-in the root of a clone.
+"""Builds the committed files of the digits model: `make models`, or
+`python -m fqfuse.benchmarks.digits` in a checkout.
 
 Needs torch==2.13.0, scikit-learn and onnx. The same machine and library versions give the same
 bytes every time; another CPU may round a sum of the training differently, which gives another
@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from .digits import DATA_FOLDER, TEST_SET_PATH
-from .digits_data import SPLIT_SEED, TEST_DIGITS, load_scaled_digits, split
-from .digits_onnx import f32_model, fakequantize_model, qdq_model
-from .digits_training import BATCH_NORM_EPSILON, Recipe, train
+from fqfuse.models.digits import DATA_FOLDER, TEST_SET_PATH
+
+from .data import SPLIT_SEED, TEST_DIGITS, load_scaled_digits, split
+from .onnx_models import f32_model, fakequantize_model, qdq_model
+from .training import BATCH_NORM_EPSILON, Recipe, train
 
 
 def build(folder: Path, recipe: Recipe, validate: bool) -> None:

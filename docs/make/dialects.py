@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
-from ..errors import UnsupportedOp
-from ..frontend import cast_and_scale, derived
-from ..frontend.dialects import HANDLERS, OTHER_DOMAINS
-from ..frontend.importer import Handler
-from ..frontend.nodes import OnnxNode
-from ..ir.rule import Refusal
-
-__all__ = ["dialects_document"]
+from fqfuse.errors import UnsupportedOp
+from fqfuse.frontend import cast_and_scale, derived
+from fqfuse.frontend.dialects import HANDLERS, OTHER_DOMAINS
+from fqfuse.frontend.importer import Handler
+from fqfuse.frontend.nodes import OnnxNode
+from fqfuse.ir.rule import Refusal
 
 _HEADER = """# Dialects
 

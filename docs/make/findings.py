@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from .catalogue import CATALOGUE, Effect, Gain, Kind
-from .remedies import Tool
-
-__all__ = ["findings_document"]
+from fqfuse.report.verdict.catalogue import CATALOGUE, Effect, Gain, Kind
+from fqfuse.report.verdict.remedies import Tool
 
 _HEADER = """# Findings
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from .app import app
-
-__all__ = ["options_document"]
+from fqfuse.cli.app import app
 
 _HEADER = """# All options
 

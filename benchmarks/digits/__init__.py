@@ -1,0 +1,1 @@
+"""Builds the committed files of the digits model: `make models`. `models/README.md` has its story."""
