@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -235,11 +235,34 @@ def compare(
     from .document import as_data
     from .suggest import suggestion_of
 
+    if not isinstance(suggest, bool):
+        raise InvalidInput(
+            f"suggest is given as a {type(suggest).__name__}",
+            where="suggest",
+            hint="give True or False",
+        )
     models = read_models(f32, int8)
-    if data is None:
-        samples = drawn_for(models, sizes)
-    else:
-        feeds = [data] if isinstance(data, Mapping) else list(data)
-        samples = given(models.f32, feeds, "the caller's data")
+    samples = (
+        drawn_for(models, sizes)
+        if data is None
+        else given(models.f32, _listed(data), "the caller's data")
+    )
     found = compared(models, samples, against)
     return as_data(found, suggestion_of(found) if suggest else None)
+
+
+def _listed(data: object) -> list[Any]:
+    """The samples of one or several.
+
+    Raises:
+        InvalidInput: it is neither a dictionary nor a list of such.
+    """
+    if isinstance(data, Mapping):
+        return [data]
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return list(data)
+    raise InvalidInput(
+        f"data is given as a {type(data).__name__}",
+        where="data",
+        hint="give a dictionary {name of input: array}, or a list of such dictionaries",
+    )

@@ -25,14 +25,14 @@ def check_approximate(names: object) -> tuple[str, ...]:
         InvalidInput: there is no such one, or they are no list of names.
     """
     known = ", ".join(APPROXIMATIONS)
-    if not isinstance(names, Sequence) or isinstance(names, str):
+    if not isinstance(names, Sequence) or isinstance(names, str | bytes | bytearray | memoryview):
         raise InvalidInput(
             f"approximate is given as a {type(names).__name__}",
             where="approximate",
             hint=f"pass a list of names: {known}",
         )
     for name in names:
-        if name not in APPROXIMATIONS:
+        if not isinstance(name, str) or name not in APPROXIMATIONS:
             raise InvalidInput(
                 f"there is no approximation {name!r}",
                 where="approximate",

@@ -120,7 +120,7 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     if unknown or missing:
         listed = ", ".join(graph.inputs) or "none"
         wrong = (
-            f"unknown inputs: {', '.join(unknown)}"
+            f"unknown inputs: {', '.join(map(str, unknown))}"
             if unknown
             else f"missing inputs: {', '.join(missing)}"
         )

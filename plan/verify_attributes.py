@@ -17,6 +17,7 @@ from .findings import destination, of_target
 from .targets import Target
 from .types import Plan, Step
 
+_ELEMENTWISE = ("binary", "eltwise")
 _OPERANDS = (DType.F32, DType.S32, DType.S8, DType.U8)
 _CODES = (DType.U8, DType.S8)
 _LARGEST = 3.4028235677973362e38  # beyond, a number is infinite in f32
@@ -211,11 +212,12 @@ def post_ops_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]
                 f"has a post-op {op.kind}, which {step.primitive} of {target.name} does not take"
             )
             continue
-        problem = _post_op_problem(plan, target, op, destination(plan, step))
+        problem = _post_op_problem(plan, target, op, step)
         yield problem and f"has a post-op {op.kind} {problem}"
 
 
-def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | None) -> str | None:
+def _post_op_problem(plan: Plan, target: Target, op: PostOp, step: Step) -> str | None:
+    dst = destination(plan, step)
     match op:
         case Eltwise():
             return _eltwise_problem(target, op)
@@ -225,7 +227,8 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, dst: TensorType | N
             if op.scale is not None and not target.operand_scale:
                 return f"with a scale of its operand, which {target.name} does not have"
             operand = plan.find(op.operand)
-            return _operand_problem(operand, dst) or (
+            own = step.primitive in _ELEMENTWISE and op.operand in dict(step.args).values()
+            return _operand_problem(operand, dst, own=own) or (
                 None
                 if op.scale is None
                 else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand)
@@ -287,13 +290,17 @@ def _eltwise_problem(target: Target, op: Eltwise) -> str | None:
     return f"that clips to {op.alpha}..{op.beta}" if clips and op.beta < op.alpha else None
 
 
-def _operand_problem(operand: TensorType | None, dst: TensorType | None) -> str | None:
-    """An operand has dst's rank, and each dimension is dst's or 1."""
+def _operand_problem(
+    operand: TensorType | None, dst: TensorType | None, *, own: bool = False
+) -> str | None:
+    """An operand has dst's rank, and each dimension is dst's or 1; a source of the step's `own`
+    broadcasts to dst whatever its sizes are, unknown ones among them.
+    """
     if operand is not None and operand.dtype not in _OPERANDS:
         return f"whose operand is {operand.dtype.value}"
     if operand is None or dst is None or operand.shape is None or dst.shape is None:
         return None
-    fits = len(operand.shape) == len(dst.shape) and dims.fits(operand.shape, dst.shape)
+    fits = len(operand.shape) == len(dst.shape) and (own or dims.fits(operand.shape, dst.shape))
     return (
         None
         if fits

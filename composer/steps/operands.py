@@ -412,7 +412,7 @@ def _scale_of_outputs(
     group (as where it has one), the group's sums, which are all of its output channels, take them.
     """
     scale, grouped = vec(quant.scales), groups > 1 and axis == 1
-    if quant.axis is None:
+    if quant.axis is None or len(scale) == 1:  # of equal scales, one is left
         return scale
     if quant.axis == axis:
         return np.tile(scale, groups) if grouped else scale

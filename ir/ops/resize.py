@@ -46,13 +46,19 @@ def source_positions(coordinates: str, size: int, out: int, scale: float) -> A:
         scale: out / size, or what the model gives as the scale.
     """
     x = np.arange(out, dtype=np.float64)
-    if coordinates == "asymmetric":
-        return x / scale
+    # Whole numbers are multiplied before they are divided: rounded quotients would move positions
+    # that lie in the middle of two elements, which `nearest` rounds one way.
     if coordinates == "align_corners":
-        return x * ((size - 1) / (out - 1)) if out > 1 else x * 0
+        return x * (size - 1) / (out - 1) if out > 1 else x * 0
     if coordinates == "pytorch_half_pixel" and out <= 1:
         return x * 0
-    half_pixel = (x + 0.5) / scale - 0.5
+
+    def unscaled(place: A) -> A:
+        return place * size / out if scale * size == out else place / scale
+
+    if coordinates == "asymmetric":
+        return unscaled(x)
+    half_pixel = unscaled(x + 0.5) - 0.5
     if coordinates == "half_pixel_symmetric":
         # The scaled axis has a fractional length; its middle stays where it is.
         return half_pixel + size / 2 * (1 - out / (scale * size))

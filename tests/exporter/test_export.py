@@ -533,4 +533,6 @@ def test_plans_and_unknown_forms_are_refused(tmp_path: Path) -> None:
         fqfuse.export(tmp_path / "plan.onnx", tmp_path / "out.onnx")
     with pytest.raises(fqfuse.InvalidInput, match="there is no form 'int8'"):
         fqfuse.export(digits_model_path("qdq"), tmp_path / "out.onnx", to="int8")
+    with pytest.raises(fqfuse.InvalidInput, match="there is no form array"):
+        fqfuse.export(digits_model_path("qdq"), tmp_path / "out.onnx", to=np.zeros(2))
     assert not (tmp_path / "out.onnx").exists()

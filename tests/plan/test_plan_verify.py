@@ -393,3 +393,20 @@ def test_parameters_that_are_computed_and_sums(old: str, new: str, message: str)
     assert COMPUTED.count(old) >= 1
     found = verify_plan(parse_plan(COMPUTED.replace(old, new, 1)))
     assert any(message in diagnostic.message for diagnostic in found), found
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_own_source_of_a_step_fits_whatever_its_sizes_are(own: bool) -> None:
+    """A PRelu of codes as a maximum has its source as an operand, whose `?` is that of the result."""
+    operand = "x" if own else "other"
+    plan = parse_plan(
+        f"""plan own target=onednn-v3
+  in %x : u8[1,4,"?",1]
+  in %other : u8[1,4,"?",1]
+  const @one : f32[1,1,1,1] = [1]
+  #0 %y : f32[1,4,"?",1] = binary<PRelu>(src_0=%x, src_1=@one){{algorithm="mul"}} | binary(max,%{operand}) ; y
+  out %y
+"""
+    )
+    problems = [str(problem) for problem in verify_plan(plan)]
+    assert any("does not fit" in problem for problem in problems) is not own, problems

@@ -124,6 +124,15 @@ _COORDINATES = (
 )
 
 RESIZE: tuple[Case, ...] = (
+    # Element 42 of 57 lies in the middle of 13 and 14: a rounded quotient would move it.
+    case(
+        "Resize",
+        np.arange(19.0, dtype=np.float32),
+        None,
+        None,
+        LIST([57]),
+        coordinate_transformation_mode="align_corners",
+    ),
     *(
         # What 0.6 and 0.7, rounded to f32, leave of a symbolic size cannot be written down.
         case(
