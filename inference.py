@@ -14,7 +14,7 @@ from .plan.file import is_plan, read_plan
 from .plan.types import Plan
 from .runtime.like_onnxruntime import ModelMeta, check_providers, threads_of
 from .runtime.session import InferenceSession as PlanSession
-from .runtime.session import check_backend
+from .runtime.session import check_backend, check_isa
 
 __all__ = ["InferenceSession", "Options", "plan_of"]
 
@@ -43,6 +43,8 @@ class InferenceSession(PlanSession):
             of another.
         path_or_bytes: ONNX Runtime's name for `model`.
         budgets: limits on what the model may ask for, `run_bytes` on what a run may.
+        isa: what oneDNN 3.2 would answer on a CPU with this instruction set, emulated on NumPy:
+            `vnni`, `avx512_core`, `avx2` or `sse41` (None: exact products; docs/isa.md).
 
     Raises:
         FqfuseError: what `compile` or `load_plan` raise, or BackendUnavailable.
@@ -59,6 +61,7 @@ class InferenceSession(PlanSession):
         providers: Sequence[Provider] | None = None,
         path_or_bytes: ModelSource | None = None,
         budgets: Budgets = DEFAULT,
+        isa: Literal["vnni", "avx512_core", "avx2", "sse41"] | None = None,
     ) -> None:
         given = _only(model, path_or_bytes, "model", "path_or_bytes")
         if isinstance(threads, list | tuple):
@@ -67,11 +70,12 @@ class InferenceSession(PlanSession):
             sess_options = _only(backend, sess_options, "backend", "sess_options")
             backend = "auto"
         check_backend(backend)
+        check_isa(isa, backend)
         check_providers(providers, provider_options)
         asked = None if sess_options is None else threads_of(sess_options)
         plan, meta = _read(given, budgets)
         count: Any = asked if threads is None else threads
-        super().__init__(plan, backend, count, run_bytes=budgets.run_bytes)
+        super().__init__(plan, backend, count, run_bytes=budgets.run_bytes, isa=isa)
         self._meta = meta
 
 
