@@ -26,6 +26,7 @@ from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads
 from .profile import Profile, checked_runs, measure
+from .saturation import StepSums, sums_of_plan
 from .shapes import symbol_sizes
 
 if TYPE_CHECKING:
@@ -252,6 +253,19 @@ class InferenceSession:
                 Placement(step, "numpy", reason=self.backend_reason) for step in self.plan.steps
             )
         return self._executor.placement()
+
+    def sums(self, isa: str = "avx2") -> tuple[StepSums, ...]:
+        """Which int8 steps may give other numbers on a CPU with this instruction set, and in which
+        output channels: proven from their weights and from the codes that their sources can hold.
+
+        Args:
+            isa: `vnni`, `avx512_core`, `avx2` or `sse41`.
+
+        Raises:
+            InvalidInput: no such instruction set.
+        """
+        check_isa(isa, "numpy")
+        return sums_of_plan(self.plan, isa)
 
     def __getstate__(self) -> dict[str, object]:
         # The plan as the bytes of its file: that form is stable and checked, and shares nothing

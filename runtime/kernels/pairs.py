@@ -17,11 +17,20 @@ import numpy.typing as npt
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ...onednn.summation import EXACT, Summation, depth_blocks, summation
+from ...plan.types import Step
 from ..numerics import F32Array
 from .base import Binding
 from .exact_gemm import KSplit
 
-__all__ = ["PairSums", "halved", "live_pairs", "pairs_of", "sums_of_step"]
+__all__ = [
+    "PairSums",
+    "halved",
+    "law_of",
+    "live_pairs",
+    "pairs_at_risk",
+    "pairs_of",
+    "sums_of_step",
+]
 
 _LOW, _HIGH = -(2**15), 2**15 - 1
 _LARGEST = 255  # of u8 codes
@@ -32,26 +41,36 @@ Indices = npt.NDArray[np.intp]
 
 def sums_of_step(binding: Binding) -> Summation:
     """How the step's products are summed on the instruction set of its profile."""
-    src, kind, isa = binding.need("src"), binding.step.primitive, binding.profile.isa
-    if isa == "vnni" or src.dtype not in (DType.U8, DType.S8):
+    src, weights = binding.need("src"), binding.need("weights")
+    return law_of(binding.step, binding.profile.isa, src.dtype, weights.dtype, weights.shape)
+
+
+def law_of(step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int]) -> Summation:
+    """How a step's products are summed on an instruction set.
+
+    Args:
+        step: a convolution, deconvolution or matmul.
+        isa: one of `summation.ISAS`.
+        src, weights: the types of its factors.
+        shape: of the weights.
+    """
+    if isa == "vnni" or src not in (DType.U8, DType.S8) or weights is not DType.S8:
         return EXACT
-    weights = binding.need("weights")
-    if weights.dtype is not DType.S8:
-        return EXACT
-    zero = binding.step.attr.zero_points.get("src")
-    signed, shifted = src.dtype is DType.S8, zero is not None and bool(np.any(zero.array))
+    zero, kind = step.attr.zero_points.get("src"), step.primitive
+    signed, shifted = src is DType.S8, zero is not None and bool(np.any(zero.array))
     if kind == "matmul":
         return summation(isa, kind, signed=signed, zero_point=shifted)
-    groups = int(binding.number("group", 1))
-    first, second = weights.shape[:2]
+    groups = int(step.params.get("group") or 1)  # type: ignore[call-overload]
+    rows = shape[0] // groups
+    inputs, outputs = (shape[1], rows) if kind == "convolution" else (rows, shape[1])
     return summation(
         isa,
         kind,
         signed=signed,
         groups=groups,
-        inputs=second if kind == "convolution" else first // groups,
-        outputs=first // groups if kind == "convolution" else second,
-        spatial=len(src.shape) - 2,
+        inputs=inputs,
+        outputs=outputs,
+        spatial=len(shape) - 2,
         zero_point=shifted,
     )
 
@@ -59,6 +78,30 @@ def sums_of_step(binding: Binding) -> Summation:
 def halved(law: Summation, weights: Array) -> Array:
     """The weights that the implementation multiplies by, as s16; as they are where it takes those."""
     return 2 * np.rint(weights / 2).astype(np.int16) if law.halved else weights
+
+
+def pairs_at_risk(
+    law: Summation, weights: Array, channels: int, codes: tuple[int, int] = (0, _LARGEST)
+) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """The pairs that a product forms, and which of them can leave s16.
+
+    Args:
+        law: how they are summed; with pairs.
+        weights: [K, N] codes, s8.
+        channels: how many neighbours along K belong to one tap.
+        codes: the least and the largest u8 code of the other factor.
+
+    Returns:
+        [pairs]: where each begins along K; [pairs, N].
+    """
+    # one without a neighbour fits s16
+    firsts = [np.arange(a, b - 1, 2) for a, b in _runs(law, weights.shape[0], channels)]
+    first = np.concatenate([np.zeros(0, np.intp), *firsts])
+    wide, (low, high) = weights.astype(np.int32), codes
+    ends = wide * low, wide * high
+    most, least = np.maximum(*ends), np.minimum(*ends)
+    above = most[first] + most[first + 1] > _HIGH
+    return first, above | (least[first] + least[first + 1] < _LOW)
 
 
 class PairSums:
@@ -82,18 +125,11 @@ class PairSums:
         offset = law.shift + zero
         self.apart = -law.shift if padded and offset else None
         self._offset = offset if self.apart is None else 0
-        depth = weights.shape[0]
-        # one without a neighbour fits s16
-        firsts = [np.arange(a, b - 1, 2) for a, b in _runs(law, depth, channels)]
-        first = np.concatenate([np.zeros(0, np.intp), *firsts])
-        wide = weights.astype(np.int32)
-        left, right = wide[first], wide[first + 1]
-        most = _LARGEST * (np.maximum(left, 0) + np.maximum(right, 0))
-        least = _LARGEST * (np.minimum(left, 0) + np.minimum(right, 0))
-        columns, pairs = np.nonzero(((most > _HIGH) | (least < _LOW)).T)  # sorted by column
+        first, risky = pairs_at_risk(law, weights, channels)
+        columns, pairs = np.nonzero(risky.T)  # sorted by column
         self._columns, self._first = columns, first[pairs]
-        self._left = left[pairs, columns].astype(np.float32)
-        self._right = right[pairs, columns].astype(np.float32)
+        self._left = weights[self._first, columns].astype(np.float32)
+        self._right = weights[self._first + 1, columns].astype(np.float32)
 
     @property
     def any(self) -> bool:
