@@ -17,7 +17,7 @@ from ..onednn.summation import Summation
 from ..plan.attributes import DepthwiseConv, Eltwise, PostOp
 from ..plan.types import Plan, Step
 from .kernels.gemm import kernel_matrix
-from .kernels.pairs import law_of, pairs_at_risk
+from .kernels.pairs import groups_of, law_of, pairs_at_risk
 
 __all__ = ["StepSums", "codes_written", "sums_of_plan"]
 
@@ -104,7 +104,7 @@ def _sums_of(
     law = law_of(step, isa, dtype, weights.dtype, shape)
     outputs = shape[-1] if step.primitive == "matmul" else shape[0]
     if step.primitive == "deconvolution":
-        outputs = shape[1] * int(step.params.get("group") or 1)  # type: ignore[call-overload]
+        outputs = shape[1] * groups_of(step)
     data = plan.constants.get(name)
     if data is None:
         # two products with any weights: the largest code decides
@@ -119,7 +119,7 @@ def _of_depthwise(plan: Plan, step: Step, isa: str) -> tuple[int, ...]:
     ops = [op for op in step.attr.post_ops if isinstance(op, DepthwiseConv)]
     if isa == "vnni" or all(op.src_dtype is DType.U8 for op in ops):
         return ()
-    odd = (plan.constants[op.weights] & 1 for op in ops)
+    odd = (np.mod(plan.constants[op.weights], 2) for op in ops)
     differ = [np.flatnonzero(bits.reshape(len(bits), -1).any(axis=1)).tolist() for bits in odd]
     return tuple(itertools.chain(*differ))
 
@@ -133,7 +133,7 @@ def _channels(
     differ: set[int] = set()
     for matrix, channels in _matrices(step, weights):
         if law.halved:
-            found = (matrix & 1).any(axis=0)
+            found = np.mod(matrix, 2).any(axis=0)
         else:
             shifted = (codes[0] + law.shift, codes[1] + law.shift)
             found = pairs_at_risk(law, matrix, channels, shifted)[1].any(axis=0)
@@ -150,7 +150,7 @@ def _matrices(step: Step, weights: Array) -> list[tuple[Array, int]]:
         return [(matrix, depth) for matrix in weights.reshape(-1, depth, columns)]
     if step.primitive == "convolution":
         return [(kernel_matrix(weights), weights.shape[1])]
-    groups = int(step.params.get("group") or 1)  # type: ignore[call-overload]
+    groups = groups_of(step)
     inputs, outputs = weights.shape[0] // groups, weights.shape[1]
     taps = math.prod(weights.shape[2:])
     apart = weights.reshape(groups, inputs, outputs, taps)

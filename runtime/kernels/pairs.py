@@ -24,6 +24,7 @@ from .exact_gemm import KSplit
 
 __all__ = [
     "PairSums",
+    "groups_of",
     "halved",
     "law_of",
     "live_pairs",
@@ -60,7 +61,7 @@ def law_of(step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int
     signed, shifted = src is DType.S8, zero is not None and bool(np.any(zero.array))
     if kind == "matmul":
         return summation(isa, kind, signed=signed, zero_point=shifted)
-    groups = int(step.params.get("group") or 1)  # type: ignore[call-overload]
+    groups = groups_of(step)
     rows = shape[0] // groups
     inputs, outputs = (shape[1], rows) if kind == "convolution" else (rows, shape[1])
     return summation(
@@ -75,9 +76,15 @@ def law_of(step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int
     )
 
 
+def groups_of(step: Step) -> int:
+    """The groups of a convolution or deconvolution."""
+    groups = step.params.get("group", 1)
+    return groups if isinstance(groups, int) else 1
+
+
 def halved(law: Summation, weights: Array) -> Array:
     """The weights that the implementation multiplies by, as s16; as they are where it takes those."""
-    return 2 * np.rint(weights / 2).astype(np.int16) if law.halved else weights
+    return 2 * np.rint(np.divide(weights, 2)).astype(np.int16) if law.halved else weights
 
 
 def pairs_at_risk(
@@ -180,7 +187,9 @@ class PairSums:
             others -= sums
             where = place[chosen]
             starts = np.flatnonzero(np.diff(where, prepend=-1))
-            acc[:, where[starts]] += np.add.reduceat(others, starts, axis=0, dtype=np.float64).T
+            lost = np.add.reduceat(others, starts, axis=0, dtype=np.float64)
+            places = where[starts]
+            acc[:, places] = np.add(acc[:, places], lost.T)
 
 
 def _runs(law: Summation, depth: int, channels: int) -> Sequence[tuple[int, int]]:
