@@ -64,7 +64,8 @@ def test_random_primitives(library: Library, isa: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_random_primitives(library: Library, isa: str, kind: str) -> None:
     found = agreement(library, isa, 2, 500, kind)
-    assert sum(found["tried"].values()) >= 200
+    # of deconvolutions seven in ten run as `conv:any` or on a reference: left out
+    assert sum(found["tried"].values()) >= (100 if kind == "deconvolution" else 200)
 
 
 PAIR = """
