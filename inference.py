@@ -15,7 +15,7 @@ from .plan.seal import is_plan
 from .plan.types import Plan
 from .runtime.like_onnxruntime import ModelMeta, OnnxRuntimeMethods, check_providers, threads_of
 from .runtime.session import InferenceSession as PlanSession
-from .runtime.session import check_backend
+from .runtime.session import check_backend, check_isa
 
 Provider = str | tuple[str, Mapping[str, Any]]
 
@@ -42,6 +42,8 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
             of another.
         path_or_bytes: ONNX Runtime's name for `model`.
         budgets: limits on what the model may ask for, `run_bytes` on what a run may.
+        isa: what oneDNN 3.2 would answer on a CPU with this instruction set, emulated on NumPy:
+            `vnni`, `avx512_core`, `avx2` or `sse41` (None: exact products; docs/isa.md).
 
     Raises:
         FqfuseError: what `compile` or `load_plan` raise, or BackendUnavailable.
@@ -58,6 +60,7 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         providers: Sequence[Provider] | None = None,
         path_or_bytes: ModelSource | bytearray | memoryview | None = None,
         budgets: Budgets = DEFAULT,
+        isa: Literal["vnni", "avx512_core", "avx2", "sse41"] | None = None,
     ) -> None:
         given = _only(model, path_or_bytes, "model", "path_or_bytes")
         if isinstance(threads, list | tuple):
@@ -66,13 +69,14 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
             sess_options = _only(backend, sess_options, "backend", "sess_options")
             backend = "auto"
         check_backend(backend)
+        check_isa(isa, backend)
         check_providers(providers, provider_options)
         asked = None if sess_options is None else threads_of(sess_options)
         if isinstance(given, (bytearray, memoryview)):
             given = bytes(given)
         plan, meta = _read(given, budgets)
         count: Any = asked if threads is None else threads
-        super().__init__(plan, backend, count, run_bytes=budgets.run_bytes)
+        super().__init__(plan, backend, count, run_bytes=budgets.run_bytes, isa=isa)
         self._meta = meta
 
 

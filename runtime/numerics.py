@@ -39,6 +39,7 @@ class NumericsProfile:
         fma: True: the sum and linear post-ops round once (`fma`); False: multiply, round, add,
             round.
         nan_s8, nan_u8, nan_s32: what a NaN becomes in an integer destination.
+        isa: whose integer products they are, see `onednn/summation.py`: those of `vnni` are exact.
     """
 
     name: str = "oneDNN 3.2, VNNI"
@@ -48,6 +49,7 @@ class NumericsProfile:
     nan_s8: int = 127
     nan_u8: int = 0
     nan_s32: int = 2147483520
+    isa: str = "vnni"
 
     def nan(self, dtype: DType) -> int:
         """The integer that a NaN becomes in a destination of this type (0 where oneDNN has no such
@@ -58,6 +60,16 @@ class NumericsProfile:
 
 VNNI_3_2 = NumericsProfile()
 """The VNNI kernels of oneDNN 3.2 (implementations `*:avx512_core_vnni` and `*:avx2_vnni`)."""
+
+PROFILES = {
+    "vnni": VNNI_3_2,
+    "avx512_core": NumericsProfile("oneDNN 3.2, AVX-512 without VNNI", isa="avx512_core"),
+    "avx2": NumericsProfile("oneDNN 3.2, AVX2", isa="avx2"),
+    # SSE4.1 has no fused multiply-add
+    "sse41": NumericsProfile("oneDNN 3.2, SSE4.1", fma=False, isa="sse41"),
+}
+"""Instruction set -> what its kernels in oneDNN 3.2 compute; the sums of products are in
+`onednn/summation.py`."""
 
 
 def fused_multiply_add(

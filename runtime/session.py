@@ -21,10 +21,12 @@ from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
 from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
+from .numerics import PROFILES
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads
 from .profile import Profile, checked_runs, measure
+from .saturation import StepSums, sums_of_plan
 from .shapes import symbol_sizes
 
 if TYPE_CHECKING:
@@ -32,7 +34,14 @@ if TYPE_CHECKING:
 
 BACKENDS = ("auto", "numpy", "onednn")
 
-_STATE = {"plan": bytes, "backend": str, "threads": int, "run_bytes": int | None, "meta": dict}
+_STATE = {
+    "plan": bytes,
+    "backend": str,
+    "threads": int,
+    "run_bytes": int | None,
+    "meta": dict,
+    "isa": str | None,
+}
 
 _MOST_THREADS = 1024  # each has memory of its own
 
@@ -54,6 +63,9 @@ class InferenceSession:
             that the process may use).
         run_bytes: the most that one value, or the memory of one run, may take (None: the machine's
             memory, within the container's limit).
+        isa: the NumPy runtime gives what oneDNN 3.2 would give on a CPU whose newest instruction
+            set this is: `avx512_core`, `avx2` or `sse41`, whose int8 products lose bits, or `vnni`
+            (None: exact products, which are those of `vnni`; docs/isa.md).
 
     Raises:
         BackendUnavailable: `onednn` was asked for and is not installed.
@@ -68,15 +80,17 @@ class InferenceSession:
         threads: int | None = None,
         *,
         run_bytes: int | None = None,
+        isa: str | None = None,
     ) -> None:
         check_backend(backend)
-        self._asked = backend
+        check_isa(isa, backend)
+        self._asked, self._isa = backend, isa
         self._threads = checked_threads(threads)
         self._run_bytes = run_bytes
         self._meta: ModelMeta | None = None
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
-            self.plan, backend, self._threads, RunBudget.of(run_bytes)
+            self.plan, backend, self._threads, RunBudget.of(run_bytes), isa
         )
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
         # what needs no further check
@@ -241,6 +255,19 @@ class InferenceSession:
             )
         return self._executor.placement()
 
+    def sums(self, isa: str = "avx2") -> tuple[StepSums, ...]:
+        """Which int8 steps may give other numbers on a CPU with this instruction set, and in which
+        output channels: proven from their weights and from the codes that their sources can hold.
+
+        Args:
+            isa: `vnni`, `avx512_core`, `avx2` or `sse41`.
+
+        Raises:
+            InvalidInput: no such instruction set.
+        """
+        check_isa(isa, "numpy")
+        return sums_of_plan(self.plan, isa)
+
     def __getstate__(self) -> dict[str, object]:
         # The plan as the bytes of its file: that form is stable and checked, and shares nothing
         # with this process.
@@ -250,6 +277,7 @@ class InferenceSession:
             "threads": self._threads,
             "run_bytes": self._run_bytes,
             "meta": self.get_modelmeta().state(),
+            "isa": self._isa,
         }
 
     def __setstate__(self, state: object) -> None:
@@ -261,7 +289,8 @@ class InferenceSession:
             raise InvalidInput("this is not the state of a session")
         plan, backend, threads = read_plan(state["plan"]), state["backend"], state["threads"]
         meta = meta_from_state(state["meta"])
-        InferenceSession.__init__(self, plan, backend, threads, run_bytes=state["run_bytes"])
+        run_bytes, isa = state["run_bytes"], state["isa"]
+        InferenceSession.__init__(self, plan, backend, threads, run_bytes=run_bytes, isa=isa)
         self._meta = meta
 
     # -- feeds -------------------------------------------------------------------------------------
@@ -404,6 +433,25 @@ def check_backend(backend: object) -> None:
         raise InvalidInput(f"no backend {backend!r}", hint=f"choose one of: {', '.join(BACKENDS)}")
 
 
+def check_isa(isa: object, backend: str) -> None:
+    """Refuses what is no instruction set to emulate, or not for this backend.
+
+    Raises:
+        InvalidInput: there is none of this name, or the real library is asked for.
+    """
+    if isa is None:
+        return
+    if not isinstance(isa, str) or isa not in PROFILES:
+        raise InvalidInput(
+            f"no instruction set {isa!r}", hint=f"choose one of: {', '.join(PROFILES)}"
+        )
+    if backend == "onednn":
+        raise InvalidInput(
+            f"the backend onednn runs on this CPU, and emulates no {isa}",
+            hint=f"take the backend numpy, or start the process with ONEDNN_MAX_CPU_ISA={isa.upper()}",
+        )
+
+
 def checked_threads(threads: int | None) -> int:
     """How many threads a caller asks for; one for each processor for None.
 
@@ -425,9 +473,12 @@ def checked_threads(threads: int | None) -> int:
 
 
 def _executor(
-    plan: Plan, backend: str, threads: int, budget: RunBudget
+    plan: Plan, backend: str, threads: int, budget: RunBudget, isa: str | None
 ) -> tuple[NumpyExecutor | OneDnnExecutor, str, str]:
     """The executor, its name, and why it is this one."""
+    if isa is not None:
+        emulated = NumpyExecutor(plan, threads, PROFILES[isa], budget=budget)
+        return emulated, "numpy", f"NumPy emulates {PROFILES[isa].name}"
     if backend == "numpy":
         return (
             NumpyExecutor(plan, threads, budget=budget),

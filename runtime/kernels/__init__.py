@@ -3,6 +3,7 @@
 - `base.py`: what every kernel is
 - `windows.py`, `exact_gemm.py`, `gemm.py`: windows as rows, and exact products of codes, tile by
   tile
+- `pairs.py`: what CPUs without VNNI lose in them
 - `convolution.py`, `deconvolution.py`, `depthwise.py`, `fused_depthwise.py`, `matmul.py`,
   `block_gemm.py`, `pooling.py`: what accumulates
 - `elementwise.py`, `table.py`: what does not: binary, eltwise, reorder, concat, and operators by

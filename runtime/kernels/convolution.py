@@ -20,6 +20,7 @@ from .base import Binding, Kernel, Layout, Operand, Recorder, Result, Tile, Valu
 from .epilogue import Epilogue
 from .exact_gemm import split_for_weights
 from .gemm import TiledGemm, anchor_of, bias_operand, integer_codes, kernel_matrix
+from .pairs import halved, pairs_of, sums_of_step
 from .windows import record_slab, slab_bytes, window_view
 
 # window elements side by side in memory; below, gathering runs along the outputs instead (first
@@ -51,13 +52,19 @@ class WindowedGemm(TiledGemm):
         part: Tile | None = None,
     ) -> None:
         self._window, channels = win, binding.need("src").shape[1]
-        codes, _ = integer_codes(binding, "src")
+        codes, zero = integer_codes(binding, "src")
+        law = sums_of_step(binding)
+        matrix = halved(law, matrix)
         split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
+        pairs = pairs_of(law, matrix, channels // groups, zero, padded=not win.trivial)
+        split = pairs.split(split) if pairs else split
         epilogue = Epilogue(binding, result, anchor_of(binding, 1, split, bias), part)
         run = channels * (win.kernel[-1] if win.dilations[-1] == 1 else 1)
         self._planar = groups == 1 and not win.trivial and run < _SHORT_RUN
         shape = (result.shape[0], *win.out, result.shape[1])
-        super().__init__(binding, matrix, groups, split, epilogue, shape, by_position=self._planar)
+        super().__init__(
+            binding, matrix, groups, split, epilogue, shape, by_position=self._planar, pairs=pairs
+        )
 
     def _source(self, values: Values) -> Array:
         return Layout.CHANNELS_LAST.physical(self._src.read(values))
@@ -67,16 +74,18 @@ class WindowedGemm(TiledGemm):
             return 0
         return slab_bytes(self._window, tile, self._src.shape[1], np.float32)
 
-    def _fill(self, source: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
+    def _fill(
+        self, source: Array, tile: Tile, gathered: F32Array, record: Recorder, shift: int
+    ) -> None:
         if self._window.trivial:
-            super()._fill(source, tile, gathered, record)
+            super()._fill(source, tile, gathered, record, shift)
         elif math.prod(self._window.kernel):
             slab = record_slab(
                 self._window,
                 source,
                 tile,
                 np.float32,
-                self._shift,
+                shift,
                 0.0,
                 record,
                 planar=self._planar,

@@ -14,6 +14,7 @@ from .base import Binding, Layout, Recorder, Tile, cells, extent, nbytes, share,
 from .epilogue import Epilogue, Tiled
 from .exact_gemm import split_for_weights
 from .gemm import anchor_of, bias_operand, integer_codes, kernel_matrix
+from .pairs import halved, sums_of_step
 from .windows import record_slab, slab_bytes
 
 _TILE = (
@@ -36,7 +37,7 @@ class DepthwiseConvolution(Tiled):
 
     def __init__(self, binding: Binding) -> None:
         src, weights = binding.need("src"), binding.constant("weights")
-        matrix = kernel_matrix(weights)
+        matrix = halved(sums_of_step(binding), kernel_matrix(weights))
         result = binding.result(Layout.CHANNELS_LAST)
         self._channels = result.shape[1]
         self._multiplier = self._channels // src.shape[1] if src.shape[1] else 1

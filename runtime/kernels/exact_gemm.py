@@ -11,6 +11,7 @@ follows anyway), more are added in f64.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -143,7 +144,14 @@ def scratch_bytes(split: KSplit, rows: int, columns: int) -> int:
     )
 
 
-def record_product(split: KSplit, a: F32Array, w: F32Array, acc: Array, record: Recorder) -> None:
+def record_product(
+    split: KSplit,
+    a: F32Array,
+    w: F32Array,
+    acc: Array,
+    record: Recorder,
+    correct: Callable[[Array], None] | None = None,
+) -> None:
     """Takes down the accumulators of one tile: acc = a @ w, exact as `split` says.
 
     Args:
@@ -152,6 +160,7 @@ def record_product(split: KSplit, a: F32Array, w: F32Array, acc: Array, record: 
         w: [..., K, columns] f32 codes (any strides that BLAS takes).
         acc: [..., rows, columns] of `split.dtype`, contiguous.
         record: takes the calls down, gives scratch.
+        correct: adds to the sums what an emulated CPU gets instead; None: nothing.
     """
     cuts = split.cuts
     total = record.take(acc.shape, np.float32) if split.wide else acc
@@ -162,6 +171,8 @@ def record_product(split: KSplit, a: F32Array, w: F32Array, acc: Array, record: 
     for start, stop in pairwise(cuts[1:]):
         record(np.matmul, a[..., start:stop], w[..., start:stop, :], piece)
         record(np.add, acc, piece, acc)
+    if correct is not None:
+        record(correct, acc)
     if split.wraps:
         record(_wrap, acc)
 

@@ -11,6 +11,7 @@ from ...plan.attributes import DepthwiseConv, PrimitiveAttr
 from .base import BETWEEN, Binding, InTurn, Kernel, Layout, Operand
 from .convolution import bind_convolution
 from .depthwise import DepthwiseConvolution
+from .pairs import sums_of_step
 
 
 def bind_any_convolution(binding: Binding) -> Kernel:
@@ -19,7 +20,8 @@ def bind_any_convolution(binding: Binding) -> Kernel:
         if isinstance(op, DepthwiseConv):
             return _fused(binding, op, index)
     # every group has one input channel, and there are groups
-    if binding.number("group", 1) > 1 and binding.need("weights").shape[1] == 1:
+    grouped = binding.number("group", 1) > 1 and binding.need("weights").shape[1] == 1
+    if grouped and sums_of_step(binding).pairs is None:
         return DepthwiseConvolution(binding)
     return bind_convolution(binding)
 

@@ -16,7 +16,7 @@ Either way there is one set of tasks without an order among them, and what is do
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -40,6 +40,7 @@ from .base import (
 )
 from .epilogue import Anchor, Epilogue, along
 from .exact_gemm import Codes, KSplit, record_product, scratch_bytes
+from .pairs import PairSums
 
 _TILE_BYTES = 768 * 1024  # of gathered rows and accumulators: within the second-level cache
 _FEWEST_ROWS = (
@@ -134,6 +135,7 @@ class TiledGemm(Kernel):
         shape: physical shape of the destination; rows are its leading dimensions, columns its last
             one.
         by_position: `_fill` gets the transpose of a contiguous [groups * K, rows] array.
+        pairs: whose sums saturate on the CPU that is emulated; None: exact products.
     """
 
     def __init__(
@@ -146,7 +148,9 @@ class TiledGemm(Kernel):
         shape: Sequence[int],
         *,
         by_position: bool = False,
+        pairs: PairSums | None = None,
     ) -> None:
+        self._pairs = pairs
         self.results = (epilogue.result,)
         self._src, (_, self._shift) = binding.need("src"), integer_codes(binding, "src")
         self._groups, self._split, self._epilogue = groups, split, epilogue
@@ -183,6 +187,8 @@ class TiledGemm(Kernel):
         merged = nbytes((rows, width), np.float64) if self._groups > 1 else 0
         sums = scratch_bytes(self._split, rows, width // self._groups)
         finish = self._epilogue.scratch_bytes(rows * width)
+        if self._pairs is not None and self._pairs.apart is not None:
+            gathered *= 2
         return gathered + self._fill_bytes(tile) + converted + merged + sums + finish
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
@@ -203,10 +209,12 @@ class TiledGemm(Kernel):
             kept = shared[id(record.scratch)]
             if self._by_columns:
                 tile, block = self._tiles[0], self._blocks[index]
-                acc = self._product(kept, self._f32(index, record), record)
+                rows, weights = kept, self._f32(index, record)
             else:
                 tile, block = self._tiles[index], self._blocks[0]
-                acc = self._product(self._gathered(source, tile, record), kept, record)
+                rows, weights = self._gathered(source, tile, record), kept
+            paired = self._paired_rows(source, tile, rows, record)
+            acc = self._product(rows, weights, record, paired, block)
             place = (*tile, block)
             self._epilogue.record(acc.reshape(extent(place)), out, place, operands, record)
 
@@ -220,14 +228,16 @@ class TiledGemm(Kernel):
         """Scratch that `_fill` takes for a tile."""
         return 0
 
-    def _fill(self, source: Array, tile: Tile, gathered: F32Array, record: Recorder) -> None:
+    def _fill(
+        self, source: Array, tile: Tile, gathered: F32Array, record: Recorder, shift: int
+    ) -> None:
         """Takes down `gathered` = the rows of a tile (of the destination without its channels), as
-        f32 codes minus the zero point: [rows, groups * K].
+        f32 codes minus `shift`: [rows, groups * K].
         """
         part = source[tile]
         record.copy(gathered.reshape(part.shape), part)
-        if self._shift:
-            record(np.subtract, gathered, np.float32(self._shift), gathered)
+        if shift:
+            record(np.subtract, gathered, np.float32(shift), gathered)
 
     def _row_tiles(self, threads: int) -> list[Tile]:
         # The gathered rows of all groups and the accumulators stay in cache; every worker gets a
@@ -251,8 +261,20 @@ class TiledGemm(Kernel):
         )
         return max(1, min(threads, work // _LEAST_WORK))
 
-    def _gathered(self, source: Array, tile: Tile, record: Recorder) -> F32Array:
-        """The rows of a tile, [rows, groups * K], gathered in scratch."""
+    def _paired_rows(
+        self, source: Array, tile: Tile, rows: F32Array, record: Recorder
+    ) -> F32Array | None:
+        """The rows as pairs of products are made of them; None where no pair saturates."""
+        if self._pairs is None or self._pairs.apart is None:
+            return None if self._pairs is None else rows
+        return self._gathered(source, tile, record, self._pairs.apart)
+
+    def _gathered(
+        self, source: Array, tile: Tile, record: Recorder, shift: int | None = None
+    ) -> F32Array:
+        """The rows of a tile, [rows, groups * K], gathered in scratch: codes minus `shift` (None:
+        the zero point).
+        """
         rows, width = cells(tile), self._groups * self._depth
         gathered: F32Array = (
             record.take((width, rows), np.float32).T
@@ -260,7 +282,7 @@ class TiledGemm(Kernel):
             else record.take((rows, width), np.float32)
         )
         mark = record.scratch.mark()
-        self._fill(source, tile, gathered, record)
+        self._fill(source, tile, gathered, record, self._shift if shift is None else shift)
         record.scratch.release(mark)
         return gathered
 
@@ -273,21 +295,40 @@ class TiledGemm(Kernel):
         record.copy(converted, weights)
         return converted
 
-    def _product(self, gathered: F32Array, weights: F32Array, record: Recorder) -> Array:
+    def _product(
+        self,
+        gathered: F32Array,
+        weights: F32Array,
+        record: Recorder,
+        paired: F32Array | None,
+        block: slice,
+    ) -> Array:
+        """The sums of a tile: [rows, columns of `block`]; `paired` see `_paired_rows`."""
         acc = record.take((gathered.shape[0], weights.shape[1]), self._split.dtype)
         if self._groups == 1:
-            record_product(self._split, gathered, weights, acc, record)
+            correct = self._correction(paired, block)
+            record_product(self._split, gathered, weights, acc, record, correct)
             return acc
         width = self._columns // self._groups
         for group in range(self._groups):
             mark = record.scratch.mark()
             columns = slice(group * width, (group + 1) * width)
-            rows = gathered[:, group * self._depth : (group + 1) * self._depth]
-            part = record.take((rows.shape[0], width), self._split.dtype)
-            record_product(self._split, rows, weights[:, columns], part, record)
+            depth = slice(group * self._depth, (group + 1) * self._depth)
+            part = record.take((gathered.shape[0], width), self._split.dtype)
+            correct = self._correction(None if paired is None else paired[:, depth], columns)
+            record_product(
+                self._split, gathered[:, depth], weights[:, columns], part, record, correct
+            )
             record(np.copyto, acc[:, columns], part)
             record.scratch.release(mark)
         return acc
+
+    def _correction(
+        self, paired: F32Array | None, columns: slice
+    ) -> Callable[[Array], None] | None:
+        if paired is None or self._pairs is None:
+            return None
+        return self._pairs.on(paired, columns)
 
     def _column_blocks(self, threads: int) -> list[slice]:
         workers = self._workers(threads)

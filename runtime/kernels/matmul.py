@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .block_gemm import BlockGemm, CodedBlockGemm
 from .epilogue import Anchor, Epilogue, Tiled
 from .exact_gemm import KSplit, record_product, scratch_bytes, split_for_any, split_for_weights
 from .gemm import TiledGemm, anchor_of, bias_operand, integer_codes
+from .pairs import live_pairs, pairs_of, sums_of_step
 
 _TILE_BYTES = 1 << 20
 _LEAST_WORK = 1 << 20  # multiply-adds of a task: about 20 microseconds
@@ -32,7 +34,7 @@ def bind_matmul(binding: Binding) -> Kernel:
     if binding.step.op == PACKED:
         return (CodedBlockGemm if codes_source(binding.step) else BlockGemm)(binding)
     weights, result = binding.need("weights"), binding.result()
-    codes, _ = integer_codes(binding, "src")
+    codes, shift = integer_codes(binding, "src")
     if len(binding.need("src").shape) < 2 or len(weights.shape) < 2:
         raise binding.refuse("a one-dimensional factor")
     if weights.data is None or math.prod(weights.shape[:-2]) != 1:
@@ -42,8 +44,11 @@ def bind_matmul(binding: Binding) -> Kernel:
     if zero:
         matrix = np.subtract(matrix, np.int16(zero), dtype=np.int16)
     split = split_for_weights(matrix.T, codes, exact=result.dtype is DType.S32)
+    codes_of_weights = weights.data.reshape(weights.shape[-2:])
+    pairs = pairs_of(sums_of_step(binding), codes_of_weights, matrix.shape[0], shift)
+    split = pairs.split(split) if pairs else split
     epilogue = Epilogue(binding, result, _anchor_of(binding, result, split))
-    return TiledGemm(binding, matrix, 1, split, epilogue, result.shape)
+    return TiledGemm(binding, matrix, 1, split, epilogue, result.shape, pairs=pairs)
 
 
 def _anchor_of(binding: Binding, result: Result, split: KSplit) -> Anchor:
@@ -63,6 +68,9 @@ class BatchedMatmul(Tiled):
         weights_codes, self._weights_shift = integer_codes(binding, "weights")
         exact = result.dtype is DType.S32
         self._split = split_for_any(self._depth, weights_codes, codes, exact)
+        self._sums = sums_of_step(binding)
+        if self._sums.pairs:  # exact in spite of a correction
+            self._split = replace(self._split, wide=True)
         epilogue = Epilogue(binding, result, _anchor_of(binding, result, self._split))
         rows = tiles(result.shape[:-1], self._rows(result.shape, binding.threads))
         boxes = [(*tile, slice(0, columns)) for tile in rows]
@@ -86,7 +94,10 @@ class BatchedMatmul(Tiled):
         (*batch, rows, columns), depth = tile, slice(0, self._depth)
         left = _f32(part_of(sources[0], (*batch, rows, depth)), self._shift, record)
         right = _f32(part_of(sources[1], (*batch, depth, columns)), self._weights_shift, record)
-        record_product(self._split, left, right, acc, record)
+        correct = None
+        if self._sums.pairs:
+            correct = live_pairs(self._sums, left, right, (self._shift, self._weights_shift))
+        record_product(self._split, left, right, acc, record, correct)
 
 
 def _f32(part: Array, shift: int, record: Recorder) -> F32Array:

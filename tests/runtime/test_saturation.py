@@ -1,0 +1,159 @@
+"""The proof that an int8 step cannot saturate, held to the emulation: what it calls exact is exact on
+the worst data, and what it does not differs there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.runtime_plans import one_step
+
+import fqfuse
+from fqfuse.errors import InvalidInput
+from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.types import Plan, Step
+from fqfuse.runtime.numerics import PROFILES
+from fqfuse.runtime.numpy_runtime import run_step
+from fqfuse.runtime.saturation import codes_written, sums_of_plan
+
+U8, S8, S32, F32 = DType.U8, DType.S8, DType.S32, DType.F32
+ISAS = ("avx512_core", "avx2", "sse41")
+
+
+def worst(weights: np.ndarray, largest: int) -> list[np.ndarray]:
+    """For each row of weights [N, K] the codes that make its sum largest, and those that make it
+    smallest.
+    """
+    rows = [np.where(row > 0, largest, 0) for row in weights]
+    return [np.uint8(x) for row in rows for x in (row, largest - row)]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("largest", [255, 200, 127])
+@pytest.mark.parametrize("depth", [2, 7, 300])
+def test_the_channels_are_those_that_differ_on_the_worst_data(
+    isa: str, largest: int, depth: int
+) -> None:
+    rng = np.random.default_rng([largest, depth])
+    weights = np.clip(rng.normal(0, rng.uniform(20, 90, (12, 1)), (12, depth)), -128, 127)
+    weights = weights.astype(np.int8)
+    x = np.stack(worst(weights, largest))
+    args = [("src", x), ("weights", np.ascontiguousarray(weights.T))]
+    plan, step, live = one_step("matmul", "MatMul", args, S32)
+    plan = clipped(plan, largest)
+    (sums,) = sums_of_plan(plan, isa)
+    assert sums.codes == (0, largest)
+    results = [run_step(plan, step, live, profile=PROFILES[each])[0] for each in ("vnni", isa)]
+    assert sums.channels == tuple(np.flatnonzero((results[0] != results[1]).any(axis=0)).tolist())
+    assert sums.exact or largest > 127
+
+
+def clipped(plan: Plan, largest: int) -> Plan:
+    """The plan, with a step in front that stores codes up to `largest`."""
+    attr = PrimitiveAttr(post_ops=(Eltwise("clip", 0.0, float(largest)),))
+    front = Step("front", "eltwise", "Clip", (("src", "real"),), ("src",), {}, attr, ("front",))
+    values = {**plan.values, "real": TensorType(F32, plan.values["src"].shape)}
+    return Plan(
+        plan.name,
+        plan.target,
+        ("real",),
+        plan.outputs,
+        values,
+        plan.constants,
+        (front, *plan.steps),
+    )
+
+
+@pytest.mark.parametrize("kind", ["convolution", "deconvolution"])
+@pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_channels_of_convolutions(kind: str, src: DType, groups: int) -> None:
+    """On random data of the largest and the smallest codes no other channel differs."""
+    rng = np.random.default_rng(groups)
+    shape = (8 * groups, 8, 3, 3) if kind == "convolution" else (8 * groups, 8, 2, 2)
+    weights = rng.normal(0, 10, shape)
+    channel = rng.uniform(0.2, 6, shape[0] if kind == "convolution" else shape[1])
+    weights *= channel.reshape((-1, 1, 1, 1) if kind == "convolution" else (1, -1, 1, 1))
+    weights = np.clip(weights, -128, 127).astype(np.int8)
+    weights[(slice(0, 2),) if kind == "convolution" else (slice(None), slice(0, 2))] &= -2  # even
+    x = rng.choice(src.range, (4, 8 * groups, 6, 6)).astype(src.numpy)
+    op = "Conv" if kind == "convolution" else "ConvTranspose"
+    args = [("src", x), ("weights", weights)]
+    plan, step, live = one_step(kind, op, args, S32, params={"group": groups})
+    for isa in ISAS:
+        (sums,) = sums_of_plan(plan, isa)
+        assert sums.as_dict()["sums"] == ("pairs" if src is U8 else "halved")
+        results = [run_step(plan, step, live, profile=PROFILES[each])[0] for each in ("vnni", isa)]
+        differ = set(np.flatnonzero((results[0] != results[1]).any(axis=(0, 2, 3))).tolist())
+        assert differ
+        assert differ <= set(sums.channels)
+        assert len(sums.channels) < sums.of == 8 * groups
+
+
+def test_weights_at_run_time() -> None:
+    args = [("src", np.zeros((1, 4), np.uint8)), ("weights", np.zeros((4, 3), np.int8))]
+    plan, _, _ = one_step("matmul", "MatMul", args, S32, constants=())
+    assert sums_of_plan(plan, "avx2")[0].channels == (0, 1, 2)
+    assert sums_of_plan(clipped(plan, 127), "avx2")[0].exact
+    assert not sums_of_plan(clipped(plan, 129), "avx2")[0].exact
+
+
+@pytest.mark.parametrize("between", [U8, S8], ids=lambda d: d.value)
+def test_a_depthwise_post_op(between: DType) -> None:
+    """Behind s8 codes its odd weights are halved."""
+    weights, taps = np.full((4, 2, 1, 1), 10, np.int8), np.full((4, 1, 3, 3), 6, np.int8)
+    taps[1, 0, 1, 1] = 7
+    one = Scale((1.0,))
+    op = DepthwiseConv("taps", "", 3, 1, 1, src_dtype=between, weights_scale=one, dst_scale=one)
+    args = [("src", np.zeros((1, 2, 4, 4), np.uint8)), ("weights", weights)]
+    plan, _, _ = one_step(
+        "convolution",
+        "Conv",
+        args,
+        U8,
+        attr=PrimitiveAttr(post_ops=(op,)),
+        operands={"taps": taps},
+        constants=("weights", "taps"),
+    )
+    (sums,) = sums_of_plan(plan, "avx2")
+    assert sums.channels == ((1,) if between is S8 else ())
+
+
+STORE = {"scales": {"dst": Scale((0.5,))}, "zero_points": {"dst": ZeroPoint((10,))}}
+
+
+@pytest.mark.parametrize(
+    ("post_ops", "codes"),
+    [
+        ((), (0, 255)),
+        ((Eltwise("relu"),), (0, 255)),
+        ((Eltwise("clip", 0.0, 20.0),), (0, 50)),
+        ((Eltwise("clip", 0.0, 20.0), Eltwise("round")), (0, 50)),
+        ((Eltwise("clip", 0.0, 20.0), Eltwise("linear", -2.0, 1.0)), (0, 12)),
+        ((Eltwise("clip", 0.0, 20.0), Eltwise("tanh")), (0, 255)),
+        ((Eltwise("clip", 0.0, 6.0), Eltwise("clip", 7.0, 8.0)), (0, 24)),
+    ],
+)
+def test_codes_that_a_step_can_store(post_ops: tuple[Eltwise, ...], codes: tuple[int, int]) -> None:
+    """Each by hand: 2 * y + 10; 0 may always come from a NaN."""
+    attr = PrimitiveAttr(post_ops=post_ops, **STORE)
+    args = [("src", np.zeros((1, 4), np.uint8)), ("weights", np.zeros((4, 3), np.int8))]
+    plan, step, _ = one_step("matmul", "MatMul", args, U8, attr=attr)
+    assert codes_written(plan, step) == codes
+
+
+def test_a_session_tells(digits_plan: Plan) -> None:
+    session = fqfuse.InferenceSession(digits_plan, "numpy")
+    assert all(sums.exact for sums in session.sums("vnni"))
+    assert not all(sums.exact for sums in session.sums())
+    with pytest.raises(InvalidInput, match="no instruction set"):
+        session.sums("neon")
+
+
+@pytest.fixture
+def digits_plan() -> Plan:
+    folder = Path(fqfuse.__file__).parent / "models" / "data"
+    return fqfuse.compile(folder / "digits_fakequantize.onnx")

@@ -1,0 +1,174 @@
+"""Random primitives on this process's library, and on NumPy as it emulates its instruction set: run
+as a script under ONEDNN_MAX_CPU_ISA.
+
+    isa_cases.py ISA SEED COUNT KIND...     prints one JSON line: implementation -> how many agreed
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+
+import numpy as np
+from support.binding_order import Runner
+from support.runtime_draws import Draw, attributes
+from support.runtime_oracle import Oracle
+from support.runtime_plans import one_step
+
+from fqfuse.ir.types import DType
+from fqfuse.onednn.defects import defect_of
+from fqfuse.onednn.library import Engine, Stream
+from fqfuse.onednn.loading import load
+from fqfuse.plan.attributes import PrimitiveAttr
+from fqfuse.plan.types import Plan, Step
+from fqfuse.runtime.numerics import PROFILES
+from fqfuse.runtime.numpy_runtime import run_step
+
+U8, S8 = DType.U8, DType.S8
+CHAINS = ("none", "relu", "linear", "sum_scale_zero_point", "sum_scale_relu", "mul_add")
+FLOAT_ORDER = ("without FMA", "rounds twice")
+"""Endings of the names of defects that are the float order of SSE4.1, which is emulated, too."""
+
+Case = tuple[Plan, Step, dict[str, np.ndarray]]
+
+
+def codes(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Full range; in most cases many at its ends, so that pairs saturate both ways."""
+    low, high = dtype.range
+    found = rng.integers(low, high + 1, shape)
+    if rng.random() < 0.7:
+        ends = np.where(rng.random(shape) < 0.7, high, low)
+        found = np.where(rng.random(shape) < 0.6, ends, found)
+    return found.astype(dtype.numpy)
+
+
+def window(rng: np.random.Generator, kind: str) -> tuple[tuple[int, ...], tuple[int, ...], dict]:
+    """Shapes of source and weights, and parameters, of a window that fits."""
+    while True:
+        rank = int(rng.choice([1, 2, 2, 2, 2, 3]))
+        groups = int(rng.choice([1, 1, 1, 2, 3, 4]))
+        inputs = int(rng.choice([1, 2, 3, 4, 5, 8, 11, 16, 17, 24, 32, 33, 48, 64]))
+        outputs = int(rng.choice([1, 3, 4, 7, 8, 16, 17, 32, 40]))
+        if kind == "depthwise":
+            groups, inputs, outputs = int(rng.choice([3, 8, 16, 24, 33, 48])), 1, 1
+        one = rng.random() < 0.3
+        kernel = [1 if one else int(rng.choice([1, 2, 3])) for _ in range(rank)]
+        spatial = rng.integers(3, 9 if rank < 3 else 6, rank).tolist()
+        strides = rng.choice([1, 1, 2, 3], rank).tolist()
+        dilations = rng.choice([1, 1, 1, 2], rank).tolist()
+        pads = [int(rng.integers(0, k + 1)) if k > 1 else 0 for k in (*kernel, *kernel)]
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        both = [a + b for a, b in zip(pads[:rank], pads[rank:], strict=True)]
+        params = {
+            "strides": tuple(strides),
+            "dilations": tuple(dilations),
+            "pads": tuple(pads),
+            "group": groups,
+        }
+        src = (int(rng.integers(1, 3)), inputs * groups, *spatial)
+        axes = list(zip(spatial, strides, reach, both, strict=True))
+        if kind == "deconvolution":
+            if all((n - 1) * s + r - b >= 1 for n, s, r, b in axes):
+                return src, (inputs * groups, outputs, *kernel), params
+        elif all(n + b >= r for n, _, r, b in axes):
+            return src, (outputs * groups, inputs, *kernel), params
+
+
+def product(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of the factors of a matrix product."""
+    rows, columns = int(rng.choice([1, 2, 5, 16, 33, 64])), int(rng.choice([1, 3, 16, 17, 48, 70]))
+    depth = int(rng.choice([1, 2, 3, 5, 16, 33, 64, 129, 257, 300, 385, 513, 514, 770, 1030]))
+    return (
+        ((rows, depth), (depth, columns))
+        if rng.random() < 0.7
+        else (
+            (2, rows, depth),
+            (2, depth, columns),
+        )
+    )
+
+
+def case(rng: np.random.Generator, kind: str) -> Case:
+    """One primitive with scales, zero points, a bias and a chain."""
+    draw = Draw(rng, False)
+    src, dst = (U8 if rng.random() < 0.6 else S8), DType(rng.choice(["u8", "s8", "f32"]))
+    chain, params = str(rng.choice(CHAINS)), {}
+    if kind == "matmul":
+        shape, weights = product(rng)
+        primitive, op, channel, mask = "matmul", "MatMul", len(shape) - 1, 1 << (len(shape) - 1)
+        channels = weights[-1]
+    else:
+        shape, weights, params = window(rng, kind)
+        deconv = kind == "deconvolution"
+        primitive = "deconvolution" if deconv else "convolution"
+        op, channel = "ConvTranspose" if deconv else "Conv", 1
+        groups = params["group"]
+        mask, channels = (1 if groups == 1 else 3), weights[1] * groups if deconv else weights[0]
+    args = [("src", codes(rng, src, shape)), ("weights", codes(rng, S8, weights))]
+    live = kind == "matmul" and rng.random() < 0.3
+    plan, step, feeds = one_step(primitive, op, args, DType.F32, params=params)
+    (plain,) = run_step(plan, step, feeds)
+    span = float(np.abs(plain).mean()) * 0.03 * 0.005 + 1e-3
+    post_ops = draw.chain(chain, plain.shape, channel, dst)
+    attr = attributes(draw, src, dst, channels, 0 if live else mask, span, post_ops)
+    if rng.random() < 0.5:
+        attr = PrimitiveAttr(
+            attr.scales, {k: v for k, v in attr.zero_points.items() if k != "src"}, attr.post_ops
+        )
+    bias = draw.bias(channels, span / 4)
+    args.append(("bias", bias if kind != "matmul" else bias.reshape((1,) * channel + (-1,))))
+    held = [name for name in draw.operands if name != "old"]
+    held += ["bias"] if live else ["bias", "weights"]
+    return one_step(
+        primitive,
+        op,
+        args,
+        dst,
+        params=params,
+        attr=attr,
+        operands=draw.operands,
+        constants=held,
+    )
+
+
+def main(isa: str, seed: str, count: str, *kinds: str) -> None:
+    library = load()
+    library.set_threads(1)
+    engine = Engine(library)
+    oracle = Oracle(Runner(engine, Stream(engine)))
+    agreed, tried, left_out, other = Counter(), Counter(), Counter(), 0
+    for index in range(int(count)):
+        rng = np.random.default_rng([int(seed), index])
+        kind = kinds[index % len(kinds)]
+        plan, step, live = case(rng, kind)
+        (mine,) = run_step(plan, step, live, profile=PROFILES[isa])
+        real, desc = oracle(plan, step, live, mine.shape)
+        defect = defect_of(desc)
+        if desc.is_reference or (defect and not defect.name.endswith(FLOAT_ORDER)):
+            # fqfuse runs none of these on oneDNN
+            left_out[f"{kind} {desc.impl_info} {defect.name if defect else ''}".strip()] += 1
+            continue
+        src = live["src"].dtype
+        name = f"{kind} {src} {desc.impl_info}"
+        same = bool(np.array_equal(mine.view(np.uint8), real.view(np.uint8)))
+        tried[name] += 1
+        agreed[name] += same
+        (exact,) = run_step(plan, step, live)
+        other += not np.array_equal(exact, mine)
+        if not same:
+            off = float(np.mean(mine != real))
+            print(
+                index,
+                name,
+                live["src"].shape,
+                step.params,
+                step.attr,
+                f"{off:.3f}",
+                file=sys.stderr,
+            )
+    print(json.dumps({"agreed": agreed, "tried": tried, "not exact": other, "left out": left_out}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
