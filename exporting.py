@@ -50,7 +50,7 @@ def export(
         UnsupportedOp: an operation cannot be said in standard ONNX; the node is named.
         InvalidInput: no such file or form, a plan, or the path is the model's or cannot be written.
     """
-    if not isinstance(to, str) or to not in FORMS:
+    if str(to) not in FORMS:  # also of what has no hash
         raise InvalidInput(
             f"there is no form {to!r}", where="to", hint=f"choose {' or '.join(FORMS)}"
         )

@@ -51,7 +51,7 @@ def peer(name: str, model: ModelSource, names: Sequence[str] = ()) -> Peer:
         InvalidInput: there is no such program, or it does not take the model.
         BackendUnavailable: its package is missing.
     """
-    if not isinstance(name, str) or name not in PEERS:
+    if str(name) not in PEERS:  # also of what has no hash
         raise InvalidInput(
             f"there is nothing called {name!r} to compare with",
             where="against",
