@@ -76,8 +76,10 @@ def findings_report(
 
 def is_shown(finding: Finding, verdict: Verdict) -> bool:
     """True of a finding that belongs on the first screen: numbers may be wrong, or it takes a
-    notable share of the estimated time or bytes.
+    notable share of the estimated time or bytes, or of the f32 that steps hand to each other.
     """
+    if finding.handed_on > _NOTABLE_BYTES * verdict.shares.between:
+        return True
     if finding.kind.gain is not Gain.TIME:
         return finding.kind.gain is not Gain.NOTHING
     if not finding.ms:
@@ -236,7 +238,8 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
     if finding.kind.gain is Gain.ACCURACY:
         return "costs accuracy"
     if finding.kind.gain is Gain.NOTHING or not finding.ms:
-        return "costs nothing to speak of"
+        handed_on = f"hands on {bytes_text(finding.handed_on)} of f32"
+        return handed_on if finding.handed_on else "costs nothing to speak of"
     verb = "costs" if finding.kind.no_remedy else "saves"
     moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
     return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
