@@ -40,7 +40,10 @@ class SlicePieces(NodePass):
             found = str(graph.type(node.input))
             reason = "where the pieces begin is known at run time only"
             return Refusal(
-                reason, "constant sizes", found, "make the sizes of the pieces constants"
+                reason,
+                "constant sizes",
+                found,
+                "nothing to change in the quantizer: in the network, make the sizes of the pieces constants",
             )
         axis = _indices(graph, node, "axis", node.attr("axis", int))
         pieces: list[tuple[str, str]] = []
