@@ -532,18 +532,21 @@ _KINDS = (
         "quantizer-apart",
         "quantizer that is a step of its own",
         "quantizers that are steps of their own",
-        "A quantizer behind f32 that others read as well.",
-        "what stands in front writes f32 for another reader, too, so the codes need a pass of their "
-        "own",
+        "A quantizer behind f32 that others read as well, or behind an operation that cannot store its codes.",
+        "what stands in front writes f32, because others read that, too, or because it cannot store codes, so "
+        "that these need a pass of their own",
         effect=Effect.CONVERSIONS_GO,
         remedies={
             Tool.NNCF: (
-                "quantize the other readers of {names}, too; transformers: call nncf.quantize without "
+                "quantize the input of the layers in front of {names}, and their other readers; transformers: call nncf.quantize without "
                 "model_type=TRANSFORMER, and check accuracy"
             ),
-            Tool.ORT: "quantize the other readers of {names}, too: take them out of nodes_to_exclude",
-            Tool.PYTORCH: "give the other readers of {names} a qconfig, too",
-            Tool.ANY: "quantize the other readers of {names}, too",
+            Tool.ORT: (
+                "quantize the input of the layers in front of {names}, and their other readers: take them out "
+                "of nodes_to_exclude"
+            ),
+            Tool.PYTORCH: "give the layers in front of {names}, and their other readers, a qconfig, too",
+            Tool.ANY: "quantize the input of the layers in front of {names}, and their other readers",
         },
     ),
     Kind(

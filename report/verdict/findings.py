@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import SupportsIndex, TypedDict
 
 from ...errors import InvalidInput
+from ...ir.decision import QuantizeFate
 from ...plan.types import Plan, check_is_plan
 from ..notation import layer_names, middle_cut
 from .catalogue import CATALOGUE, Effect, Gain, Kind
@@ -53,7 +54,8 @@ class Finding:
         ms, bytes: the estimate of what the remedy saves, or, where there is none, of what these
             steps cost beyond int8; 0 for what is about numbers.
         tool: whose words the remedy is in.
-        reasons: why the composer did not multiply codes there, in its own words; may be empty.
+        reasons: why the composer did not multiply or store codes there, in its own words; may be
+            empty.
         handed_on: bytes of floats that these steps write and others read.
     """
 
@@ -285,11 +287,22 @@ def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Too
         saved = costs.saved(change, _touched(view, change, steps))
     core = _core(view, kind, steps)
     reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
+    if kind.code == "quantizer-apart":
+        reasons |= dict.fromkeys(_why_apart(view, set(core)))
     layers = _layers(view, core, costs.ms)
     ms, count = max(0.0, saved.ms), max(0, saved.bytes)
     floats = {value for index in steps for value in view.floats_written(index)}
     handed_on = sum(bytes_of(view.plan, value) for value in view.between() if value in floats)
     return Finding(kind, tuple(steps), layers, ms, count, tool, tuple(reasons), handed_on)
+
+
+def _why_apart(view: View, steps: set[int]) -> list[str]:
+    """Why quantizers are steps of their own, as the composer says it."""
+    return [
+        fate.reason
+        for fate in view.plan.fate_records
+        if fate.step in steps and fate.fate is QuantizeFate.STANDALONE
+    ]
 
 
 def _touched(view: View, change: Remedied, steps: Sequence[int]) -> list[int]:

@@ -37,7 +37,8 @@ _WITHOUT_REMEDY = 0.05
 _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
-_UNSPECIFIC = "f32-product"  # whose reasons are several: other kinds are one reason each
+_UNSPECIFIC = {"f32-product", "quantizer-apart"}  # of several reasons: other kinds are one each
+_REASONS = 2
 
 
 def verdict_report(
@@ -215,8 +216,10 @@ def _finding(
         word = "" if place else "at"
         yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
     yield from labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
-    if finding.reasons and finding.kind.code == _UNSPECIFIC:
-        yield from labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
+    if finding.reasons and finding.kind.code in _UNSPECIFIC:
+        yield from labelled(
+            "found", printable("; ".join(finding.reasons[:_REASONS])), width, 3, _LABEL
+        )
     # A whole name on each line, which is cut rather than broken: --json has all of it.
     tool, change = change_text(finding, _NAMES, max(width - 3 - _LABEL - len("'', ...,"), 20))
     spoken = f"{tool}: " if tool else ""
