@@ -315,7 +315,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: no code stands for 0, or codes fall where values rise",
             "one integer zero point, scale > 0",
             f"zero point {zero:g}, scale {min(quant.scale):g}",
-            "calibrate to a range that holds 0 exactly; or quantize the relu's output: then its input needs no quantizer",
+            _zero_hint(graph, node, quant),
         )
     readers = graph.consumers(node.output)
     if zero and any(reader.has(Trait.NAN_BELOW_ZERO) for reader in readers):
@@ -324,7 +324,11 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: what stands behind it knows no negative numbers, not even rounding errors",
             "zero point 0, or an operation that takes negative numbers",
             f"zero point {zero:g}",
-            "quantize the relu's output to unsigned codes with zero point 0 (QUInt8)",
+            _output_hint(
+                graph,
+                node,
+                "quantize the relu's output to unsigned codes with zero point 0 (QUInt8)",
+            ),
         )
     if zero <= graph.type(codes).dtype.range[0]:
         return _Crossed(codes, quant, "never negative: relu goes")
@@ -342,10 +346,30 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             "relu keeps its place: no code below that of 0 could be kept from coming",
             "codes made by a Quantize that only this relu reads, or s8 codes with zero point 0 for a convolution",
             f"zero point {zero:g}",
-            "quantize the relu's output rather than its input",
+            _output_hint(graph, node, "quantize the relu's output rather than its input"),
         )
     moved = graph.again(node, [codes], value=f"{node.output}/codes")
     return _Crossed(moved.output, quant, "works on codes")
+
+
+def _zero_hint(graph: Graph, node: Node, quant: Quantization) -> str:
+    if not quant.per_tensor:
+        return "nothing to change: a normalization in front gives each channel a zero of its own"
+    if quant.scale[0] <= 0:
+        return "give the quantizer a positive scale"
+    calibrate = "calibrate to a range that holds 0 exactly"
+    return calibrate + _output_hint(graph, node, "; or quantize the relu's output", quantized="")
+
+
+def _output_hint(
+    graph: Graph,
+    node: Node,
+    hint: str,
+    quantized: str = "nothing to change: its output is quantized",
+) -> str:
+    """A hint to quantize the output of a node, unless all that reads it does."""
+    readers = graph.consumers(node.output)
+    return quantized if readers and all(r.op == "Quantize" for r in readers) else hint
 
 
 def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None:
@@ -372,7 +396,9 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             "the constant does not fit the quantization",
             "finite, not 0, one value or along the same axis",
             f"shape {list(constant.shape)}" if known else "a tensor of unknown rank",
-            "quantize the output of this operation rather than its input",
+            _output_hint(
+                graph, node, "quantize the output of this operation rather than its input"
+            ),
         )
     return _Crossed(decode.input, quant, "joined the scale and zero point")
 

@@ -84,7 +84,8 @@ def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:
         f"{shared} has codes already, and others read them: the joined codes are requantized once instead",
         "inputs that nothing else reads, or codes with the same parameters",
         "codes with other parameters",
-        "give the quantizers of all these values one scale and zero point",
+        "nothing to change where a step behind rescales the codes on its way; where they take a step of their own, "
+        "that has a finding (requantized)",
     )
 
 

@@ -31,7 +31,8 @@ def slice_pieces(graph: Graph, node: Node) -> Verdict:
     if bounds is None:
         found = str(graph.type(node.input))
         reason = "where the pieces begin is known at run time only"
-        return Refusal(reason, "constant sizes", found, "make the sizes of the pieces constants")
+        hint = "nothing to change in the quantizer: in the network, make the sizes of the pieces constants"
+        return Refusal(reason, "constant sizes", found, hint)
     axis = _indices(graph, node, "axis", node.attr("axis", int))
     pieces: list[tuple[str, str]] = []
     for number, (value, ends) in enumerate(zip(node.outputs, bounds, strict=True)):

@@ -34,7 +34,7 @@ def beyond_primitive(op: str, attrs: Attrs, roles: Collection[str]) -> Refusal |
             "oneDNN's LSTM takes the parameters of the hidden state at compile time: its int8 products run step by step",
             "parameters of the hidden state",
             "some for each step, from its range",
-            "quantize the layer's state statically; the layer runs on NumPy meanwhile",
+            "nothing to change: no quantizer gives the state constant parameters, and kernels of fqfuse's own take the steps",
         )
     if attrs["clip"] is not None:
         return Refusal(

@@ -18,7 +18,7 @@ from ...ir.rule import Refusal, first_fired
 from ...ir.telling import Told
 from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PostOp
-from ...plan.targets import Capability, Target
+from ...plan.targets import TARGETS, Capability, Target
 from ..formula.algebra import simplify
 from ..formula.exact_zeros import tells
 from ..formula.formula import Add, BasicOp, BinaryOp, ChainOp, CodesOp, ScaleBy, Shift, Store
@@ -44,6 +44,8 @@ __all__ = ["Composed", "Front", "PostOpsComposer"]
 # more basic operations fit the post-ops of no network, and each walks over those in front of it
 _OPS_A_POST_OP = 3
 
+
+_WITH_WEIGHTS = frozenset({"convolution", "deconvolution", "matmul", "inner_product"})
 
 _READ_BACK = 16  # operations at the end of a chain that the rules for a residual add look at
 
@@ -245,7 +247,7 @@ class PostOpsComposer:
                     f"{self.front.primitive} takes no {op.kind} post-op on {self.target.name}",
                     f"post-ops: {listed}",
                     op.kind,
-                    "nothing is lost but a step: it runs by itself; another --target may take it in",
+                    f"nothing is lost but a step: it runs by itself{self._elsewhere(op.kind)}",
                 )
         return None
 
@@ -258,8 +260,25 @@ class PostOpsComposer:
             f"{self.front.primitive} from {self.front.src.value} cannot store {dst.value} on {self.target.name}",
             f"destination: {listed}",
             dst.value,
-            "quantize the input and the weights of the layer in front to 8 bits, too",
+            self._dst_hint(),
         )
+
+    def _dst_hint(self) -> str:
+        """What lets the primitive store this type: f32 gives f32, and codes of a pooling give codes."""
+        if self.front.src is not DType.F32:
+            return "quantize the output of this operation, too"
+        if self.front.primitive in _WITH_WEIGHTS:
+            return "quantize the input and the weights of this layer to 8 bits, too"
+        return "quantize the input of this operation, too"
+
+    def _elsewhere(self, kind: str) -> str:
+        """The other targets whose primitive takes a post-op."""
+        others = [
+            f"--target {name}"
+            for name, target in TARGETS.items()
+            if kind in target.capability(self.front.primitive).post_ops
+        ]
+        return f"; {' or '.join(others)} takes it in" if others else ""
 
     def _expanded(
         self, chain: Linked[ChainOp, Linked[BasicOp, _Known]], op: ChainOp

@@ -227,7 +227,8 @@ def _axis_vectors(
             "the quantization runs along another axis than the channels",
             f"axis {front.channel_axis}",
             f"axis {quant.axis}",
-            "quantize along the channels, or per tensor",
+            "nothing to change where the network multiplies by a vector along that axis, as a norm does; a quantizer: "
+            "along the channels, or per tensor",
         )
     if quant.axis is not None and len(quant.scale) != front.channels:
         return Refusal(

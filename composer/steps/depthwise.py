@@ -95,8 +95,8 @@ def fuse_depthwise(builder: StepBuilder) -> None:
 
 
 def _why_apart(pair: Pair) -> Refusal:
-    """Why the pair stays two: what was measured says more than the scales between, which the
-    composer could have left alike.
+    """Why the pair stays two: what was measured says more than the scales and zero points between,
+    which the composer, or a quantizer, could have left alike.
     """
     slower = pair.target.depthwise_is_slow
     dearer = Refusal(
@@ -105,7 +105,9 @@ def _why_apart(pair: Pair) -> Refusal:
         "one that is not",
         "nothing to change: two primitives are as fast on this target",
     )
-    return _refusal(pair) or (None if slower else _two_scales(pair)) or dearer
+    if slower:
+        return _needed_elsewhere(pair) or _sizes(pair) or dearer
+    return _refusal(pair) or _two_scales(pair) or dearer
 
 
 def _pair(

@@ -12,6 +12,7 @@ from ...ir.types import DType
 from ...plan.accumulator import less_zero_points
 from ...plan.arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
 from ...plan.attributes import PrimitiveAttr, ZeroPoint
+from ...plan.targets import TARGETS
 from ...plan.types import Step
 from .builder import StepBuilder
 from .operands import Source, Weights, accumulator_refusal, signed
@@ -130,6 +131,15 @@ def _weights(builder: StepBuilder, node: Node, primitive: str) -> Weights | Refu
     return Weights(codes, scale, zero)
 
 
+def _at_run_time(primitive: str) -> str:
+    """The targets whose primitive takes parameters that are computed."""
+    return " or ".join(
+        f"--target {name}"
+        for name, target in TARGETS.items()
+        if target.capability(primitive).run_time
+    )
+
+
 def _zero_point(builder: StepBuilder, value: str, primitive: str) -> int | Refusal | None:
     """One zero point; None where it is computed; or why it is none that a primitive takes."""
     graph = builder.graph
@@ -151,6 +161,6 @@ def _zero_point(builder: StepBuilder, value: str, primitive: str) -> int | Refus
             "a zero point is computed at run time",
             "a constant",
             value,
-            "make the zero point a constant, or compile with another --target",
+            f"make the zero point a constant, or compile with {_at_run_time(primitive)}",
         )
     return None

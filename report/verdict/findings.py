@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import SupportsIndex, TypedDict
 
 from ...errors import InvalidInput
+from ...ir.decision import QuantizeFate
 from ...plan.types import Plan, check_is_plan
 from ..notation import layer_names, middle_cut
 from .catalogue import CATALOGUE, Effect, Gain, Kind
@@ -22,7 +23,7 @@ from .recognize import additions, claims, converts, is_quantized, takes_a_range
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
 from .view import View
-from .work import NO_SIZES, RECURRENT, at_sizes, operator_of, symbols_of
+from .work import NO_SIZES, RECURRENT, at_sizes, bytes_of, operator_of, symbols_of
 
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
 _QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
@@ -42,7 +43,9 @@ class Finding:
         ms, bytes: the estimate of what the remedy saves, or, where there is none, of what these
             steps cost beyond int8; 0 for what is about numbers.
         tool: whose words the remedy is in.
-        reasons: why the composer did not multiply codes there, in its own words; may be empty.
+        reasons: why the composer did not multiply or store codes there, in its own words; may be
+            empty.
+        handed_on: bytes of floats that these steps write and others read.
     """
 
     kind: Kind
@@ -52,6 +55,7 @@ class Finding:
     bytes: int
     tool: Tool
     reasons: tuple[str, ...] = ()
+    handed_on: int = 0
 
     @property
     def what(self) -> str:
@@ -114,7 +118,7 @@ def findings(plan: Plan, *, sizes: Mapping[str, int] = NO_SIZES) -> list[Finding
     Returns:
         One dictionary a finding, the most important first, with the keys of docs/json-schema.md:
         `code`, `what`, `why`, `reasons`, `gain`, `remedy`, `change`, `tool`, `layers`, `steps`, `bytes`,
-        `ms`. Times are
+        `f32_bytes`, `ms`. Times are
         estimates for this machine, not measurements.
 
     Raises:
@@ -138,6 +142,7 @@ class FindingData(TypedDict):
     layers: list[str]
     steps: list[int]
     bytes: int
+    f32_bytes: int
     ms: float
 
 
@@ -155,6 +160,7 @@ def as_data(finding: Finding) -> FindingData:
         "layers": list(finding.layers),
         "steps": list(finding.steps),
         "bytes": finding.bytes,
+        "f32_bytes": finding.handed_on,
         "ms": float(f"{finding.ms:.4g}"),
     }
 
@@ -270,9 +276,22 @@ def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Too
         saved = costs.saved(change, _touched(view, change, steps))
     core = _core(view, kind, steps)
     reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
+    if kind.code == "quantizer-apart":
+        reasons |= dict.fromkeys(_why_apart(view, set(core)))
     layers = _layers(view, core, costs.ms)
     ms, count = max(0.0, saved.ms), max(0, saved.bytes)
-    return Finding(kind, tuple(steps), layers, ms, count, tool, tuple(reasons))
+    floats = {value for index in steps for value in view.floats_written(index)}
+    handed_on = sum(bytes_of(view.plan, value) for value in view.between() if value in floats)
+    return Finding(kind, tuple(steps), layers, ms, count, tool, tuple(reasons), handed_on)
+
+
+def _why_apart(view: View, steps: set[int]) -> list[str]:
+    """Why quantizers are steps of their own, as the composer says it."""
+    return [
+        fate.reason
+        for fate in view.plan.fate_records
+        if fate.step in steps and fate.fate is QuantizeFate.STANDALONE
+    ]
 
 
 def _touched(view: View, change: Remedied, steps: Sequence[int]) -> list[int]:
@@ -372,6 +391,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "weights-only": _is_f32_product,
         "asymmetric-weights": _is_f32_product,
         "weights-along-inputs": _is_f32_product,
+        "squeeze-excitation": _is_f32_product,
         "f32-product": _is_f32_product,
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,

@@ -16,7 +16,7 @@ from ...plan.attributes import Binary, Eltwise, Sum
 from ...plan.types import Step, codes_source
 from .numbers import has_unusable_scale
 from .view import View
-from .work import RECURRENT, elements_of, operator_of
+from .work import RECURRENT, SHAPES, elements_of, operator_of
 
 Rule = Callable[[View], Iterable[int]]
 
@@ -31,6 +31,7 @@ _WITH_QUANTIZERS = frozenset(
         "per-channel-activation",
         "fractional-zero-point",
         "f32-embedding",
+        "squeeze-excitation",
         "fallback",
         "control-flow",
     }
@@ -157,6 +158,17 @@ def _on_integers(view: View, index: int) -> bool:
         return False
     values = given or results
     return all(not view.is_float(value) and not view.is_code(value) for value in values)
+
+
+def shape_only(view: View) -> Iterable[int]:
+    """Steps that write f32 of which nothing but the sizes are asked for."""
+    return _all(
+        view,
+        lambda index: (
+            bool(view.readings(index))
+            and all(view.steps[item.step].primitive in SHAPES for item in view.readings(index))
+        ),
+    )
 
 
 def recurrence(view: View) -> Iterable[int]:
@@ -326,6 +338,41 @@ def f32_product(view: View) -> Iterable[int]:
         index for index in _float_products(view) if operator_of(view.steps[index]) != "MatMulBlocks"
     }
     return products | _feeding(view, products)
+
+
+def squeeze_excitation(view: View) -> Iterable[int]:
+    """Products in f32 that compute a factor for each channel of the mean over its positions, the
+    pooling and the activations among them, and what writes f32 for them.
+    """
+    found: set[int] = set()
+    for index, step in enumerate(view.steps):
+        if step.primitive == "pooling":
+            path = _gate(view, index)
+            if any(view.is_product(each) and not view.in_int8(each) for each in path):
+                found |= {each for each in path if is_suspect(view, each) or converts(view, each)}
+    return found | _feeding(view, found)
+
+
+def _gate(view: View, pooling: int) -> set[int]:
+    """The steps from a pooling to where a larger tensor is multiplied by what was computed of it;
+    none where there is no such place.
+    """
+    size = _size(view, view.steps[pooling].outputs[0])
+    path, waiting, multiplied = {pooling}, [pooling], False
+    while waiting:
+        step = view.steps[waiting.pop()]
+        for reading in (item for value in step.outputs for item in view.behind(value)):
+            if _size(view, view.steps[reading.step].outputs[0]) > size:
+                multiplied = multiplied or _multiplies(view.steps[reading.step], reading.role)
+            elif reading.step not in path:
+                path.add(reading.step)
+                waiting.append(reading.step)
+    return path if multiplied else set()
+
+
+def _multiplies(step: Step, role: str) -> bool:
+    algorithm = str(step.params.get("algorithm", step.op)).lower()
+    return role == "binary mul" or (step.primitive == "binary" and algorithm == "mul")
 
 
 def f32_weights(view: View) -> Iterable[int]:
@@ -614,6 +661,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "absurd-scale": unusable_scale,
         "control-flow": control_flow,
         "index-arithmetic": index_arithmetic,
+        "decoded-for-shape": shape_only,
         "unquantized-recurrence": recurrence,
         "half-float": half_floats,
         "wide-codes": wide_codes,
@@ -621,6 +669,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "fractional-zero-point": fractional_zero,
         "dynamic-quantizer": dynamic_quantizer,
         "f32-embedding": embedding,
+        "squeeze-excitation": squeeze_excitation,
         "f32-weights": f32_weights,
         "asymmetric-weights": asymmetric_weights,
         "weights-along-inputs": weights_along_inputs,

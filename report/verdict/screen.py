@@ -26,7 +26,8 @@ _WITHOUT_REMEDY = 0.05
 _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
-_UNSPECIFIC = "f32-product"  # whose reasons are several: other kinds are one reason each
+_UNSPECIFIC = {"f32-product", "quantizer-apart"}  # of several reasons: other kinds are one each
+_REASONS = 2
 
 
 def verdict_report(
@@ -65,8 +66,10 @@ def findings_report(
 
 def is_shown(finding: Finding, verdict: Verdict) -> bool:
     """True of a finding that belongs on the first screen: numbers may be wrong, or it takes a
-    notable share of the estimated time or bytes.
+    notable share of the estimated time or bytes, or of the f32 that steps hand to each other.
     """
+    if finding.handed_on > _NOTABLE_BYTES * verdict.shares.between:
+        return True
     if finding.kind.gain is not Gain.TIME:
         return finding.kind.gain is not Gain.NOTHING
     if not finding.ms:
@@ -202,8 +205,10 @@ def _finding(
         word = "" if place else "at"
         yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
     yield from labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
-    if finding.reasons and finding.kind.code == _UNSPECIFIC:
-        yield from labelled("found", "; ".join(finding.reasons), width, 3, _LABEL)
+    if finding.reasons and finding.kind.code in _UNSPECIFIC:
+        yield from labelled(
+            "found", printable("; ".join(finding.reasons[:_REASONS])), width, 3, _LABEL
+        )
     # A whole name on each line, which is cut rather than broken: --json has all of it.
     tool, change = change_text(finding, _NAMES, max(width - 3 - _LABEL - len("'', ...,"), 20))
     spoken = f"{tool}: " if tool else ""
@@ -225,7 +230,8 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
     if finding.kind.gain is Gain.ACCURACY:
         return "costs accuracy"
     if finding.kind.gain is Gain.NOTHING or not finding.ms:
-        return "costs nothing to speak of"
+        handed_on = f"hands on {bytes_text(finding.handed_on)} of f32"
+        return handed_on if finding.handed_on else "costs nothing to speak of"
     verb = "costs" if finding.kind.no_remedy else "saves"
     moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
     return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"

@@ -15,7 +15,17 @@ from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
 from ...plan.targets import TARGETS
 from ...plan.types import Plan, Step
-from .work import MOVES, PRODUCTS, VIEWS, WITH_BODIES, Work, multiplies_codes, operator_of, work_of
+from .work import (
+    MOVES,
+    PRODUCTS,
+    SHAPES,
+    VIEWS,
+    WITH_BODIES,
+    Work,
+    multiplies_codes,
+    operator_of,
+    work_of,
+)
 
 Item = TypeVar("Item")
 
@@ -174,20 +184,32 @@ class View:
             parts = [
                 found.get(output, ())
                 for reading in self.readers.get(value, ())
-                if self.is_move(reading.step)
-                for output in self.steps[reading.step].outputs
+                for output in self._moved(reading.step, value)
             ]
-            own = tuple(item for item in self.readers.get(value, ()) if not self.is_move(item.step))
+            own = tuple(
+                item for item in self.readers.get(value, ()) if not self._moved(item.step, value)
+            )
             found[value] = _joined(own, *parts)
         return found
 
     def _look_back(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
         for index, step in enumerate(self.steps):
-            own = () if self.is_move(index) else (index,)
-            given = [found.get(name, ()) for _, name in step.args] if self.is_move(index) else []
-            found.update(dict.fromkeys(step.outputs, _joined(own, *given)))
+            given = [name for _, name in step.args if self._moved(index, name)]
+            parts = [found.get(name, ()) for name in given] or [(index,)]
+            found.update(dict.fromkeys(step.outputs, _joined(*parts)))
         return found
+
+    def _moved(self, index: int, value: str) -> tuple[str, ...]:
+        """What a step that only moves data makes of a value that it reads; nothing where the value is no
+        data to it: the source of a Shape, the sizes of a Reshape.
+        """
+        step = self.steps[index]
+        if not self.is_move(index) or not step.outputs:
+            return ()
+        given, made = self.type(value), self.type(step.outputs[0])
+        same = given is None or made is None or given.dtype is made.dtype
+        return step.outputs if same and step.primitive not in SHAPES else ()
 
     def readings(self, index: int) -> list[Reading]:
         """Who reads the floats that a step writes, looking through moves."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
 """Every size that the model leaves open counts as 1."""
 
+SHAPES = frozenset({"onnx.Shape", "onnx.Size"})
+"""Steps that ask for the sizes of what they read, and for none of its numbers."""
+
 VIEWS = frozenset(
     f"onnx.{op}" for op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape")
 )

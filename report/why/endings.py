@@ -84,15 +84,16 @@ def steps_text(numbers: Sequence[int]) -> str:
 
 
 def precision(plan: Plan, index: int) -> str:
-    """`in int8` or what it computes in; '' of what only converts or moves."""
+    """`in int8`, `in f32`, or `on codes` of what computes in f32 from codes and constants; '' of what only converts or moves."""
     step = plan.steps[index]
     if multiplies_codes(plan, step) or runs_in_int8(plan, step):
         return "in int8"
     if step.primitive == "reorder":
         return ""
-    types = [plan.find(value) for _, value in step.args]
-    floats = any(type_ is not None and type_.dtype.is_float for type_ in types)
-    return "in f32" if floats else ""
+    given = [plan.find(value) for _, value in step.args if value not in plan.constants]
+    if any(type_ is not None and type_.dtype.is_float for type_ in given):
+        return "in f32"
+    return "on codes" if any(type_ is not None and type_.dtype.is_code for type_ in given) else ""
 
 
 # -- nodes with steps ------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
         ("Where it ended", _places(plan, story, width)),
         ("Quantizers", _fates(story.fates, width, layout)),
         ("Rules, in the order in which they looked at it", _rules(story, width)),
-        ("What comes next was not fused into it", _decisions(story.behind, width, story.name)),
+        ("What comes next was not fused into it", _decisions(story, story.behind, width)),
         (_heading(story), _findings(story, width)),
         ("What cannot be told", _unknown(story.unknown, width)),
     )
@@ -127,11 +127,14 @@ def _fates(fates: Sequence[Fate], width: int, layout: Layout) -> Iterator[RichTe
 
 def _rules(story: Story, width: int) -> Iterator[RichText]:
     if story.decisions:
-        return _decisions(story.decisions, width, story.name)
+        return _decisions(story, story.decisions, width)
     return labelled("", "none had anything to decide about it", width, 2, 0, "dim")
 
 
-def _decisions(decisions: Sequence[Decision], width: int, name: str) -> Iterator[RichText]:
+def _decisions(story: Story, decisions: Sequence[Decision], width: int) -> Iterator[RichText]:
+    # where no finding can be mended, a rule's hint says what it would have needed, and is no advice
+    hint = "needs" if any(finding.kind.no_remedy for finding in story.findings) else "fix"
+    hint = "fix" if any(not finding.kind.no_remedy for finding in story.findings) else hint
     for number, decision in enumerate(decisions, 1):
         refused = decision.outcome is Outcome.REFUSED
         word = "refused" if refused else "fired"
@@ -141,14 +144,14 @@ def _decisions(decisions: Sequence[Decision], width: int, name: str) -> Iterator
             (rule, "yellow" if refused else "green"),
             (f"  {word}", "dim"),
         )
-        if decision.subject != name:
+        if decision.subject != story.name:
             at = middle_cut(printable(decision.subject), width - 5 - _LABEL)
             yield from labelled("at", at, width, 5, _LABEL)
         yield from labelled("", printable(decision.reason), width, 5, 0)
         details = [
             ("expected", decision.expected),
             ("found", decision.found),
-            ("fix", decision.hint),
+            ("fix" if decision.hint.startswith(_NOTHING) else hint, decision.hint),
             ("weighed", weighed_text(decision) if decision.alternatives else ""),
         ]
         for label, text in details:

@@ -267,7 +267,7 @@ def _obstacle(findings: Sequence[Finding], decisions: Sequence[Decision]) -> str
         code = findings[0].kind.code
         if findings[0].kind.gain is Gain.NOTHING:
             return f" It belongs to the finding {code}, which costs nothing to speak of."
-        return f" It belongs to the finding {code}: no change of the quantization helps there."
+        return f" It belongs to the finding {code}: no setting of a quantizer pays there."
     refused = [d for d in decisions if d.outcome is Outcome.REFUSED and d.rule.endswith(" in int8")]
     return f" What stands in the way of better: {refused[-1].reason}." if refused else ""
 

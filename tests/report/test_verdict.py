@@ -50,7 +50,7 @@ def test_screen(golden, rendered) -> None:
 def test_the_networks_that_people_bring_first_have_a_screen() -> None:
     golden = {path.stem for path in (ROOT / "tests" / "golden" / "verdict").glob("*.txt")}
     assert set(NETWORKS) <= golden
-    assert len(NETWORKS) == 12
+    assert len(NETWORKS) == 13
 
 
 def test_a_name_is_whole_or_cut_and_never_broken_at_the_end_of_a_line(rendered) -> None:

@@ -47,7 +47,7 @@ def test_each_suspect_step_belongs_to_one_finding(plans: dict[str, Plan]) -> Non
         assert suspects <= set(belongs), name
         assert max(belongs.values(), default=1) == 1, name
         unknown.update(code for code in claims(view).values())
-    assert unknown["other"] <= 0.01 * unknown.total(), "the rest category stays a rest"
+    assert not unknown["other"], "each step has its rule"
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)

@@ -19,12 +19,14 @@ from support.screen_networks import NETWORKS
 import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.frontend.model_nodes import model_nodes
+from fqfuse.ir.decision import Outcome
 from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.lines import WIDTH
 from fqfuse.report.verdict.findings import Verdict, verdict_of
 from fqfuse.report.verdict.machine import machine_from
+from fqfuse.report.verdict.view import View
 from fqfuse.report.why.document import matches_data, story_data
 from fqfuse.report.why.endings import anchor_of, gone
 from fqfuse.report.why.index import Index
@@ -104,6 +106,40 @@ def test_of_every_node_of_a_network_it_is_known_what_became_of_it(name: str) -> 
     for each in index.nodes:
         if not index.steps.get(each) and not index.fates.get(index.quantizer_of(each)):
             assert gone(index, each).known, each
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_hint_neither_contradicts_the_verdict_nor_asks_for_what_is_so(
+    name: str, rendered
+) -> None:
+    plan = fqfuse.compile(NETWORKS[name]())
+    check_hints(plan, rendered)
+
+
+@pytest.mark.slow
+def test_no_hint_of_any_plan_contradicts_its_verdict(rendered) -> None:
+    for _, plan in every_plan():
+        check_hints(plan, rendered)
+
+
+def check_hints(plan: Plan, rendered) -> None:
+    index, verdict, view = Index(plan), verdict_of(plan, MACHINE), View(plan)
+    refused = [d for d in plan.decision_records if d.outcome is Outcome.REFUSED]
+    for decision in refused:
+        asks = "" if decision.hint.startswith("nothing") else decision.hint
+        where = f"{plan.name}: {decision.subject}: {asks}"
+        steps = index.steps.get(decision.subject, [])
+        if "quantize the input of this operation" in asks and steps:
+            assert any(map(view.floats_read, steps)), where
+        if "quantize the output of this operation" in asks and steps:
+            assert any(map(view.floats_written, steps)), where
+    names = {decision.subject for decision in refused if not decision.hint.startswith("nothing")}
+    for name in names & set(index.node_names()):
+        story = story_of(index, name, verdict)
+        lines = rendered(story_report(plan, story, PIPE), PIPE)
+        advice = [line.split("fix", 1)[1].strip() for line in lines if line.startswith("     fix ")]
+        if story.findings and all(finding.kind.no_remedy for finding in story.findings):
+            assert all(text.startswith("nothing") for text in advice), f"{plan.name}: {name}"
 
 
 # -- answers ---------------------------------------------------------------------------------------

@@ -153,6 +153,12 @@ class Tool:
         """The product of attention's shares with values."""
         return self.product(shares, value, name)
 
+    def squeezed(self, x: str, scope: str, channels: int) -> str:
+        """What is computed of the mean over all positions, in front of a gate."""
+        y = self.moved("GlobalAveragePool", x, name=f"{scope}/avgpool/GlobalAveragePool")
+        y = self.conv(y, f"{scope}/fc1/Conv", channels, channels // 4, act="Relu")
+        return self.conv(y, f"{scope}/fc2/Conv", channels // 4, channels)
+
     def gather_weights(self, name: str, rows: int, width: int, indices: str) -> str:
         """Rows of an embedding."""
         table = self.weights(f"{name[1:]}.weight", rows, width)
@@ -254,6 +260,18 @@ class Nncf(_Qdq):
     def gated(self, value: str, scope: str) -> str:
         gate = self.op("Sigmoid", value, name=f"{scope}/Sigmoid")
         return self.op("Mul", value, gate, name=f"{scope}/Mul")
+
+    def squeezed(self, x: str, scope: str, channels: int) -> str:
+        y = self.op("GlobalAveragePool", self.read(x), name=f"{scope}/avgpool/GlobalAveragePool")
+        for layer, inputs, to in (
+            ("fc1", channels, channels // 4),
+            ("fc2", channels // 4, channels),
+        ):
+            name = f"{scope}/{layer}/Conv"  # no quantizer from the pooling to the gate
+            weights = Tool.weights(self, f"{name[1:]}.weight", to, inputs, 1, 1)
+            y = self.op("Conv", y, weights, self.bias(name, to), name=name)
+            y = self.op("Relu", y, name=f"{scope}/relu/Relu") if layer == "fc1" else y
+        return y
 
     def residual(self, a: str, b: str, name: str) -> str:
         return self.op("Add", a, b, name=name)  # model_type=TRANSFORMER leaves it in f32

@@ -251,6 +251,28 @@ def decoded_operand(_: bool) -> onnx.ModelProto:
     return net.proto()
 
 
+def squeeze_excitation(_: bool) -> onnx.ModelProto:
+    """As NNCF writes it: no quantizer from the pooling to the gate."""
+    net = Net()
+    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"), zero=np.int8(0))
+    pooled = net.op("GlobalAveragePool", hidden, name="pool")
+    product = net.op("Conv", pooled, net.constant(random([8, 8, 1, 1])), name="fc")
+    gate = net.quantized(net.op("HardSigmoid", product), 1 / 255, U8(0))
+    scaled = net.quantized(net.op("Mul", gate, hidden, name="mul"))
+    net.conv(scaled, "conv2", out="y")
+    return net.proto()
+
+
+def decoded_for_shape(cured: bool) -> onnx.ModelProto:
+    """The codes of a layer, of which another node asks for the size."""
+    net = Net()
+    hidden = net.quantized(net.matmul(net.quantized("x"), "fc1"))
+    sizes = net.op("Shape", hidden, name="shape")
+    net.matmul(hidden, "fc2", out="y")
+    net.op("Expand", net.constant(np.ones([1, 1, 16], np.float32)), sizes, name="mask", out="z")
+    return net.proto(inputs={"x": [2 if cured else "n", 3, 16]}, outputs=["y", "z"])
+
+
 def apart(cured: bool) -> onnx.ModelProto:
     """Softmax reads f32, so that what stands in front cannot write the codes that others read."""
     net = Net()
@@ -322,6 +344,7 @@ CASES: dict[str, Case] = {
     "weights-only": weights_only,
     "asymmetric-weights": asymmetric_weights,
     "weights-along-inputs": weights_along_inputs,
+    "squeeze-excitation": squeeze_excitation,
     "f32-product": f32_product,
     "concat-parameters": concatenation,
     "code-table": table,
@@ -336,4 +359,5 @@ CASES: dict[str, Case] = {
     "layout-copy": moved,
     "own-step": own_step,
     "index-arithmetic": indices,
+    "decoded-for-shape": decoded_for_shape,
 }

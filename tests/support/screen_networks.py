@@ -116,9 +116,7 @@ def mobilenet_v3(tool: Tool) -> onnx.ModelProto:
 
 
 def _excited(tool: Tool, x: str, scope: str, channels: int) -> str:
-    y = tool.moved("GlobalAveragePool", x, name=f"{scope}/avgpool/GlobalAveragePool")
-    y = tool.conv(y, f"{scope}/fc1/Conv", channels, channels // 4, act="Relu")
-    y = tool.conv(y, f"{scope}/fc2/Conv", channels // 4, channels)
+    y = tool.squeezed(x, scope, channels)
     y = tool.op("HardSigmoid", y, name=f"{scope}/HardSigmoid", alpha=1 / 6)
     tool.positive.add(y)
     return tool.made(tool.op("Mul", tool.read(y), tool.read(x), name=f"{scope}/Mul"))
@@ -264,6 +262,7 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "densenet121-ort": lambda: densenet121(Ort()),
     "densenet121-nncf": lambda: densenet121(Nncf()),
     "mobilenet_v3-ort": lambda: mobilenet_v3(Ort()),
+    "mobilenet_v3-nncf": lambda: mobilenet_v3(Nncf()),
     "yolo-nncf": lambda: yolo(Nncf()),
     "bert-ort": lambda: bert(Ort()),
     "bert-nncf": lambda: bert(Nncf()),
