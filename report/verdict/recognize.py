@@ -16,7 +16,7 @@ from ...plan.attributes import Binary, Eltwise, Sum
 from ...plan.types import Step, codes_source
 from .numbers import has_unusable_scale
 from .view import View
-from .work import RECURRENT, elements_of, operator_of
+from .work import elements_of, operator_of
 
 __all__ = [
     "additions",
@@ -36,6 +36,8 @@ _CODES = 256
 _WITH_QUANTIZERS = frozenset(
     {
         "unquantized-recurrence",
+        "f32-gru",
+        "dynamic-recurrence",
         "half-float",
         "per-channel-activation",
         "fractional-zero-point",
@@ -168,12 +170,34 @@ def _on_integers(view: View, index: int) -> bool:
     return all(not view.is_float(value) and not view.is_code(value) for value in values)
 
 
-def recurrence(view: View) -> Iterable[int]:
-    """Recurrent operators in f32, and what writes f32 for them."""
-    targets = _all(
-        view, lambda index: operator_of(view.steps[index]) in RECURRENT and not view.in_int8(index)
+def lstm(view: View) -> Iterable[int]:
+    """LSTMs in f32, and what writes f32 for them."""
+    return _recurrent(view, lambda index: view.is_f32_recurrence(index) and _is_lstm(view, index))
+
+
+def other_recurrence(view: View) -> Iterable[int]:
+    """Recurrent operators in f32 that are no LSTM, and what writes f32 for them."""
+    return _recurrent(
+        view, lambda index: view.is_f32_recurrence(index) and not _is_lstm(view, index)
     )
+
+
+def dynamic_recurrence(view: View) -> Iterable[int]:
+    """LSTMs that take the ranges of their input and state in each run, and what writes f32 for them."""
+    return _recurrent(view, lambda index: _is_dynamic_lstm(view, index))
+
+
+def _recurrent(view: View, holds: Callable[[int], bool]) -> set[int]:
+    targets = _all(view, holds)
     return targets | _feeding(view, targets)
+
+
+def _is_lstm(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "LSTM"
+
+
+def _is_dynamic_lstm(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "DynamicQuantizeLSTM"
 
 
 def half_floats(view: View) -> Iterable[int]:
@@ -243,6 +267,11 @@ def _with_products(view: View, sources: set[int]) -> set[int]:
         and (view.is_product(index) or view.steps[index].primitive == "pooling")
     }
     return sources | could
+
+
+def dynamic_beside_lstm(view: View) -> Iterable[int]:
+    """Ranges taken in each run, of a model with an LSTM that takes its own."""
+    return dynamic_quantizer(view) if _all(view, lambda i: _is_dynamic_lstm(view, i)) else ()
 
 
 def dynamic_quantizer(view: View) -> Iterable[int]:
@@ -623,11 +652,14 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "absurd-scale": unusable_scale,
         "control-flow": control_flow,
         "index-arithmetic": index_arithmetic,
-        "unquantized-recurrence": recurrence,
+        "unquantized-recurrence": lstm,
+        "f32-gru": other_recurrence,
+        "dynamic-recurrence": dynamic_recurrence,
         "half-float": half_floats,
         "wide-codes": wide_codes,
         "per-channel-activation": per_channel,
         "fractional-zero-point": fractional_zero,
+        "dynamic-beside-lstm": dynamic_beside_lstm,
         "dynamic-quantizer": dynamic_quantizer,
         "f32-embedding": embedding,
         "f32-weights": f32_weights,
@@ -655,7 +687,8 @@ _UNQUANTIZED: Mapping[str, Rule] = MappingProxyType(
     {
         "control-flow": with_products_inside,
         "index-arithmetic": index_arithmetic,
-        "unquantized-recurrence": recurrence,
+        "unquantized-recurrence": lstm,
+        "f32-gru": other_recurrence,
         "half-float": half_floats,
         "not-quantized": not_quantized,
     }

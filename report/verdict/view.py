@@ -15,7 +15,17 @@ from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
 from ...plan.targets import TARGETS
 from ...plan.types import Plan, Step
-from .work import MOVES, PRODUCTS, VIEWS, WITH_BODIES, Work, multiplies_codes, operator_of, work_of
+from .work import (
+    MOVES,
+    PRODUCTS,
+    RECURRENT,
+    VIEWS,
+    WITH_BODIES,
+    Work,
+    multiplies_codes,
+    operator_of,
+    work_of,
+)
 
 Item = TypeVar("Item")
 
@@ -114,6 +124,10 @@ class View:
     def is_product(self, index: int) -> bool:
         """True of a convolution or matrix product."""
         return operator_of(self.steps[index]) in PRODUCTS
+
+    def is_f32_recurrence(self, index: int) -> bool:
+        """True of a recurrent operator that multiplies floating-point numbers."""
+        return operator_of(self.steps[index]) in RECURRENT and not self.in_int8(index)
 
     def in_int8(self, index: int) -> bool:
         """True where a step computes on 8-bit codes."""

@@ -109,8 +109,8 @@ def test_multiply_adds_and_bytes_by_hand() -> None:
 
 def test_a_recurrence_multiplies_input_and_state_in_every_step() -> None:
     plan = fqfuse.compile(CASES["unquantized-recurrence"](False))
-    (step,) = [step for step in plan.steps if operator_of(step) == "RNN"]
-    assert work_of(plan, step).macs == 4 * 2 * (16 * 16 + 16 * 16)
+    (step,) = [step for step in plan.steps if operator_of(step) == "LSTM"]
+    assert work_of(plan, step).macs == 4 * 2 * 4 * (16 * 16 + 16 * 16)
 
 
 def test_a_step_takes_its_arithmetic_or_its_bytes_and_a_call() -> None:
