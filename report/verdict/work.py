@@ -29,6 +29,7 @@ __all__ = [
     "VIEWS",
     "WITH_BODIES",
     "Work",
+    "are_batches",
     "at_sizes",
     "bytes_of",
     "elements_of",
@@ -182,6 +183,13 @@ def symbols_of(plan: Plan) -> tuple[str, ...]:
         if isinstance(size, str)
     )
     return tuple(dict.fromkeys(names))
+
+
+def are_batches(plan: Plan, symbols: Iterable[str]) -> bool:
+    """True where these sizes are first ones of inputs only: a batch, of which 1 is a usual size."""
+    shapes = [plan.type(value).shape or () for value in plan.inputs]
+    inner = {size for shape in shapes for size in shape[1:]}
+    return not inner & set(symbols) and "?" not in symbols
 
 
 def operator_of(step: Step) -> str:
