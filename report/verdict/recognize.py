@@ -33,6 +33,7 @@ _HALF = frozenset({DType.F16, DType.BF16, DType.F64})
 _ADDS = frozenset({"add", "sub"})
 _ELEMENTWISE = frozenset({"binary", "eltwise", "prelu", "batch_normalization"})
 _CODES = 256
+_MUCH = 0.05  # of the multiply-adds: for a classifier behind an LSTM calibration gained nothing
 _WITH_QUANTIZERS = frozenset(
     {
         "unquantized-recurrence",
@@ -183,8 +184,17 @@ def other_recurrence(view: View) -> Iterable[int]:
 
 
 def dynamic_recurrence(view: View) -> Iterable[int]:
-    """LSTMs that take the ranges of their input and state in each run, and what writes f32 for them."""
-    return _recurrent(view, lambda index: _is_dynamic_lstm(view, index))
+    """LSTMs that take the ranges of their input and state in each run, and what writes f32 for them;
+    where there is little beside them, other ranges taken in each run, too.
+    """
+    found = _recurrent(view, lambda index: _is_dynamic_lstm(view, index))
+    alone = bool(found) and not _is_much_beside_recurrences(view)
+    return found | set(dynamic_quantizer(view)) if alone else found
+
+
+def _is_much_beside_recurrences(view: View) -> bool:
+    others = sum(work.macs for index, work in enumerate(view.works) if view.is_product(index))
+    return others >= _MUCH * sum(work.macs for work in view.works)
 
 
 def _recurrent(view: View, holds: Callable[[int], bool]) -> set[int]:

@@ -33,9 +33,7 @@ __all__ = [
 
 _SHOWN = 5
 _NOTABLE = 0.02  # of the estimated time, or
-_NOTABLE_BYTES = (
-    0.1  # of the bytes read and written, if of the time at least
-)
+_NOTABLE_BYTES = 0.1  # of the bytes read and written, if of the time at least
 _WORTH = 0.01
 _WITHOUT_REMEDY = 0.05
 _LABEL = 7
