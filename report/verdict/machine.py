@@ -41,7 +41,7 @@ class Machine:
         int8, f32: multiply-adds in a cycle of one core.
         exact_int8: it adds products of codes without saturating pairs (VNNI, AMX, or no x86).
         moved: bytes that one core reads or writes in a cycle, from a cache that the cores share.
-        call: milliseconds to call a primitive: arguments, and a barrier of the threads.
+        call: milliseconds to call a primitive, at least: arguments, and a barrier of the threads.
         numpy_call: milliseconds to call a step on NumPy.
     """
 
@@ -52,7 +52,7 @@ class Machine:
     f32: float
     exact_int8: bool
     moved: float = 8.0
-    call: float = 0.004
+    call: float = 0.002
     numpy_call: float = 0.02
 
     @property
