@@ -80,13 +80,16 @@ def quantize_static(
     )
 
 
-def quantize_dynamic(source: Path, target: Path) -> None:
+def quantize_dynamic(source: Path, target: Path, operators: Sequence[str] | None = None) -> None:
     """Quantize with ONNX Runtime's ``quantize_dynamic``: s8 weights, ranges of activations taken in
-    each run.
+    each run; ``operators``: the types to quantize where the default is not meant.
     """
     quantization: Any = import_module("onnxruntime.quantization")
     quantization.quantize_dynamic(
-        str(source), str(target), weight_type=quantization.QuantType.QInt8
+        str(source),
+        str(target),
+        weight_type=quantization.QuantType.QInt8,
+        op_types_to_quantize=operators and list(operators),
     )
 
 

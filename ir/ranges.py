@@ -15,7 +15,10 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ranges:
-    """The four ranges of a FakeQuantize as f64 vectors of one length: 1, or the size of `axis`."""
+    """The four ranges of a FakeQuantize as f64 vectors of one length: 1, or the size of `axis`.
+
+    `tells_size`: the input does not say how long `axis` is, so that the ranges alone tell.
+    """
 
     input_low: F64
     input_high: F64
@@ -23,6 +26,7 @@ class Ranges:
     output_high: F64
     axis: int | None
     levels: int
+    tells_size: bool = False
 
     @property
     def input_scale(self) -> F64:
@@ -67,10 +71,12 @@ def ranges_of(graph: Graph, node: Node) -> Ranges | str:
     if axis is not None and axis < 0:
         return "the ranges have more dimensions than the input"
     vectors = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
-    if axis is not None and all(np.all(v == v[0]) for v in vectors):
+    tells_size = axis is not None and known is not None and known[axis] != len(vectors[0])
+    if axis is not None and not tells_size and all(np.all(v == v[0]) for v in vectors):
         axis, vectors = None, [v[:1] for v in vectors]
     low, high, out_low, out_high = vectors
-    return Ranges(low, high, out_low, out_high, axis, node.attr("levels", int))
+    levels = node.attr("levels", int)
+    return Ranges(low, high, out_low, out_high, axis, levels, tells_size)
 
 
 def makes_codes(graph: Graph, node: Node) -> bool:

@@ -97,7 +97,11 @@ def split_of(ranges: Ranges) -> Split:
     zero_out = _snap(-ranges.output_low / ranges.output_scale, ranges.levels)
     middle = ranges.levels // 2
     shift = middle if np.all(zero_out == middle) else 0
-    encode = _quantization(ranges.input_scale, zero_in - shift, ranges.axis)
+    encode = (
+        Quantization.of(ranges.input_scale, zero_in - shift, ranges.axis)
+        if ranges.tells_size
+        else _quantization(ranges.input_scale, zero_in - shift, ranges.axis)
+    )
     decode = _quantization(ranges.output_scale, zero_out - shift, ranges.axis)
     return Split(-shift, ranges.levels - 1 - shift, encode, decode)
 

@@ -22,10 +22,17 @@ _NARROW = 20  # columns, below which lines are not made shorter
 
 
 def labelled(
-    label: str, text: str, width: int, indent: int, room: int, style: str = ""
+    label: str,
+    text: str,
+    width: int,
+    indent: int,
+    room: int,
+    style: str = "",
+    *,
+    whole_words: bool = False,
 ) -> Iterator[RichText]:
     """A label, dim and `room` wide, and the text beside it, wrapped to the width."""
-    lines = wrapped(text, width - indent - room)
+    lines = wrapped(text, width - indent - room, whole_words=whole_words)
     for number, line in enumerate(lines):
         word = label if not number else ""
         yield Text.assemble((f"{' ' * indent}{word:<{room}}", "dim"), (line, style))

@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...plan.types import Plan, Step
 from .machine import Machine
-from .work import MOVES, RECURRENT, VIEWS, Work, elements_of, operator_of, work_of
-
-_CALL = 0.004
-"""Milliseconds to call a primitive: arguments, and a barrier of the threads."""
-
-_NUMPY_CALL = 0.02
-"""Milliseconds to call a step on NumPy."""
+from .work import MOVES, VIEWS, Work, elements_of, operator_of, work_of
 
 _NUMPY_SHARE = 0.25
 """Of a core's f32 peak, for products on NumPy: small ones, one after the other."""
@@ -134,19 +128,17 @@ def _ms(
     if on_numpy(step) and index not in change.primitives:
         macs = work.macs / (machine.macs_per_ms(int8=False, cores=1) * _NUMPY_SHARE)
         moved = work.bytes * _TEMPORARIES / machine.bytes_per_ms(cores=1)
-        return max(macs, moved) + _NUMPY_CALL * work.calls
-    return _least(work, step, machine) + _CALL * work.calls
+        return max(macs, moved) + machine.numpy_call * work.calls
+    return _least(work, machine) + machine.call * work.calls
 
 
 def least_ms(plan: Plan, index: int, machine: Machine) -> float:
     """Milliseconds of a step's work at the peak rates, whatever runs it; a call costs nothing."""
     step = plan.steps[index]
-    return 0.0 if step.primitive in VIEWS else _least(work_of(plan, step), step, machine)
+    return 0.0 if step.primitive in VIEWS else _least(work_of(plan, step), machine)
 
 
-def _least(work: Work, step: Step, machine: Machine) -> float:
-    serial = (
-        1 if operator_of(step) in RECURRENT else None
-    )  # one step of the sequence after the other
-    macs = work.macs / machine.macs_per_ms(int8=work.int8, cores=serial)
+def _least(work: Work, machine: Machine) -> float:
+    """The steps of a sequence come one after the other, but each one's products are for all cores."""
+    macs = work.macs / machine.macs_per_ms(int8=work.int8)
     return max(macs, work.bytes / machine.bytes_per_ms())

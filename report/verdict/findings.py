@@ -7,14 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import SupportsIndex, TypedDict
 
 from ...errors import InvalidInput
 from ...ir.decision import QuantizeFate
 from ...plan.types import Plan, check_is_plan
-from ..notation import layer_names, middle_cut
+from ..notation import layer_names
 from .catalogue import CATALOGUE, Effect, Gain, Kind
 from .estimate import Costs, Estimate, Remedied, costs_of
 from .machine import Machine, this_machine
@@ -23,7 +23,7 @@ from .recognize import additions, claims, converts, is_quantized, takes_a_range
 from .remedies import Tool, tool_of
 from .shares import Shares, shares_of
 from .view import View
-from .work import NO_SIZES, RECURRENT, at_sizes, bytes_of, operator_of, symbols_of
+from .work import NO_SIZES, RECURRENT, are_batches, at_sizes, bytes_of, operator_of, symbols_of
 
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
 _QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
@@ -63,18 +63,17 @@ class Finding:
         count = len(self.layers)
         return f"{count:,} {self.kind.one if count == 1 else self.kind.many}"
 
-    def change(self, names: int | None = None, room: int | None = None) -> str:
-        """What to change, or why nothing helps.
+    def change(self, names: int | None = None, rest: str = "") -> str:
+        """What to change, or why nothing helps, with layers as the quantizer's options name them.
 
         Args:
             names: at most so many layers are named; None: all.
-            room: characters that a name may have before its middle is left out; None: any.
+            rest: stands behind the number of those that are not: where to find them.
         """
         _, text = self.kind.remedy(self.tool)
-        shown = [repr(middle_cut(layer, room)) for layer in self.layers[:names]]
-        left = (
-            f" and {len(self.layers) - len(shown):,} more" if len(self.layers) > len(shown) else ""
-        )
+        called = list(dict.fromkeys(name_in_f32(layer, self.tool) for layer in self.layers))
+        shown = [repr(name) for name in called[:names]]
+        left = f" and {len(called) - len(shown):,} more{rest}" if len(called) > len(shown) else ""
         parts = (part.replace("{{", "{").replace("}}", "}") for part in text.split("{names}"))
         return (", ".join(shown) + left).join(parts)
 
@@ -89,6 +88,8 @@ class Verdict:
         shares: of the arithmetic in int8, and of the bytes between steps in f32.
         costs: the work of each step, and its time at best.
         symbols: sizes that were taken for 1.
+        timed: the times mean something: no size was taken for 1 but that of a batch. Where they do
+            not, calls count nothing, so that the work alone ranks the findings.
         loops: nodes with a body whose trips nobody knows before it runs: counted as one.
         findings: wrong numbers in front, then time (what a change saves, the most first, then what
             costs and cannot be changed), accuracy, and what costs nothing.
@@ -99,6 +100,7 @@ class Verdict:
     shares: Shares
     costs: Costs
     symbols: tuple[str, ...]
+    timed: bool
     loops: tuple[str, ...]
     findings: tuple[Finding, ...]
 
@@ -181,16 +183,20 @@ def verdict_of(
     machine = machine or this_machine()
     symbols = symbols_of(plan)
     sizes = checked_sizes(sizes, symbols)
+    taken = tuple(name for name in symbols if name not in sizes)
+    timed = are_batches(plan, taken)
     plan = at_sizes(plan, sizes)
     view = View(plan)
-    costs = costs_of(plan, machine, view.works)
+    without_calls = replace(machine, call=0.0, numpy_call=0.0)
+    costs = costs_of(plan, machine if timed else without_calls, view.works)
     open_ended = [index for index, work in enumerate(costs.works) if work.once]
     return Verdict(
         machine,
         is_quantized(view),
         shares_of(plan, view),
         costs,
-        tuple(name for name in symbols if name not in sizes),
+        taken,
+        timed,
         _layers(view, open_ended),
         _findings(view, costs),
     )
@@ -395,6 +401,9 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "f32-product": _is_f32_product,
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,
+        "f32-gru": _is_recurrent,
+        "dynamic-recurrence": _is_recurrent,
+        "dynamic-beside-lstm": takes_a_range,
         "dynamic-quantizer": takes_a_range,
         "fallback": View.is_foreign,
         "control-flow": View.multiplies_inside,
@@ -448,9 +457,12 @@ def _plain(view: View, index: int) -> list[str]:
     return list(map(name_in_f32, [n for n in names if not _QUANTIZING.search(n)] or names))
 
 
-def name_in_f32(name: str) -> str:
-    """The node of the f32 model that a node stands behind which a quantizer added; else its own name."""
-    return _SMOOTHING.sub("", name)
+def name_in_f32(name: str, tool: Tool = Tool.ANY) -> str:
+    """The node of the f32 model that a node stands behind which a quantizer added, or for which it
+    put another one (ONNX Runtime: `conv_quant` for `conv`); else its own name.
+    """
+    replaced = tool in {Tool.ORT, Tool.ORT_DYNAMIC}
+    return _SMOOTHING.sub("", name.removesuffix("_quant") if replaced else name)
 
 
 def _without_quantizers(names: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from ...plan.attributes import Binary, Eltwise, Sum
 from ...plan.types import Step, codes_source
 from .numbers import has_unusable_scale
 from .view import View
-from .work import RECURRENT, SHAPES, elements_of, operator_of
+from .work import SHAPES, elements_of, operator_of
 
 Rule = Callable[[View], Iterable[int]]
 
@@ -24,9 +24,12 @@ _HALF = frozenset({DType.F16, DType.BF16, DType.F64})
 _ADDS = frozenset({"add", "sub"})
 _ELEMENTWISE = frozenset({"binary", "eltwise", "prelu", "batch_normalization"})
 _CODES = 256
+_MUCH = 0.05  # of the multiply-adds: for a classifier behind an LSTM calibration gained nothing
 _WITH_QUANTIZERS = frozenset(
     {
         "unquantized-recurrence",
+        "f32-gru",
+        "dynamic-recurrence",
         "half-float",
         "per-channel-activation",
         "fractional-zero-point",
@@ -171,12 +174,43 @@ def shape_only(view: View) -> Iterable[int]:
     )
 
 
-def recurrence(view: View) -> Iterable[int]:
-    """Recurrent operators in f32, and what writes f32 for them."""
-    targets = _all(
-        view, lambda index: operator_of(view.steps[index]) in RECURRENT and not view.in_int8(index)
+def lstm(view: View) -> Iterable[int]:
+    """LSTMs in f32, and what writes f32 for them."""
+    return _recurrent(view, lambda index: view.is_f32_recurrence(index) and _is_lstm(view, index))
+
+
+def other_recurrence(view: View) -> Iterable[int]:
+    """Recurrent operators in f32 that are no LSTM, and what writes f32 for them."""
+    return _recurrent(
+        view, lambda index: view.is_f32_recurrence(index) and not _is_lstm(view, index)
     )
+
+
+def dynamic_recurrence(view: View) -> Iterable[int]:
+    """LSTMs that take the ranges of their input and state in each run, and what writes f32 for them;
+    where there is little beside them, other ranges taken in each run, too.
+    """
+    found = _recurrent(view, lambda index: _is_dynamic_lstm(view, index))
+    alone = bool(found) and not _is_much_beside_recurrences(view)
+    return found | set(dynamic_quantizer(view)) if alone else found
+
+
+def _is_much_beside_recurrences(view: View) -> bool:
+    others = sum(work.macs for index, work in enumerate(view.works) if view.is_product(index))
+    return others >= _MUCH * sum(work.macs for work in view.works)
+
+
+def _recurrent(view: View, holds: Callable[[int], bool]) -> set[int]:
+    targets = _all(view, holds)
     return targets | _feeding(view, targets)
+
+
+def _is_lstm(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "LSTM"
+
+
+def _is_dynamic_lstm(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "DynamicQuantizeLSTM"
 
 
 def half_floats(view: View) -> Iterable[int]:
@@ -246,6 +280,11 @@ def _with_products(view: View, sources: set[int]) -> set[int]:
         and (view.is_product(index) or view.steps[index].primitive == "pooling")
     }
     return sources | could
+
+
+def dynamic_beside_lstm(view: View) -> Iterable[int]:
+    """Ranges taken in each run, of a model with an LSTM that takes its own."""
+    return dynamic_quantizer(view) if _all(view, lambda i: _is_dynamic_lstm(view, i)) else ()
 
 
 def dynamic_quantizer(view: View) -> Iterable[int]:
@@ -662,11 +701,14 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "control-flow": control_flow,
         "index-arithmetic": index_arithmetic,
         "decoded-for-shape": shape_only,
-        "unquantized-recurrence": recurrence,
+        "unquantized-recurrence": lstm,
+        "f32-gru": other_recurrence,
+        "dynamic-recurrence": dynamic_recurrence,
         "half-float": half_floats,
         "wide-codes": wide_codes,
         "per-channel-activation": per_channel,
         "fractional-zero-point": fractional_zero,
+        "dynamic-beside-lstm": dynamic_beside_lstm,
         "dynamic-quantizer": dynamic_quantizer,
         "f32-embedding": embedding,
         "squeeze-excitation": squeeze_excitation,
@@ -695,7 +737,8 @@ _UNQUANTIZED: Mapping[str, Rule] = MappingProxyType(
     {
         "control-flow": with_products_inside,
         "index-arithmetic": index_arithmetic,
-        "unquantized-recurrence": recurrence,
+        "unquantized-recurrence": lstm,
+        "f32-gru": other_recurrence,
         "half-float": half_floats,
         "not-quantized": not_quantized,
     }

@@ -4,6 +4,7 @@ same in a pipe.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -21,11 +22,13 @@ from .shares import Shares, share_text
 
 _SHOWN = 5
 _NOTABLE = 0.02  # of the estimated time, or
-_NOTABLE_BYTES = 0.1  # of the bytes read and written
+_NOTABLE_BYTES = 0.1  # of the bytes read and written, if of the time at least
+_WORTH = 0.01
 _WITHOUT_REMEDY = 0.05
 _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
+_SIZES = 4  # whose option is spelled out
 _UNSPECIFIC = {"f32-product", "quantizer-apart"}  # of several reasons: other kinds are one each
 _REASONS = 2
 
@@ -77,7 +80,7 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
     time = finding.ms / verdict.estimate.ms if verdict.estimate.ms else 0.0
     moved = finding.bytes / verdict.estimate.bytes if verdict.estimate.bytes else 0.0
     least = _WITHOUT_REMEDY if finding.kind.no_remedy else _NOTABLE
-    return time >= least or moved >= _NOTABLE_BYTES
+    return time >= least or (moved >= _NOTABLE_BYTES and time >= _WORTH)
 
 
 def _shown(verdict: Verdict) -> list[Finding]:
@@ -138,7 +141,12 @@ def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
         if any(finding.kind.gain is Gain.ACCURACY for finding in shown):
             return "Some accuracy may be lost, see below."
         wrong = any(finding.kind.gain is Gain.NUMBERS for finding in shown)
+        if not verdict.timed and not wrong:
+            return "Nothing in the quantization helps notably, were all open sizes 1."
         return "" if wrong else "Nothing in the quantization would make it notably faster."
+    if not verdict.timed:
+        what = "One change" if len(useful) == 1 else f"{len(useful)} changes"
+        return f"{what} may help; how much depends on sizes that the model leaves open."
     best = max(useful, key=lambda finding: finding.ms)
     what = "One change" if len(useful) == 1 else f"{len(useful)} changes help; the first"
     return f"{what} may save {_ms(best.ms)} of {_ms(verdict.estimate.ms)} ms."
@@ -158,19 +166,10 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     rows = [
         ("multiply-adds", shares.arithmetic),
         ("between steps", f"{shares.handed_on} ({steps})"),
-        (
-            "time",
-            (
-                f"{_ms(verdict.estimate.ms)} ms a run at the peak rates of "
-                f"{verdict.machine.description}: an estimate, not a measurement"
-            ),
-        ),
+        ("time", _time(verdict)),
     ]
     if verdict.symbols:
-        names = middle_cut(", ".join(map(printable, verdict.symbols)), _ONE_NAME)
-        rows.append(
-            ("sizes", f"taken for 1, because the model leaves them open (--size NAME=N): {names}")
-        )
+        rows.append(("sizes", _sizes(verdict)))
     if verdict.loops:
         first = middle_cut(printable(verdict.loops[0]), _ONE_NAME)
         left = f" and {len(verdict.loops) - 1:,} more" if len(verdict.loops) > 1 else ""
@@ -179,6 +178,28 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
         )
     for label, text in rows:
         yield from labelled(label, text, width, 2, len("between steps") + 2)
+
+
+def _time(verdict: Verdict) -> str:
+    if not verdict.timed:
+        return "not known before the open sizes are: see below"
+    return (
+        f"{_ms(verdict.estimate.ms)} ms a run at the peak rates of {verdict.machine.description}: an "
+        "estimate, not a measurement"
+    )
+
+
+def _sizes(verdict: Verdict) -> str:
+    """Which sizes were taken for 1, and the options that say otherwise."""
+    known = [printable(name) for name in verdict.symbols if name != "?"]
+    names = middle_cut(", ".join(known) or "of a shape that is not known", _ONE_NAME)
+    taken = f"taken for 1, because the model leaves them open: {names}"
+    options = " ".join(f"--size {shlex.quote(name + '=N')}" for name in known[:_SIZES])
+    more = " ..." if len(known) > _SIZES else ""
+    if verdict.timed:
+        return f"{taken} ({options}{more})"
+    given = f"; give them for times: {options}{more}" if options else ""
+    return f"{taken}. Bytes and shares mean little so{given}"
 
 
 def _ms(value: float) -> str:
@@ -209,18 +230,18 @@ def _finding(
         yield from labelled(
             "found", printable("; ".join(finding.reasons[:_REASONS])), width, 3, _LABEL
         )
-    # A whole name on each line, which is cut rather than broken: --json has all of it.
-    tool, change = change_text(finding, _NAMES, max(width - 3 - _LABEL - len("'', ...,"), 20))
+    tool, change = change_text(finding, _NAMES, " (--findings lists them)" if names == 0 else "")
     spoken = f"{tool}: " if tool else ""
-    yield from labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green")
+    # names are there to be copied: one that is longer than a line stays whole
+    yield from labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green", whole_words=True)
 
 
-def change_text(finding: Finding, names: int | None, room: int | None = None) -> tuple[str, str]:
+def change_text(finding: Finding, names: int | None, rest: str = "") -> tuple[str, str]:
     """Whose words the change is in, empty where those of any quantizer, and what to change, with at
-    most `names` layers named, each in at most `room` characters.
+    most `names` layers named, and `rest` behind the number of the others.
     """
     tool, _ = finding.kind.remedy(finding.tool)
-    return "" if tool is Tool.ANY else tool.value, printable(finding.change(names, room))
+    return "" if tool is Tool.ANY else tool.value, printable(finding.change(names, rest))
 
 
 def gain_text(finding: Finding, verdict: Verdict) -> str:
@@ -233,6 +254,9 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
         handed_on = f"hands on {bytes_text(finding.handed_on)} of f32"
         return handed_on if finding.handed_on else "costs nothing to speak of"
     verb = "costs" if finding.kind.no_remedy else "saves"
+    if not verdict.timed:
+        share = share_text(finding.ms, verdict.estimate.ms)
+        return f"{verb} about {share} of the time, were the open sizes 1"
     moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
     return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
 

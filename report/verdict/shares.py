@@ -52,7 +52,7 @@ def shares_of(plan: Plan, view: View | None = None) -> Shares:
     )
 
 
-def share_text(part: int, whole: int) -> str:
+def share_text(part: float, whole: float) -> str:
     """A share in percent that says `100 %` of all, and `0 %` of nothing, only."""
     percent = 100 * part / whole if whole else 0.0
     if part and percent < 1:

@@ -18,6 +18,7 @@ from ...plan.types import Plan, Step
 from .work import (
     MOVES,
     PRODUCTS,
+    RECURRENT,
     SHAPES,
     VIEWS,
     WITH_BODIES,
@@ -122,6 +123,10 @@ class View:
     def is_product(self, index: int) -> bool:
         """True of a convolution or matrix product."""
         return operator_of(self.steps[index]) in PRODUCTS
+
+    def is_f32_recurrence(self, index: int) -> bool:
+        """True of a recurrent operator that multiplies floating-point numbers."""
+        return operator_of(self.steps[index]) in RECURRENT and not self.in_int8(index)
 
     def in_int8(self, index: int) -> bool:
         """True where a step computes on 8-bit codes."""

@@ -170,6 +170,13 @@ def symbols_of(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def are_batches(plan: Plan, symbols: Iterable[str]) -> bool:
+    """True where these sizes are first ones of inputs only: a batch, of which 1 is a usual size."""
+    shapes = [plan.type(value).shape or () for value in plan.inputs]
+    inner = {size for shape in shapes for size in shape[1:]}
+    return not inner & set(symbols) and "?" not in symbols
+
+
 def operator_of(step: Step) -> str:
     """The ONNX operator that a step is, or is built around."""
     return step.primitive.removeprefix("onnx.") if step.op == "Onnx" else step.op

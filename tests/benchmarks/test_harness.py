@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+import fqfuse
 from fqfuse import BackendUnavailable
 from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.benchmarks.__main__ import main
@@ -334,28 +335,59 @@ def tiny_network():
     )
 
 
-def test_a_remedy_is_built_measured_and_told(tmp_path, monkeypatch):
+def test_a_remedy_is_built_measured_and_told(tmp_path):
     """With files that need no quantizer: a chain in f32 for the network, a quantized one after it."""
-    monkeypatch.setitem(NETWORKS, "tiny", tiny_network())
-    trial = Trial(
-        "no quantizer",
-        "tiny",
-        QUANTIZERS["f32"],
-        lambda _source, target, _feeds, _transformer: onnx.save(build_chain(3), target),
-    )
+    named = []
+
+    def mend(_source, target, _feeds, names):
+        named.extend(names)
+        onnx.save(build_chain(3), target)
+
+    trial = Trial("no quantizer", tiny_network(), copied, mend)
     said = []
     (outcome,) = remedies(tmp_path, 1, 2, said.append, [trial])
     assert outcome.code == "not-quantized"
     assert outcome.estimated > 0
-    assert min(outcome.before_ms, outcome.after_ms) > 0
+    assert min(outcome.before, outcome.after) > 0
+    assert named == list(fqfuse.findings(fqfuse.compile(tmp_path / "tiny-f32.onnx"))[0]["layers"])
     assert said[0].startswith("no quantizer: not-quantized, ")
-    assert [path.name for path in sorted(tmp_path.glob("tiny-no*"))] == [
-        "tiny-no-quantizer-after.onnx",
-        "tiny-no-quantizer-before.onnx",
+    assert [path.name for path in sorted(tmp_path.glob("no-*"))] == [
+        "no-quantizer-after.onnx",
+        "no-quantizer-before.onnx",
     ]
-    table = remedies_table([Outcome("a", "b", "c", 1.0, 2.0, 1.0), Outcome("d", "e", "", 1, 1, 2)])
+
+
+def test_a_file_that_nothing_helps_counts_as_that(tmp_path):
+    trial = Trial(
+        "whole", tiny_network(), lambda _source, target, _feeds: onnx.save(build_chain(3), target)
+    )
+    (outcome,) = remedies(tmp_path, 1, 1, str, [trial])
+    assert (outcome.code, outcome.after) == ("nothing would help", None)
+    assert outcome.confirmed
+    advised = Trial("advised", tiny_network(), copied)
+    (outcome,) = remedies(tmp_path, 1, 1, str, [advised])
+    assert not outcome.confirmed, "a change is asked for, and none was tried"
+
+
+def test_the_table_of_remedies():
+    table = remedies_table(
+        [
+            Outcome("a", "b", "c", 1.0, "ms", 2.0, 1.0),
+            Outcome("d", "e", "", 1, "ms", 1, 2),
+            Outcome("f", "g", "", 0, "cosine", 0.5, 0.9),
+            Outcome("h", "nothing would help", "", 0, "ms", 1, None),
+            Outcome("i", "j", "", 1, "ms", 1, None),
+        ]
+    )
     assert "| a | b | 1 ms | 2.00 ms | 1.00 ms | yes |" in table
     assert "| d | e | 1 ms | 1.00 ms | 2.00 ms | NO |" in table
+    assert "| f | g |  | cosine 0.5000 | cosine 0.9000 | yes |" in table
+    assert "| h | nothing would help |  | 1.00 ms |  | nothing to change |" in table
+    assert "| i | j | 1 ms | 1.00 ms |  | no option does it |" in table
+
+
+def copied(source, target, _feeds):
+    shutil.copyfile(source, target)
 
 
 def relu_chain(shape):

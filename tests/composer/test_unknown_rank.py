@@ -138,3 +138,40 @@ def test_a_constant_that_may_be_larger_than_a_value_of_unknown_shape(op: str, fi
             assert got.shape == want.shape
             # one code at ties: the post-ops multiply by 16 what the quantizer divides by 1/16
             assert np.abs(got.astype(int) - want).max() <= 1
+
+
+@pytest.mark.parametrize("ends", [[3, 3, 3], [1, 2, 3]])
+@pytest.mark.parametrize("channels", ["c", None])
+def test_ranges_that_tell_how_many_channels_there_are(
+    channels: str | None, ends: list[int]
+) -> None:
+    """Even equal ones: as one scale for all, they would not tell any more."""
+    high = np.asarray(ends, np.float32).reshape(1, 3, 1, 1)
+    nodes = [
+        helper.make_node(
+            "FakeQuantize",
+            ["x", "low", "high", "low", "high"],
+            ["f"],
+            levels=256,
+            domain="org.openvinotoolkit",
+        ),
+        helper.make_node("Relu", ["f"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "channels",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, 4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.zeros_like(high), "low"),
+            numpy_helper.from_array(high, "high"),
+        ],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("org.openvinotoolkit", 1)]
+    plan = fqfuse.compile(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+    assert plan.type("y").shape == (1, 3, 4, 4)
+    x = np.random.default_rng(0).uniform(-1, 4, (1, 3, 4, 4)).astype(np.float32)
+    want = np.rint(np.clip(x, 0, high) / high * 255) / 255 * high
+    for backend in ("numpy", "auto"):
+        (found,) = fqfuse.InferenceSession(plan, backend).run(None, {"x": x})
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)  # f32 of numbers below 4

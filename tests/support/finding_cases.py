@@ -11,6 +11,7 @@ from support.finding_networks import U8, Net, codes
 from support.onnx_cases import random
 
 S8 = np.int8
+SEQUENCES = {"inputs": {"x": [4, 2, 16]}}
 INDICES = {"inputs": {"x": [1, 128]}, "types": {"x": TensorProto.INT64}}
 
 # Each function: the model as a quantizer may write it (False), or with the remedy applied (True).
@@ -64,16 +65,53 @@ def unused_sign(cured: bool) -> onnx.ModelProto:
 
 
 def recurrence(cured: bool) -> onnx.ModelProto:
-    """The remedy: the cell as matrix products and activations, here one step of a plain RNN."""
+    """The remedy: what quantize_dynamic makes of an LSTM."""
     net = Net()
-    if cured:
-        hidden = net.op("Tanh", net.matmul(net.quantized("x"), "cell"))
-    else:
-        weights = [net.constant(random([1, 16, 16], seed)) for seed in range(2)]
-        steps = net.op("RNN", "x", *weights, name="cell", hidden_size=16)
-        hidden = net.op("Reshape", steps, net.constant(np.array([4, 2, 16])))
-    net.matmul(net.quantized(hidden), "fc", out="y")
-    return net.proto(inputs={"x": [4, 2, 16]})
+    steps = coded_lstm(net, "x") if cured else f32_recurrence(net, "LSTM", 4)
+    net.matmul(net.quantized(in_rows(net, steps)), "fc", out="y")
+    return net.proto(**SEQUENCES)
+
+
+def gru(cured: bool) -> onnx.ModelProto:
+    del cured  # there is no remedy
+    net = Net()
+    net.matmul(net.quantized(in_rows(net, f32_recurrence(net, "GRU", 3))), "fc", out="y")
+    return net.proto(**SEQUENCES)
+
+
+def coded_recurrence(cured: bool) -> onnx.ModelProto:
+    """quantize_dynamic of an LSTM and a product; or of the LSTM, and quantize_static of the product."""
+    net = Net()
+    hidden = in_rows(net, coded_lstm(net, net.op("Tanh", "x")))
+    net.matmul(net.quantized(hidden) if cured else at_run_time(net, hidden), "fc", out="y")
+    return net.proto(**SEQUENCES)
+
+
+def f32_recurrence(net: Net, op: str, gates: int) -> str:
+    weights = [net.constant(random([1, gates * 16, 16], seed)) for seed in range(2)]
+    return net.op(op, "x", *weights, name="cell", hidden_size=16)
+
+
+def coded_lstm(net: Net, source: str) -> str:
+    """With weights [directions, inputs, gates] of one scale for each direction."""
+    weights = [net.constant(codes((1, 16, 64))) for _ in range(2)]
+    scale, zero = net.constant(np.float32([0.01])), net.constant(np.int8([0]))
+    given = (source, *weights, "", "", "", "", "", scale, zero, scale, zero)
+    return net.op(
+        "DynamicQuantizeLSTM", *given, name="cell_quant", hidden_size=16, domain="com.microsoft"
+    )
+
+
+def in_rows(net: Net, steps: str) -> str:
+    """The outputs of a recurrence as a batch of rows for each step."""
+    return net.op("Reshape", steps, net.constant(np.array([4, 2, 16])))
+
+
+def at_run_time(net: Net, value: str) -> str:
+    """The value in codes of a range that is taken in each run."""
+    outputs = ["codes", "scale", "zero"]
+    net.nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [value], outputs, name="range"))
+    return net.op("DequantizeLinear", *outputs)
 
 
 def control_flow(cured: bool) -> onnx.ModelProto:
@@ -133,15 +171,7 @@ def fractional_zero(cured: bool) -> onnx.ModelProto:
 
 def dynamic(cured: bool) -> onnx.ModelProto:
     net = Net()
-    if cured:
-        source = net.quantized("x")
-    else:
-        outputs = ["codes", "scale", "zero"]
-        net.nodes.append(
-            onnx.helper.make_node("DynamicQuantizeLinear", ["x"], outputs, name="range")
-        )
-        source = net.op("DequantizeLinear", *outputs)
-    net.matmul(source, "fc", out="y")
+    net.matmul(net.quantized("x") if cured else at_run_time(net, "x"), "fc", out="y")
     return net.proto(inputs={"x": [4, 16]})
 
 
@@ -333,6 +363,9 @@ CASES: dict[str, Case] = {
     "unused-sign": unused_sign,
     "saturation-without-vnni": seven_bits,
     "unquantized-recurrence": recurrence,
+    "f32-gru": gru,
+    "dynamic-recurrence": coded_recurrence,
+    "dynamic-beside-lstm": coded_recurrence,
     "control-flow": control_flow,
     "half-float": half_float,
     "wide-codes": wide_codes,
