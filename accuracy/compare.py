@@ -164,7 +164,19 @@ def drawn_for(models: Models, sizes: Mapping[str, int] = NO_SIZES) -> Samples:
             low, high = float(grids[0].low.min()), float(grids[0].high.max())
             if high - low < _SANE:
                 ranges[pair.name] = low, high
-    return drawn(models.f32, 1, sizes, ranges)
+    return drawn(models.f32, 1, {**_fixed_in_int8(models), **sizes}, ranges)
+
+
+def _fixed_in_int8(models: Models) -> dict[str, int]:
+    """Sizes that f32 leaves open and the quantized model does not."""
+    return {
+        name: size
+        for value in models.f32.inputs
+        for name, size in zip(
+            models.f32.type(value).shape or (), models.int8.type(value).shape or (), strict=False
+        )
+        if isinstance(name, str) and isinstance(size, int)
+    }
 
 
 def compared(
