@@ -64,11 +64,20 @@ def elementwise(builder: StepBuilder, node: Node) -> None:
         built = (bool(chain) and _unary(builder, node, chain)) or _binary(builder, node)
     else:
         built = bool(computed) and len(set(computed)) == 1 and _unary(builder, node, computed[0])
-        # A constant may be larger than a value of unknown shape, which no post-op makes larger.
-        if not built and node.spec.binary is not None and len(node.inputs) == 2 > len(computed):
-            built = _binary(builder, node)
+        built = built or (_with_large_constant(builder, node) and _binary(builder, node))
     if not built:
         plain(builder, node)
+
+
+def _with_large_constant(builder: StepBuilder, node: Node) -> bool:
+    """True of two operands, one of them a constant that may be larger than the other, whose shape is
+    not known: no post-op makes its source larger, and `binary` does. (Of NaN its comparisons are not
+    those of ONNX.)
+    """
+    if node.spec.binary is None or len(node.inputs) != 2:
+        return False
+    constants = [data for data in map(builder.graph.constant, node.inputs) if data is not None]
+    return len(constants) == 1 and constants[0].size > 1 and bool(np.isfinite(constants[0]).all())
 
 
 def _chain_operand(builder: StepBuilder, node: Node, computed: list[str]) -> str:
