@@ -96,12 +96,14 @@ def _leftovers(builder: StepBuilder, nodes: list[Node]) -> None:
             continue
         if not builder.is_claimed(node) and node.op not in _DECODING:
             (quantize_alone if node.op == "Quantize" else elementwise)(builder, node)
-    for node in nodes:
-        if node.op in _DECODING and not builder.is_claimed(node) and builder.is_needed(node.output):
-            (dequantize_alone if node.op == "Dequantize" else decode_at_run_time)(builder, node)
-    for node in reversed(nodes):  # what turns them needs those in front
-        if _is_of_blocks(builder, node) and builder.is_needed(node.output):
+    # what decodes may read what another one decodes, as its scale: who reads is asked first
+    for node in reversed(nodes):
+        if not builder.is_needed(node.output):
+            continue
+        if _is_of_blocks(builder, node):
             plain(builder, node)
+        elif node.op in _DECODING and not builder.is_claimed(node):
+            (dequantize_alone if node.op == "Dequantize" else decode_at_run_time)(builder, node)
 
 
 def _is_of_blocks(builder: StepBuilder, node: Node) -> bool:

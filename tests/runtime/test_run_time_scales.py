@@ -182,6 +182,25 @@ def test_codes_by_a_fed_scale_are_onnx_runtimes_own(dtype: type, runtime: str) -
 
 
 @EACH_RUNTIME
+def test_a_scale_that_is_decoded_itself(runtime: str) -> None:
+    nodes = [
+        node("DequantizeLinear", ["sq", "ss"], ["s"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["x"]),
+        node("Relu", ["x"], ["y"]),
+    ]
+    proto = model(
+        nodes,
+        inputs={"q": ["N", 7], "sq": []},
+        constants={"ss": np.float32(0.003), "z": np.uint8(120)},
+        types={"q": TensorProto.UINT8, "sq": TensorProto.UINT8},
+    )
+    codes = np.arange(21, dtype=np.uint8).reshape(3, 7) * np.uint8(12)
+    feeds = {"q": codes, "sq": np.asarray(5, np.uint8)}
+    found = fqfuse.InferenceSession(proto, runtime).run(None, feeds)
+    np.testing.assert_array_equal(found, run_ort(proto, feeds))
+
+
+@EACH_RUNTIME
 def test_one_quantizer_for_several_products(runtime: str) -> None:
     nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
     constants: dict[str, np.ndarray] = {}
