@@ -32,6 +32,7 @@ from fqfuse.ir.ops import OPS, dims
 from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.types import Dim, DType
 from fqfuse.passes import optimize
+from fqfuse.plan.attributes import PrimitiveAttr
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
@@ -67,7 +68,8 @@ def _arithmetic(plan: Plan) -> Iterator[tuple[object, ...]]:
     for step in plan.steps:
         kinds = {plan.type(value).dtype for value in step.outputs if value}
         if (
-            Trait.LAYOUT_ONLY in OPS[step.op].traits
+            # a reorder that encodes or decodes is an Identity, too
+            (Trait.LAYOUT_ONLY in OPS[step.op].traits and step.attr == PrimitiveAttr())
             or step.op in MOVING
             or not kinds & {DType.F32, DType.U8, DType.S8}
         ):
