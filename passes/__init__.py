@@ -21,6 +21,7 @@ from .merge_duplicates import MERGE_DUPLICATES
 from .move_dequantize import MOVE_DEQUANTIZE
 from .move_quantize import MOVE_QUANTIZE
 from .move_reshape import MOVE_RESHAPE
+from .move_slice import MOVE_SLICE
 from .nest_concat import NEST_CONCAT
 from .nest_variadic import NEST_VARIADIC
 from .normalize_gemm import NORMALIZE_GEMM
@@ -81,6 +82,9 @@ PIPELINE: tuple[Pass, ...] = (
     # because: behind the fold, which takes such a bias apart itself; all that follows wants
     # constant ones
     SEPARATE_COMPUTED_BIAS,
+    # because: activations and normalizations are one operation each by now, and quantizers have not
+    # moved apart yet
+    MOVE_SLICE,
     # because: once it is split, a FakeQuantize onto the integer grid looks like any other
     DETECT_QUANTIZE_ONLY,
     # because: all that follows knows Quantize and Dequantize only

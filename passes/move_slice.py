@@ -1,0 +1,413 @@
+"""A slice moves backward, in front of what computes row by row."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..ir.cleanup import erase_unread
+from ..ir.graph import Graph
+from ..ir.node import Node
+from ..ir.ops import dims
+from ..ir.ops.spec import Trait
+from ..ir.types import Dim, Quantization, Shape
+from .base import Contract, Pass, decide, swap
+from .reshaping import is_reshape, known_shape, target_of, view_of
+
+_LAST = int(np.iinfo(np.int64).max)
+"""An end behind the last position, whatever the size."""
+
+Axes = Sequence[int | None]
+"""Along which axis each input of a node is cut; None: all of it is read."""
+
+
+def move_slice(graph: Graph) -> None:
+    """Moves a slice in front of operations that compute each row from the same row alone.
+
+    Before -> after::
+
+        Slice(MatMul(x, w)){rows}       ->  MatMul(Slice(x){rows}, w)
+        Slice(Softmax(x)){rows}         ->  Softmax(Slice(x){rows})        likewise normalization, not along its own axes
+        Slice(Add(x, y)){rows}          ->  Add(Slice(x){rows}, Slice(y){rows})        and all that goes by element
+        Slice(Transpose(x)){rows}       ->  Transpose(Slice(x){rows})      likewise reshapes, joins and other slices
+        Gather(MatMul(x, w), i)         ->  Gather(MatMul(Slice(x){i}, w), 0)          i one constant position
+
+    so that nothing is computed that nobody reads: the last block of a language model for its last
+    position alone, that of a classifier for its first, but for the keys and values of the attention.
+
+    Legal because: a row of the result depends on the same row of the input, and on no other. Sums
+    of a product of fewer rows may be added up in another order.
+    Refuses when: another reader wants other rows, or more than half of the rows are read. Where no
+    product, softmax or normalization is on the way the slice stays behind what goes by element: a
+    step in front computes that in its post-ops.
+    """
+    # It ends: each move leaves fewer rows to a product, softmax or normalization.
+    pending = [node.name for node in graph.nodes() if node.op in ("Slice", "Gather")]
+    while pending:
+        name = pending.pop()
+        if name in graph:
+            pending += _moved(graph, graph.node(name))
+
+
+MOVE_SLICE = Pass("move_slice", Contract("identity", "ulp", 8), move_slice)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What a slice reads along an axis: positions start, start + step ... in front of end."""
+
+    axis: int
+    start: int
+    end: int
+    step: int = 1
+
+    @property
+    def positions(self) -> slice:
+        """The positions, as Python writes them."""
+        return slice(self.start, self.end, self.step)
+
+    def spares(self, dim: Dim) -> bool:
+        """True when half of the positions at least are not read, or all but one of an unknown
+        number.
+        """
+        if isinstance(dim, int):
+            return 0 < 2 * len(range(*self.positions.indices(dim))) <= dim
+        end = 0 if self.start < 0 and self.end == _LAST else self.end
+        return (end <= 0) == (self.start < 0) and end - self.start == 1
+
+
+def _cut(graph: Graph, node: Node) -> _Cut | None:
+    """The cut of a Slice along one axis, or of a Gather of one position, where it is constant."""
+    shape = graph.type(node.input).shape
+    given = [graph.constant(value) for value in node.inputs[1:] if value]
+    if shape is None or not all(data is not None and data.size == 1 for data in given):
+        return None
+    numbers = [int(data.item()) for data in given if data is not None]
+    if node.op == "Gather":
+        return _Cut(node.attr("axis", int) % len(shape), numbers[0], numbers[0] + 1 or _LAST)
+    if len(numbers) != len(node.inputs) - 1:
+        return None
+    start, end, axis, step = (*numbers, *(0, 1)[len(numbers) - 2 :])
+    return _Cut(axis % len(shape), start, end, step) if step > 0 else None
+
+
+def _moved(graph: Graph, node: Node) -> list[str]:
+    """Moves the cut at a node, and its equals, as far as it pays; returns the names of the slices
+    that stand in front then.
+    """
+    cut = _cut(graph, node)
+    if cut is None or not cut.spares(known_shape(graph, node.input)[cut.axis]):
+        return []
+    readers = [each for each in graph.consumers(node.input) if _same(graph, each, node, cut)]
+    ways = _worth(graph, _rowwise(graph, node.input, cut.axis, readers))
+    if not ways:
+        return []
+    fewer = _Fewer(graph, cut, node)
+    old = graph.in_order([graph.node(name) for name in ways])
+    for each in old:
+        fewer.rows[each.output] = fewer.again(each, ways[each.name])
+    for reader in readers:
+        decide(graph, MOVE_SLICE.name, reader, f"in front of {len(ways)} operations, row by row")
+        swap(graph, reader, fewer.read(reader))
+    erase_unread(graph, old)
+    return fewer.slices
+
+
+def _same(graph: Graph, reader: Node, node: Node, cut: _Cut) -> bool:
+    """True of a node that reads the same positions of a value as `node` does, in the same way."""
+    return (
+        reader.op == node.op
+        and reader.input == node.input
+        and node.input not in reader.inputs[1:]
+        and _cut(graph, reader) == cut
+    )
+
+
+# -- how far it moves ------------------------------------------------------------------------------
+
+
+def _rowwise(graph: Graph, value: str, axis: int, readers: Sequence[Node]) -> dict[str, Axes]:
+    """The nodes that make what `readers` cut from `value` along an axis, which nothing else reads,
+    and which compute it from the same positions of their inputs; and where these lie.
+    """
+    first = graph.producer(value)
+    if first is None or _through(graph, first, axis) is None:
+        return {}
+    place, wanted = graph.places(), {value: axis}
+    ways: dict[str, Axes] = {
+        reader.name: (axis, *[None] * (len(reader.inputs) - 1)) for reader in readers
+    }
+    # a node comes behind all that read it
+    heap = [(-place[first.name], first.name)]
+    while heap:
+        node = graph.node(heapq.heappop(heap)[1])
+        along = wanted[node.output]
+        axes = _through(graph, node, along) if _alone(graph, node, along, ways) else None
+        if axes is None or node.name in ways:
+            continue
+        ways[node.name] = axes
+        for source, at in zip(node.inputs, axes, strict=True):
+            maker = graph.producer(source)
+            if at is not None and wanted.setdefault(source, at) == at and maker is not None:
+                heapq.heappush(heap, (-place[maker.name], maker.name))
+    return {name: axes for name, axes in ways.items() if name not in {r.name for r in readers}}
+
+
+def _alone(graph: Graph, node: Node, axis: int, ways: Mapping[str, Axes]) -> bool:
+    """True when all that reads a node reads the same positions along `axis`."""
+    one = [value for value in node.outputs if value] == [node.output]
+    return (
+        one
+        and not graph.is_output(node.output)
+        and all(
+            use.node.name in ways and ways[use.node.name][use.index] == axis
+            for use in graph.uses(node.output)
+        )
+    )
+
+
+def _worth(graph: Graph, ways: Mapping[str, Axes]) -> dict[str, Axes]:
+    """Those of the nodes that fewer rows spare work: what computes rows, all behind it, and what
+    starts from a value that is there for others anyway. None where nothing computes rows.
+    """
+    kept: dict[str, Axes] = {}
+    for node in graph.in_order([graph.node(name) for name in ways]):
+        sources = [v for v, at in zip(node.inputs, ways[node.name], strict=True) if at is not None]
+        if _computes_rows(node) or any(_begins(graph, v, ways, kept) for v in sources):
+            kept[node.name] = ways[node.name]
+    return kept if any(_computes_rows(graph.node(name)) for name in kept) else {}
+
+
+def _begins(graph: Graph, value: str, ways: Mapping[str, Axes], kept: Mapping[str, Axes]) -> bool:
+    """True when fewer rows of a value are computed, or when all are, for others."""
+    maker = graph.producer(value)
+    if maker is None:
+        return graph.constant(value) is None
+    return maker.name in kept or (maker.name not in ways and graph.read_count(value) > 1)
+
+
+def _computes_rows(node: Node) -> bool:
+    return not (node.has(Trait.ELEMENTWISE) or node.has(Trait.LAYOUT_ONLY) or node.has(Trait.JOINS))
+
+
+# -- through one operation -------------------------------------------------------------------------
+
+
+def _through(graph: Graph, node: Node, axis: int) -> Axes | None:
+    """Where the positions along `axis` of a node's result lie in its inputs; None where they
+    depend on others.
+    """
+    if any(graph.type(value).shape is None for value in (*node.inputs, node.output) if value):
+        return None
+    if node.has(Trait.ELEMENTWISE):
+        return _by_element(graph, node, axis)
+    if node.has(Trait.JOINS):
+        joined = node.attr("axis", int) % _rank(graph, node.output)
+        return None if joined == axis else [axis] * len(node.inputs)
+    find = _WAYS.get(node.op)
+    return None if find is None else find(graph, node, axis)
+
+
+def _rank(graph: Graph, value: str) -> int:
+    return len(known_shape(graph, value))
+
+
+def _whole(node: Node, *first: int | None) -> Axes:
+    """The first inputs are cut along these axes, all others are read whole."""
+    return [*first, *[None] * (len(node.inputs) - len(first))]
+
+
+def _by_element(graph: Graph, node: Node, axis: int) -> Axes | None:
+    """Operands broadcast from the right; parameters along an axis of their own belong to it."""
+    quant = node.attrs.get("quant")
+    own = quant.axis if isinstance(quant, Quantization) else node.attrs.get("axis")
+    if isinstance(own, int):
+        return None if own % _rank(graph, node.input) == axis else _whole(node, axis)
+    return _broadcast(graph, node.inputs, known_shape(graph, node.output), axis)
+
+
+def _broadcast(graph: Graph, values: Sequence[str], shape: Shape, axis: int) -> Axes | None:
+    """Where an axis of `shape` lies in what broadcasts to it; None where that cannot be told."""
+    found: list[int | None] = []
+    for value in values:
+        own = known_shape(graph, value) if value else ()
+        at = axis - (len(shape) - len(own))
+        if at < 0 or own[at] == 1:
+            found.append(None)
+        elif len(values) == 1 or dims.same(own[at], shape[axis]):
+            found.append(at)
+        else:
+            return None
+    return found if any(at is not None for at in found) else None
+
+
+def _product(graph: Graph, node: Node, axis: int) -> Axes | None:
+    """Rows of the first operand, or the same matrices of a stack of both."""
+    first, second = node.inputs[:2]
+    a, b = known_shape(graph, first), known_shape(graph, second)
+    rank = _rank(graph, node.output)
+    if len(a) < 2 or len(b) < 2 or any(map(node.operand, (2, 3))):
+        return None
+    if axis < rank - 2:
+        return _broadcast(graph, (first, second), known_shape(graph, node.output), axis)
+    return _whole(node, len(a) - 2) if axis == rank - 2 else None
+
+
+def _packed_product(graph: Graph, node: Node, axis: int) -> Axes | None:
+    return _whole(node, axis) if axis < _rank(graph, node.output) - 1 else None
+
+
+def _gemm(graph: Graph, node: Node, axis: int) -> Axes | None:
+    if axis:
+        return None
+    shape, third = known_shape(graph, node.output), node.operand(2)
+    bias = _broadcast(graph, [third, node.output], shape, axis) if third else None
+    if third and bias is None:
+        return None
+    return _whole(node, node.attr("transA", int), None, *(bias or ())[:1])
+
+
+def _over_last_axes(graph: Graph, node: Node, axis: int) -> Axes | None:
+    """Normalizations over all axes from one on, whose parameters have these axes only."""
+    rank = _rank(graph, node.input)
+    first = node.attr("axis", int) % rank
+    small = all(_rank(graph, value) <= rank - first for value in node.inputs[1:] if value)
+    return _whole(node, axis) if axis < first and small else None
+
+
+def _over_one_axis(graph: Graph, node: Node, axis: int) -> Axes | None:
+    over = node.attr("axis", int) % _rank(graph, node.input)
+    return None if over == axis else _whole(node, axis)
+
+
+def _transposed(_: Graph, node: Node, axis: int) -> Axes | None:
+    return [node.attr("perm", tuple)[axis]]
+
+
+def _reshaped(graph: Graph, node: Node, axis: int) -> Axes | None:
+    if not is_reshape(graph, node):
+        return None
+    view = view_of(known_shape(graph, node.input), known_shape(graph, node.output))
+    at = view.axis_back(axis)
+    return None if at is None else _whole(node, at)
+
+
+def _sliced(graph: Graph, node: Node, axis: int) -> Axes | None:
+    """A slice of one position or more along another axis."""
+    cut = _cut(graph, node)
+    if cut is None or (cut.axis == axis and node.op == "Slice"):
+        return None
+    scalar = node.op == "Gather" and _rank(graph, node.output) < _rank(graph, node.input)
+    return _whole(node, axis + (scalar and cut.axis <= axis))
+
+
+_WAYS: Mapping[str, Callable[[Graph, Node, int], Axes | None]] = {
+    "MatMul": _product,
+    "MatMulInteger": _product,
+    "MatMulBlocks": _packed_product,
+    "Gemm": _gemm,
+    "LayerNormalization": _over_last_axes,
+    "RMSNormalization": _over_last_axes,
+    "Softmax": _over_one_axis,
+    "LogSoftmax": _over_one_axis,
+    "Transpose": _transposed,
+    "Reshape": _reshaped,
+    "Flatten": _reshaped,
+    "Squeeze": _reshaped,
+    "Unsqueeze": _reshaped,
+    "Slice": _sliced,
+    "Gather": _sliced,
+}
+
+
+# -- the operations on fewer rows ------------------------------------------------------------------
+
+
+class _Fewer:
+    """Values of which the positions of a cut are left.
+
+    Attributes:
+        rows: value -> its positions.
+        slices: names of the slices that were put in.
+    """
+
+    def __init__(self, graph: Graph, cut: _Cut, node: Node) -> None:
+        self._graph, self._cut, self._node = graph, cut, node
+        self.rows: dict[str, str] = {}
+        self.slices: list[str] = []
+
+    def again(self, node: Node, axes: Axes) -> str:
+        """The result of a node for these positions."""
+        graph = self._graph
+        inputs = [
+            value if at is None else self._of(value, at)
+            for value, at in zip(node.inputs, axes, strict=True)
+        ]
+        if node.has(Trait.RESHAPES):
+            return self._reshaped(node, inputs[0], axes[0])
+        return graph.again(node, inputs, value=f"{node.output}/rows").output
+
+    def read(self, reader: Node) -> str:
+        """What a reader gives of the positions that are left."""
+        value = self.rows[reader.input]
+        if reader.op == "Slice":
+            return value
+        indices = self._graph.constant(reader.inputs[1])
+        assert indices is not None
+        first = self._graph.add_constant(f"{reader.name}/first", np.zeros_like(indices))
+        return self._graph.again(reader, [value, first]).output
+
+    def _of(self, value: str, axis: int) -> str:
+        if value not in self.rows:
+            self.rows[value] = self._sliced(value, axis)
+        return self.rows[value]
+
+    def _sliced(self, value: str, axis: int) -> str:
+        graph, cut = self._graph, replace(self._cut, axis=axis)
+        data = graph.constant(value)
+        if data is not None:
+            fewer = data[(slice(None),) * axis + (cut.positions,)]
+            return graph.add_constant(f"{value}/rows", fewer, graph.type(value).dtype)
+        # of an unknown number of positions a Gather gives one, or an error as the model does
+        op = "Slice" if isinstance(known_shape(graph, value)[axis], int) else self._node.op
+        for reader in graph.consumers(value):
+            same = reader.op == op and reader.input == value and _cut(graph, reader) == cut
+            if same and graph.type(reader.output).rank == graph.type(value).rank:
+                return reader.output
+        made = graph.add(
+            op,
+            [value, *self._given(op, cut)],
+            {} if op == "Slice" else {"axis": axis},
+            name=f"{self._node.name}/rows",
+            outputs=[graph.fresh(f"{value}/rows")],
+            origin=self._node.origin,
+        )
+        self.slices.append(made.name)
+        return made.output
+
+    def _given(self, op: str, cut: _Cut) -> list[str]:
+        """The constants that tell a Slice or Gather what it reads."""
+        given = {"start": cut.start, "end": cut.end, "axis": cut.axis, "step": cut.step}
+        if op == "Gather":
+            given = {"index": cut.start}
+        return [
+            self._graph.add_constant(f"{self._node.name}/{what}", np.asarray([number], np.int64))
+            for what, number in given.items()
+        ]
+
+    def _reshaped(self, node: Node, value: str, axis: int | None) -> str:
+        graph = self._graph
+        assert axis is not None
+        before, after = known_shape(graph, value), list(known_shape(graph, node.output))
+        view = view_of(known_shape(graph, node.input), tuple(after))
+        after[next(at for at in range(len(after)) if view.axis_back(at) == axis)] = before[axis]
+        target = target_of(before, tuple(after))
+        assert target is not None
+        shape = graph.add_constant(f"{node.name}/shape", np.asarray(target, np.int64))
+        name = graph.fresh(f"{node.output}/rows")
+        return graph.add(
+            "Reshape", [value, shape], name=node.name, origin=node.origin, outputs=[name]
+        ).output
