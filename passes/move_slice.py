@@ -17,7 +17,7 @@ from ..ir.types import Dim, Quantization, Shape
 from .base import Contract, Pass, decide, swap
 from .reshaping import is_reshape, known_shape, target_of, view_of
 
-_LAST = int(np.iinfo(np.int64).max)
+_LAST = 2**62
 """An end behind the last position, whatever the size."""
 
 Axes = Sequence[int | None]
@@ -46,10 +46,18 @@ def move_slice(graph: Graph) -> None:
     """
     # It ends: each move leaves fewer rows to a product, softmax or normalization.
     pending = [node.name for node in graph.nodes() if node.op in ("Slice", "Gather")]
+    # a value is asked about once, whoever reads it, until a slice more does
+    stay: set[str] = set()
     while pending:
         name = pending.pop()
-        if name in graph:
-            pending += _moved(graph, graph.node(name))
+        value = graph.node(name).input if name in graph else ""
+        if value and value not in stay:
+            made = _moved(graph, graph.node(name))
+            if made is None:
+                stay.add(value)
+            else:
+                pending += made
+                stay.difference_update(graph.node(each).input for each in made)
 
 
 MOVE_SLICE = Pass("move_slice", Contract("identity", "ulp", 8), move_slice)
@@ -75,7 +83,8 @@ class _Cut:
         """
         if isinstance(dim, int):
             return 0 < 2 * len(range(*self.positions.indices(dim))) <= dim
-        end = 0 if self.start < 0 and self.end == _LAST else self.end
+        # exporters write the largest number of 32 or 64 bits for the end
+        end = 0 if self.start < 0 and self.end >= np.iinfo(np.int32).max else self.end
         return (end <= 0) == (self.start < 0) and end - self.start == 1
 
 
@@ -94,17 +103,17 @@ def _cut(graph: Graph, node: Node) -> _Cut | None:
     return _Cut(axis % len(shape), start, end, step) if step > 0 else None
 
 
-def _moved(graph: Graph, node: Node) -> list[str]:
+def _moved(graph: Graph, node: Node) -> list[str] | None:
     """Moves the cut at a node, and its equals, as far as it pays; returns the names of the slices
-    that stand in front then.
+    that stand in front then, or None where all stay.
     """
     cut = _cut(graph, node)
     if cut is None or not cut.spares(known_shape(graph, node.input)[cut.axis]):
-        return []
-    readers = [each for each in graph.consumers(node.input) if _same(graph, each, node, cut)]
-    ways = _worth(graph, _rowwise(graph, node.input, cut.axis, readers))
+        return None
+    readers = _readers(graph, node, cut)
+    ways = _worth(graph, _rowwise(graph, node.input, cut.axis, readers)) if readers else {}
     if not ways:
-        return []
+        return None
     fewer = _Fewer(graph, cut, node)
     old = graph.in_order([graph.node(name) for name in ways])
     for each in old:
@@ -116,14 +125,19 @@ def _moved(graph: Graph, node: Node) -> list[str]:
     return fewer.slices
 
 
-def _same(graph: Graph, reader: Node, node: Node, cut: _Cut) -> bool:
-    """True of a node that reads the same positions of a value as `node` does, in the same way."""
-    return (
-        reader.op == node.op
-        and reader.input == node.input
-        and node.input not in reader.inputs[1:]
-        and _cut(graph, reader) == cut
+def _readers(graph: Graph, node: Node, cut: _Cut) -> list[Node]:
+    """All that read what `node` reads, if they read the same positions in the same way, and if what
+    makes it computes these from the same positions of others; otherwise none.
+    """
+    maker = graph.producer(node.input)
+    if maker is None or _through(graph, maker, cut.axis) is None:
+        return []
+    readers = graph.consumers(node.input)
+    same = all(
+        reader.op == node.op and node.input not in reader.inputs[1:] and _cut(graph, reader) == cut
+        for reader in readers
     )
+    return readers if same else []
 
 
 # -- how far it moves ------------------------------------------------------------------------------
@@ -134,8 +148,7 @@ def _rowwise(graph: Graph, value: str, axis: int, readers: Sequence[Node]) -> di
     and which compute it from the same positions of their inputs; and where these lie.
     """
     first = graph.producer(value)
-    if first is None or _through(graph, first, axis) is None:
-        return {}
+    assert first is not None
     place, wanted = graph.places(), {value: axis}
     ways: dict[str, Axes] = {
         reader.name: (axis, *[None] * (len(reader.inputs) - 1)) for reader in readers

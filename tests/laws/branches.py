@@ -142,6 +142,22 @@ def _attention(d: Draft, x: Value) -> Value:
     return d.maybe_quantized(y)
 
 
+def _cut(d: Draft, x: Value) -> Value:
+    """A product of which one row, or half of them, is read."""
+    weights = d.net.weights((4, 4), 2.0**-7, style=d.draw(st.sampled_from(["qdq", "fq", "float"])))
+    y = d.net.op("MatMul", d.maybe_quantized(x), weights)
+    if d.yes():
+        y = d.net.op("Add", d.maybe_quantized(y), d.draw(st.sampled_from([x, 0.5])))
+    if d.yes(3):
+        y = d.net.op("Softmax", y, axis=-1)
+    y = d.maybe_quantized(y)
+    if d.yes():
+        row = d.net.op("Gather", y, d.net.ints(d.draw(st.sampled_from([0, -1, 2]))), axis=2)
+        return d.net.op("Concat", row, row, row, row, axis=2)
+    half = d.net.op("Slice", y, d.net.ints(1), d.net.ints(3), d.net.ints(2))
+    return d.net.op("Concat", half, half, axis=2)
+
+
 def _gate(d: Draft, x: Value) -> Value:
     """Squeeze and excite: pool, a Gemm or two, a gate that multiplies."""
     channels = d.channels(x)
@@ -460,6 +476,7 @@ BLOCKS: dict[str, Block] = {
     "normalized": _dense,
     "grouped": _grouped,
     "attention": _attention,
+    "cut": _cut,
     "gate": _gate,
     "several_quantizers": _several_quantizers,
     "moved": _moved,

@@ -37,6 +37,7 @@ PASSES = {
     "normalized": ("fold_batch_norm", "retype_signed_codes"),
     "grouped": ("group_to_layer_normalization",),
     "attention": ("retype_matmul_operand", "mask_to_bounds"),
+    "cut": ("move_slice",),
     "gate": ("normalize_gemm", "reduction_to_pooling"),
     "several_quantizers": ("merge_duplicates",),
     "moved": ("move_dequantize", "move_quantize", "slice_pieces", "recognize_shuffle"),
