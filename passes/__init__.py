@@ -21,7 +21,7 @@ from .merge_duplicates import MERGE_DUPLICATES
 from .move_dequantize import MOVE_DEQUANTIZE
 from .move_quantize import MOVE_QUANTIZE
 from .move_reshape import MOVE_RESHAPE
-from .move_slice import MOVE_SLICE
+from .move_slice import MOVE_SLICE, moving
 from .nest_concat import NEST_CONCAT
 from .nest_variadic import NEST_VARIADIC
 from .normalize_gemm import NORMALIZE_GEMM
@@ -155,8 +155,7 @@ def optimize(
     """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more;
     `dynamic`: which products have their sources quantized at run time, see `DYNAMIC`.
     """
-    asked = quantizing(dynamic)
-    steps = (asked if step is QUANTIZE_AT_RUN_TIME else step for step in PIPELINE)
-    run_pipeline(graph, steps, observers)
+    asked = {QUANTIZE_AT_RUN_TIME.name: quantizing(dynamic), MOVE_SLICE.name: moving(dynamic)}
+    run_pipeline(graph, (asked.get(step.name, step) for step in PIPELINE), observers)
     erase_dead(graph)
     return graph

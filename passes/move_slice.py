@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from ..ir.block_weights import block_weights
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
@@ -24,7 +26,7 @@ Axes = Sequence[int | None]
 """Along which axis each input of a node is cut; None: all of it is read."""
 
 
-def move_slice(graph: Graph) -> None:
+def move_slice(graph: Graph, dynamic: str | None = None) -> None:
     """Moves a slice in front of operations that compute each row from the same row alone.
 
     Before -> after::
@@ -40,9 +42,13 @@ def move_slice(graph: Graph) -> None:
 
     Legal because: a row of the result depends on the same row of the input, and on no other. Sums
     of a product of fewer rows may be added up in another order.
-    Refuses when: another reader wants other rows, or more than half of the rows are read. Where no
-    product, softmax or normalization is on the way the slice stays behind what goes by element: a
-    step in front computes that in its post-ops.
+    Refuses when: another reader wants other rows, or more than half of the rows are read; or a
+    product is about to be quantized by the range of all rows. Where no product, softmax or
+    normalization is on the way the slice stays behind what goes by element: a step in front
+    computes that in its post-ops.
+
+    Args:
+        dynamic: a word of `quantize_at_run_time.DYNAMIC`: such products are quantized afterwards.
     """
     # It ends: each move leaves fewer rows to a product, softmax or normalization.
     pending = [node.name for node in graph.nodes() if node.op in ("Slice", "Gather")]
@@ -52,7 +58,7 @@ def move_slice(graph: Graph) -> None:
         name = pending.pop()
         value = graph.node(name).input if name in graph else ""
         if value and value not in stay:
-            made = _moved(graph, graph.node(name))
+            made = _moved(graph, graph.node(name), dynamic is not None)
             if made is None:
                 stay.add(value)
             else:
@@ -61,6 +67,11 @@ def move_slice(graph: Graph) -> None:
 
 
 MOVE_SLICE = Pass("move_slice", Contract("identity", "ulp", 8), move_slice)
+
+
+def moving(dynamic: str | None) -> Pass:
+    """The pass for a word of `quantize_at_run_time.DYNAMIC`."""
+    return replace(MOVE_SLICE, rewrite=partial(move_slice, dynamic=dynamic))
 
 
 @dataclass(frozen=True)
@@ -103,15 +114,16 @@ def _cut(graph: Graph, node: Node) -> _Cut | None:
     return _Cut(axis % len(shape), start, end, step) if step > 0 else None
 
 
-def _moved(graph: Graph, node: Node) -> list[str] | None:
+def _moved(graph: Graph, node: Node, ranged: bool) -> list[str] | None:
     """Moves the cut at a node, and its equals, as far as it pays; returns the names of the slices
-    that stand in front then, or None where all stay.
+    that stand in front then, or None where all stay. `ranged`: see `_through`.
     """
     cut = _cut(graph, node)
     if cut is None or not cut.spares(known_shape(graph, node.input)[cut.axis]):
         return None
-    readers = _readers(graph, node, cut)
-    ways = _worth(graph, _rowwise(graph, node.input, cut.axis, readers)) if readers else {}
+    readers = _readers(graph, node, cut, ranged)
+    ways = _rowwise(graph, node.input, cut.axis, readers, ranged) if readers else {}
+    ways = _worth(graph, ways)
     if not ways:
         return None
     fewer = _Fewer(graph, cut, node)
@@ -125,12 +137,12 @@ def _moved(graph: Graph, node: Node) -> list[str] | None:
     return fewer.slices
 
 
-def _readers(graph: Graph, node: Node, cut: _Cut) -> list[Node]:
+def _readers(graph: Graph, node: Node, cut: _Cut, ranged: bool) -> list[Node]:
     """All that read what `node` reads, if they read the same positions in the same way, and if what
     makes it computes these from the same positions of others; otherwise none.
     """
     maker = graph.producer(node.input)
-    if maker is None or _through(graph, maker, cut.axis) is None:
+    if maker is None or _through(graph, maker, cut.axis, ranged) is None:
         return []
     readers = graph.consumers(node.input)
     same = all(
@@ -143,7 +155,9 @@ def _readers(graph: Graph, node: Node, cut: _Cut) -> list[Node]:
 # -- how far it moves ------------------------------------------------------------------------------
 
 
-def _rowwise(graph: Graph, value: str, axis: int, readers: Sequence[Node]) -> dict[str, Axes]:
+def _rowwise(
+    graph: Graph, value: str, axis: int, readers: Sequence[Node], ranged: bool
+) -> dict[str, Axes]:
     """The nodes that make what `readers` cut from `value` along an axis, which nothing else reads,
     and which compute it from the same positions of their inputs; and where these lie.
     """
@@ -158,7 +172,7 @@ def _rowwise(graph: Graph, value: str, axis: int, readers: Sequence[Node]) -> di
     while heap:
         node = graph.node(heapq.heappop(heap)[1])
         along = wanted[node.output]
-        axes = _through(graph, node, along) if _alone(graph, node, along, ways) else None
+        axes = _through(graph, node, along, ranged) if _alone(graph, node, along, ways) else None
         if axes is None or node.name in ways:
             continue
         ways[node.name] = axes
@@ -209,10 +223,13 @@ def _computes_rows(node: Node) -> bool:
 # -- through one operation -------------------------------------------------------------------------
 
 
-def _through(graph: Graph, node: Node, axis: int) -> Axes | None:
+def _through(graph: Graph, node: Node, axis: int, ranged: bool) -> Axes | None:
     """Where the positions along `axis` of a node's result lie in its inputs; None where they
-    depend on others.
+    depend on others. `ranged`: products are quantized by the range of their sources later, but for
+    those by weights in blocks, where each row has ranges of its own.
     """
+    if ranged and node.op in ("MatMul", "Gemm") and block_weights(graph, node.inputs[1]) is None:
+        return None
     if any(graph.type(value).shape is None for value in (*node.inputs, node.output) if value):
         return None
     if node.has(Trait.ELEMENTWISE):

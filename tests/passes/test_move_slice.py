@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from laws.build import Net
 from laws.golden import check_pass
 
-from fqfuse.passes.move_slice import MOVE_SLICE
+from fqfuse.passes.move_slice import MOVE_SLICE, moving
 
 
 @pytest.mark.golden("move_slice")
 def test_golden(golden) -> None:
     check_pass(golden, MOVE_SLICE)
+
+
+def test_what_is_quantized_by_its_range_keeps_all_rows_that_the_range_is_of() -> None:
+    n = Net()
+    product = n.op("MatMul", n.input(("N", 6, 4)), n.const(np.eye(4, dtype=np.float32)))
+    graph = n.done(n.op("Gather", product, n.ints(-1), axis=1))
+    for dynamic, fired in ((None, True), ("matmul", False)):
+        after = graph.copy()
+        moving(dynamic).run(after)
+        assert (after != graph) is fired
