@@ -19,8 +19,6 @@ from .enums import AlgKind, DataType, arg_name
 from .library import Handle, Library, create
 from .memory import MemoryDesc
 
-__all__ = ["Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "Sum", "attr_of"]
-
 _SCRATCHPAD_OF_THE_USER = 1  # dnnl_scratchpad_mode_user
 _GATES_AND_OUTPUTS = (
     24  # dimensions 3 and 4 of weights (layers, directions, inputs, gates, outputs)

@@ -18,7 +18,7 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
 from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
-from ..mapping.post_ops_composer import Composed, Front
+from ..mapping.composed import Composed, Front
 from .build import (
     attributes_of,
     build_step,
@@ -41,8 +41,6 @@ from .operands import (
     weights_of,
 )
 from .primitives import plain
-
-__all__ = ["PRIMITIVES", "anchor"]
 
 PRIMITIVES = {"Conv": "convolution", "ConvTranspose": "deconvolution", "MatMul": "matmul"}
 """The primitive of each operation with weights."""

@@ -22,6 +22,7 @@ FOLDERS = (
     "benchmarks",
     "cli",
     "composer",
+    "exporter",
     "frontend",
     "ir",
     "measure",
@@ -55,6 +56,17 @@ def test_help_and_dir_list_the_public_names() -> None:
     listed = re.findall(r"^    (\w+)  +\S", fqfuse.__doc__, flags=re.MULTILINE)
     assert sorted(listed) == dir(fqfuse) == sorted([*fqfuse.__all__, "__version__"])
     assert fqfuse.__version__ == PROJECT["project"]["version"]
+
+
+def test_rooms_alone_list_what_they_export() -> None:
+    listing = [
+        path.relative_to(ROOT).as_posix()
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"^__all__\b", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    ]
+    assert listing
+    assert [path for path in listing if not path.endswith("/__init__.py")] == []
 
 
 def test_version_is_the_changelogs_newest() -> None:
