@@ -16,6 +16,7 @@ from fqfuse.models.digits import digits_model_path
 
 ROOT = Path(__file__).parents[2]
 MAX_ARCHITECTURE_LINES = 180
+MAX_FUNCTION_LINES = 60
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS = (
     "accuracy",
@@ -67,6 +68,19 @@ def test_rooms_alone_list_what_they_export() -> None:
     ]
     assert listing
     assert [path for path in listing if not path.endswith("/__init__.py")] == []
+
+
+def test_functions_stay_short() -> None:
+    """With their docstrings."""
+    long = [
+        f"{folder}/{path.name}:{node.lineno} {node.name}"
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES
+    ]
+    assert long == []
 
 
 def test_version_is_the_changelogs_newest() -> None:
