@@ -15,7 +15,7 @@ import enum
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ from .out import refuse_over
 
 if TYPE_CHECKING:
     from ..ir.decision import Decision
+    from ..plan.types import Plan
 
 
 class To(enum.StrEnum):
@@ -82,30 +83,45 @@ def command(
         ) from error
     save_plan(new, output)
 
-    from ..report.json import record, summary_json
-    from ..report.notation import title_text
-    from ..report.text import converted_report
-    from .console import layout_of_stdout, print_json, show
-
-    size, decisions = output.stat().st_size, new.decision_records[len(old.decision_records) :]
-    ways, refused = _ways(decisions)
+    decisions = new.decision_records[len(old.decision_records) :]
     if as_json:
+        from .console import print_json
+
         print_json(
             {
                 "schema": "fqfuse.convert/1",
                 "source": str(plan),
                 "plan": str(output),
-                "bytes": size,
+                "bytes": output.stat().st_size,
                 "how": how.value,
-                "steps": {
-                    **{way.value: ways[way.value] for way in How},
-                    "unchanged": len(new.steps) - len(decisions),
-                },
-                "refusals": list(map(record, refused)),
-                "summary": summary_json(new),
+                **_counted(new, decisions),
             }
         )
-        return
+    else:
+        _show(new, output, decisions, plan, color)
+
+
+def _counted(new: Plan, decisions: Sequence[Decision]) -> dict[str, Any]:
+    """What the document says of the steps and of the new plan."""
+    from ..report.json import record, summary_json
+
+    ways, refused = _ways(decisions)
+    return {
+        "steps": {
+            **{way.value: ways[way.value] for way in How},
+            "unchanged": len(new.steps) - len(decisions),
+        },
+        "refusals": list(map(record, refused)),
+        "summary": summary_json(new),
+    }
+
+
+def _show(new: Plan, output: Path, decisions: Sequence[Decision], plan: Path, color: Color) -> None:
+    from ..report.notation import title_text
+    from ..report.text import converted_report
+    from .console import layout_of_stdout, show
+
+    size, (ways, _) = output.stat().st_size, _ways(decisions)
     kinds = ", ".join(f"{count:,} {way}" for way, count in ways.items() if count)
     rows = {
         "converted": f"{len(decisions):,} of {len(new.steps):,} steps: {kinds or 'none has attributes of oneDNN 2'}",

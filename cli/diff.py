@@ -10,11 +10,14 @@ steps are equal, and inputs, outputs and target, 1 where they differ.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Target, UsageError
+
+if TYPE_CHECKING:
+    from ..report.diff.compare import Difference
 
 
 def command(
@@ -63,21 +66,23 @@ def command(
         ),
     )
     from ..report.diff.compare import difference_of
-    from .console import layout_of_stdout, print_json, show
 
     difference = difference_of(*plans)
     if as_json:
         from ..report.diff.document import difference_data
+        from .console import print_json
 
         print_json(difference_data(difference))
     else:
-        from ..report.diff.screen import diff_report
-
-        titles = [
-            f"{path}, {plan.target}" for path, plan in zip((first, other), plans, strict=True)
-        ]
-        layout = layout_of_stdout(all_rows=all_rows)
-        report = diff_report(difference, (titles[0], titles[1]), layout, all_rows=all_rows)
-        show(report, color)
+        titles = (f"{first}, {plans[0].target}", f"{other}, {plans[1].target}")
+        _show(difference, titles, color, all_rows=all_rows)
     if not difference.is_empty:
         raise typer.Exit(1)
+
+
+def _show(difference: Difference, titles: tuple[str, str], color: Color, *, all_rows: bool) -> None:
+    from ..report.diff.screen import diff_report
+    from .console import layout_of_stdout, show
+
+    layout = layout_of_stdout(all_rows=all_rows)
+    show(diff_report(difference, titles, layout, all_rows=all_rows), color)

@@ -258,12 +258,7 @@ class Importer:
                 after_all=True,
             )
         except GraphError as error:
-            if isinstance(error.__cause__, NotCovered):
-                raise error.__cause__ from None
-            detail = str(error.__cause__ if isinstance(error.__cause__, ShapeError) else error)
-            raise node.invalid(
-                detail, "correct the shapes or attributes of this node, or of what feeds it"
-            ) from None
+            raise _misfit(node, error) from None
         except _MEANINGLESS as error:
             raise node.invalid(
                 f"its attributes or shapes make no sense: {error}", "export the model again"
@@ -306,3 +301,16 @@ class Importer:
 
 Handler = Callable[[Importer, OnnxNode], Any]
 """Imports one node of the model. Raises InvalidModel or UnsupportedOp."""
+
+
+def _misfit(node: OnnxNode, error: GraphError) -> Exception:
+    """What the importer says of inputs that do not fit a row: that its op goes another way, or that
+    the model is wrong.
+    """
+    cause = error.__cause__
+    if isinstance(cause, NotCovered):
+        return cause
+    return node.invalid(
+        str(cause if isinstance(cause, ShapeError) else error),
+        "correct the shapes or attributes of this node, or of what feeds it",
+    )

@@ -19,8 +19,9 @@ arguments that write into those arrays.
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
   one C call
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library
-- `machine_code.py`, `shared_calls.py`, `lookup_kernel.py`, `block_kernels.py`,
-  `coded_kernels.py`, `recurrent_kernel.py`, `lstm_kernel.py`: kernels of our own
+- `machine_code.py`, `kernels.py`: `listings/` of machine code -> `Kernels`, and calls of them
+- `lookup_kernel.py`, `block_kernels.py`, `coded_kernels.py`, `recurrent_kernel.py`,
+  `lstm_kernel.py`: what each of these computes, and of what
 
     library = load()                                        # or load("/path/of/libdnnl.so.3")
     library.set_threads(2)                                  # OpenMP threads of the calling thread

@@ -19,8 +19,6 @@ from .enums import AlgKind, DataType, arg_name
 from .library import Handle, Library, create
 from .memory import MemoryDesc
 
-__all__ = ["Attributes", "Binary", "Depthwise", "Eltwise", "PRelu", "PostOp", "Sum", "attr_of"]
-
 _SCRATCHPAD_OF_THE_USER = 1  # dnnl_scratchpad_mode_user
 _GATES_AND_OUTPUTS = (
     24  # dimensions 3 and 4 of weights (layers, directions, inputs, gates, outputs)
@@ -157,6 +155,27 @@ def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handl
         "primitive_attr",
         create(c.dnnl_primitive_attr_create, lambda: "creating attributes", origin=origin),
     )
+    _set_quantization(attr, attributes, origin)
+    if attributes.post_ops:
+        check(
+            c.dnnl_primitive_attr_set_post_ops(attr, _chain(library, attributes.post_ops, origin)),
+            "setting post-ops",
+            origin,
+        )
+    check(
+        c.dnnl_primitive_attr_set_scratchpad_mode(attr, _SCRATCHPAD_OF_THE_USER),
+        "scratchpad mode user",
+        origin,
+    )
+    # Otherwise the environment variable ONEDNN_DEFAULT_FPMATH_MODE would decide which narrower
+    # types f32 may fall to.
+    check(c.dnnl_primitive_attr_set_fpmath_mode(attr, _STRICT), "fpmath mode strict", origin)
+    return attr
+
+
+def _set_quantization(attr: Handle, attributes: Attributes, origin: str) -> None:
+    """Masks of scales and zero points, and the parameters of a recurrent layer's codes."""
+    c = attr.library.c
     for arg, mask in attributes.scales.items():
         check(
             c.dnnl_primitive_attr_set_scales_mask(attr, arg, mask),
@@ -184,21 +203,6 @@ def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handl
             "parameters of a recurrent layer's weights",
             origin,
         )
-    if attributes.post_ops:
-        check(
-            c.dnnl_primitive_attr_set_post_ops(attr, _chain(library, attributes.post_ops, origin)),
-            "setting post-ops",
-            origin,
-        )
-    check(
-        c.dnnl_primitive_attr_set_scratchpad_mode(attr, _SCRATCHPAD_OF_THE_USER),
-        "scratchpad mode user",
-        origin,
-    )
-    # Otherwise the environment variable ONEDNN_DEFAULT_FPMATH_MODE would decide which narrower
-    # types f32 may fall to.
-    check(c.dnnl_primitive_attr_set_fpmath_mode(attr, _STRICT), "fpmath mode strict", origin)
-    return attr
 
 
 def _chain(library: Library, post_ops: tuple[PostOp, ...], origin: str) -> Handle:

@@ -16,20 +16,6 @@ from typing import Any, NamedTuple
 
 from ..errors import BackendUnavailable, FqfuseError
 
-__all__ = [
-    "PRIMITIVES",
-    "PROTOTYPES",
-    "ExecArg",
-    "OneDnnError",
-    "Status",
-    "Unimplemented",
-    "Version",
-    "check",
-    "declare",
-    "failure",
-    "int64_array",
-]
-
 
 class Status(IntEnum):
     """`dnnl_status_t`: what a C call returns."""

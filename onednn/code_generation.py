@@ -21,8 +21,6 @@ from .library import Engine, create
 from .primitive_desc import PrimitiveDesc, describe
 from .workers import in_new_thread
 
-__all__ = ["compiled", "generates", "may_be_half_made"]
-
 _LONG_CHAIN = 8  # post-ops; code for many of them may outgrow the generator's buffer
 
 # a size that was never asked for: the primitive cache would answer without generating anything

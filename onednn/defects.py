@@ -22,8 +22,6 @@ from .memory import MemoryDesc
 from .primitive_desc import PrimitiveDesc, Request
 from .strides import row_major_strides
 
-__all__ = ["DEFECTS", "Defect", "defect_of", "defects_document"]
-
 
 @dataclass(frozen=True)
 class Defect:

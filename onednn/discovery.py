@@ -24,16 +24,6 @@ from pathlib import Path
 
 from ..errors import BackendUnavailable
 
-__all__ = [
-    "ENVIRONMENT_VARIABLE",
-    "WHEEL",
-    "Candidate",
-    "candidates",
-    "how_to_install",
-    "installed_wheel",
-    "user_candidate",
-]
-
 ENVIRONMENT_VARIABLE = "FQFUSE_ONEDNN"
 WHEEL = "onednn-cpu-gomp"
 SONAME = "libdnnl.so.3"

@@ -10,23 +10,6 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-__all__ = [
-    "AlgKind",
-    "Arg",
-    "CpuIsa",
-    "CpuRuntime",
-    "DataType",
-    "FormatKind",
-    "NormalizationFlags",
-    "Query",
-    "RnnDirection",
-    "arg_multiple_src",
-    "arg_name",
-    "arg_post_op",
-    "arg_scales",
-    "arg_zero_points",
-]
-
 
 class DataType(IntEnum):
     """`dnnl_data_type_t`."""

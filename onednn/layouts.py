@@ -13,8 +13,6 @@ from .library import Library
 from .memory import MemoryDesc
 from .strides import agree, channels_last_strides, row_major_strides
 
-__all__ = ["channels_last", "relaid", "row_major", "spaced", "viewed"]
-
 
 def row_major(library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
     """The dense row-major layout (a 0-d shape becomes [1])."""

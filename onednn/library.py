@@ -19,8 +19,6 @@ from .capi import Version, failure
 from .enums import CpuIsa, CpuRuntime
 from .openmp import openmp_function
 
-__all__ = ["Engine", "Handle", "Library", "Stream", "create"]
-
 _CPU = 1  # dnnl_cpu
 _IN_ORDER = 1  # dnnl_stream_in_order
 

@@ -17,8 +17,6 @@ from .discovery import WHEEL, Candidate, candidates, how_to_install, installed_w
 from .library import Library
 from .openmp import short_waits
 
-__all__ = ["load"]
-
 MINIMUM = (3, 2)
 BELOW = (4, 0)
 

@@ -1,50 +1,132 @@
-"""Functions of machine code that the package brings: a listing, mapped so that it can be called.
+"""Functions of machine code that the package brings: listings, mapped so that they can be called.
 
-A function is kept as a listing, each instruction with its bytes; a test assembles the text again
-and compares. It is mapped like the code that oneDNN generates: written first, then executable and
-no longer writable. Where the system refuses that there is no function, and its callers take the
-slower way to the same numbers.
+The files in `listings/` are text: each instruction with its bytes. They are made by
+tests/onednn/make_listing.py of the sources beside it; tests assemble the text again, compile the
+sources again, and compare. A file is read when one of its functions is first needed, and only a
+file with the digest that stands here is run.
+
+Code is mapped like that which oneDNN generates: written first, then executable and no longer
+writable. Where the system refuses that there is no function, and its callers take the slower way
+to the same numbers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import hashlib
 import mmap
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
+from ..errors import BackendUnavailable
 from .enums import CpuIsa
 
-__all__ = ["Listing", "mapped", "runs_avx512"]
+FOLDER: Final = Path(__file__).resolve().parent / "listings"
 
-Listing = Sequence[tuple[str, str]]
-"""Machine code in hexadecimal, and the same in assembly language (Intel syntax; a dot is the
-address of the instruction).
+LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
+    "block_kernels_4": (
+        CpuIsa.avx512_core,
+        "92f457bf8b72f1ac6ac2969142670fa866f76debbb741d222ae764d00adb6d3d",
+    ),
+    "block_kernels_8": (
+        CpuIsa.avx512_core,
+        "c11a22c69435f1cb0fa9232e7de1fa9a2b53eb369cf25eeff1876592f8f0a6cb",
+    ),
+    "coded_kernels_4": (
+        CpuIsa.avx512_core_vnni,
+        "91cba196999c626b84072c67911dab20b7c371da6ed2ef80034200e0a985553f",
+    ),
+    "coded_kernels_8": (
+        CpuIsa.avx512_core_vnni,
+        "52a57f7340e8e8f9048ccbf3783332d32235b0dd5f45586c81fa8386383451f3",
+    ),
+    "lookup_kernel": (
+        CpuIsa.avx512_core,
+        "fcce93cf637b2c2778fff6da75596fc04282ed259e25915f44649fab0922f6cf",
+    ),
+    "lstm_kernel": (
+        CpuIsa.avx512_core,
+        "8c55c4ba288afb2c8085347619f8a2f233387f8deac1fe592165814d53b001da",
+    ),
+    "recurrent_kernel": (
+        CpuIsa.avx512_core_vnni,
+        "873c1f9880deb05b759689d8b7a03e5f96de28bbb40e38a9529f4c1c5e9c14ab",
+    ),
+}
+"""Listing -> the instruction sets that it needs (AVX-512 in oneDNN's sense has BW and BMI2), and the
+SHA-256 of its file.
 """
+
+Members = tuple[str, ...]
+"""What a function's work holds, in the order of memory: see `Kernels.work`."""
 
 _READ_AND_EXECUTE = mmap.PROT_READ | mmap.PROT_EXEC if sys.platform == "linux" else 0
 
 
-def runs_avx512(isa: CpuIsa) -> bool:
-    """True where the listings can run: they are for Linux on x86-64 with AVX-512.
+def mapped(name: str, isa: CpuIsa) -> Mapping[str, tuple[int, Members]] | None:
+    """Function -> its address, in memory of its own which stays for as long as the process, and the
+    members of its work; None where they cannot run, which is elsewhere than on Linux on x86-64, or
+    where the system allows no such memory.
 
     Args:
-        isa: the instruction sets that may be used. AVX-512 in oneDNN's sense has BW and BMI2.
+        name: of `LISTINGS`.
+        isa: the instruction sets that may be used.
+
+    Raises:
+        BackendUnavailable: the file is missing, or is another one.
     """
-    return (
-        sys.platform == "linux"
-        and platform.machine() == "x86_64"
-        and isa & CpuIsa.avx512_core == CpuIsa.avx512_core
+    needs, _ = LISTINGS[name]
+    here = sys.platform == "linux" and platform.machine() == "x86_64"
+    return _mapped(name) if here and isa & needs == needs else None
+
+
+@functools.cache
+def _mapped(name: str) -> Mapping[str, tuple[int, Members]] | None:
+    found = {}
+    for function, (members, code) in functions(name).items():
+        address = _executable(code)
+        if address is None:
+            return None
+        found[function] = address, members
+    return found
+
+
+def functions(name: str) -> dict[str, tuple[Members, bytes]]:
+    """Function of a listing -> the members of its work, and its code."""
+    found = {}
+    for part in _verified(name).split("\n\n")[1:]:
+        title, *lines = part.splitlines()
+        function, *members = title.split()
+        code = b"".join(bytes.fromhex(line.split(maxsplit=2)[1]) for line in lines)
+        found[function] = tuple(members), code
+    return found
+
+
+def _verified(name: str) -> str:
+    """The text of a listing, which is the one that belongs to this code."""
+    path = FOLDER / f"{name}.txt"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _not_ours(path, f"cannot be read: {error.strerror}") from error
+    if hashlib.sha256(data).hexdigest() != LISTINGS[name][1]:
+        raise _not_ours(path, "was changed, so that nothing of it is run")
+    return data.decode("ascii")
+
+
+def _not_ours(path: Path, what: str) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"a file of machine code that belongs to fqfuse {what}",
+        where=str(path),
+        hint='install fqfuse again; backend="numpy" does without',
     )
 
 
-def mapped(listing: Listing) -> int | None:
-    """The address of the code, in memory of its own which stays for as long as the process; None
-    where the system allows no such memory.
-    """
-    code = b"".join(bytes.fromhex(machine) for machine, _ in listing)
+def _executable(code: bytes) -> int | None:
     pages = mmap.mmap(-1, -(-len(code) // mmap.PAGESIZE) * mmap.PAGESIZE)
     pages.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))

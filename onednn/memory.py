@@ -20,8 +20,6 @@ from .enums import DataType, FormatKind, Query
 from .library import Engine, Handle, Library, create
 from .strides import settled_strides
 
-__all__ = ["Memory", "MemoryDesc", "data_type_of", "numpy_dtype", "view"]
-
 _ANY = 1  # dnnl_format_tag_any
 _NUMPY: dict[DataType, np.dtype[Any]] = {
     DataType.f32: np.dtype(np.float32),

@@ -20,8 +20,6 @@ from typing import Any
 
 from ..errors import BackendUnavailable
 
-__all__ = ["SPINS", "openmp_function", "short_waits"]
-
 # 0.6 ms on a Skylake-SP core, some 0.15 ms on Zen: longer than what NumPy does between two
 # primitives
 SPINS = 10_000

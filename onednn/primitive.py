@@ -20,8 +20,6 @@ from .library import Handle, Stream
 from .memory import Memory
 from .primitive_desc import PrimitiveDesc
 
-__all__ = ["ExecArgs", "Primitive", "run_once"]
-
 
 class ExecArgs:
     """A ready argument array: the ids and handles that one execution takes. It keeps the memories

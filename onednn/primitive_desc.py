@@ -18,8 +18,6 @@ from .enums import Query
 from .library import Engine, Handle, create
 from .memory import MemoryDesc
 
-__all__ = ["RECURRENT", "PrimitiveDesc", "Request", "describe"]
-
 # inference (dnnl_forward_inference), and what the library finds by itself
 _ALWAYS = {
     "prop": 96,

@@ -17,8 +17,6 @@ from .enums import DataType
 from .memory import MemoryDesc
 from .primitive_desc import RECURRENT, PrimitiveDesc
 
-__all__ = ["cannot_saturate", "may_saturate", "pairs_fit"]
-
 # instruction sets in impl_info whose int8 code saturates
 _NO_VNNI = frozenset({"sse41", "avx", "avx2", "avx512_core"})
 _LARGEST = 255  # of u8 data

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from ..aligned import aligned, aligned_bytes
 
-__all__ = ["Slabs", "arena_bytes"]
-
 _HUGE = 4 << 20  # from here on NumPy asks for huge pages
 _LARGEST = 64 << 20
 _WORTH = 1 << 20

@@ -4,8 +4,6 @@ dimensions of length 1.
 
 from __future__ import annotations
 
-__all__ = ["agree", "channels_last_strides", "row_major_strides", "settled_strides"]
-
 Dims = tuple[int, ...]
 
 

@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["EXACT", "ISAS", "Summation", "depth_blocks", "summation"]
-
 ISAS = ("vnni", "avx512_core", "avx2", "sse41")
 """Names of the instruction sets, newest first: oneDNN's, but for `vnni`, which stands for all that
 have it.

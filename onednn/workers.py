@@ -15,8 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["generation", "in_child", "in_new_thread", "in_own_thread", "making"]
-
 T = TypeVar("T")
 
 

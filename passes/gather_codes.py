@@ -55,13 +55,23 @@ def gather_codes(graph: Graph, node: Node) -> Verdict:
             "nothing to change: decoding the table once is no more work",
         )
     quant, axis = decode.quant, node.attr("axis", int) % codes.ndim
+    differ = quant.axis == axis and len(set(quant.zero_point)) > 1
+    pick = _pick_rows if narrow or differ else _pick_elements
+    return pick(graph, node, decode)
+
+
+GATHER_CODES = NodePass("gather_codes", Contract("identity", "bitwise"), gather_codes, ("Gather",))
+
+
+def _pick_elements(graph: Graph, node: Node, decode: Node) -> Verdict:
+    """Codes of 8 bits, with one zero point along the gathered axis."""
+    indices, quant, rank = node.inputs[1], decode.quant, graph.type(decode.input).rank
+    axis = node.attr("axis", int) % rank
     along = quant.axis == axis
-    if narrow or (along and len(set(quant.zero_point)) > 1):
-        return _pick_rows(graph, node, decode)
     if along:
         own = Quantization((1.0,), quant.zero_point[:1])
     elif quant.axis is not None and quant.axis > axis:
-        own = quant.with_axis(quant.axis + len(picked) - 1)
+        own = quant.with_axis(quant.axis + graph.type(indices).rank - 1)
     else:
         own = quant
     value = graph.again(node, [decode.input, indices], value=f"{node.output}/codes").output
@@ -73,16 +83,13 @@ def gather_codes(graph: Graph, node: Node) -> Verdict:
         origin=(*decode.origin, *node.origin),
     ).output
     if along:
-        shape = [-1 if i == axis else 1 for i in range(codes.ndim)]
+        shape = [-1 if i == axis else 1 for i in range(rank)]
         scales = graph.add_constant(f"{decode.input}/scales", quant.scales.reshape(shape))
         factor = graph.part(node, "Gather", [scales, indices], "scales", {"axis": axis})
         value = graph.part(node, "Mul", [value, factor], "scaled")
     swap(graph, node, value)
     erase_unread(graph, [decode])
     return "the table keeps its codes; what is picked is decoded"
-
-
-GATHER_CODES = NodePass("gather_codes", Contract("identity", "bitwise"), gather_codes, ("Gather",))
 
 
 def _pick_rows(graph: Graph, node: Node, decode: Node) -> Verdict:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Trait
+from ..ir.ops.spec import Array, Trait
 from ..ir.rule import Refusal
 from ..ir.types import DType
 from .base import Contract, NodePass, Verdict, swap
@@ -43,30 +43,9 @@ def mask_to_bounds(graph: Graph, node: Node) -> Verdict:
     """
     mask, *choices = (graph.constant(value) for value in node.inputs)
     fixed = [index for index, choice in enumerate(choices) if choice is not None]
-    kind = graph.type(node.output).dtype
-    if kind is not DType.F32:
-        return Refusal(
-            "what is chosen is no f32",
-            "f32",
-            str(kind.value),
-            "nothing to change: a choice between other types runs as ONNX's own operator",
-        )
-    if mask is None:
-        reason = "which elements are hidden is known at run time only"
-        return Refusal(
-            reason,
-            "a constant mask",
-            "one that is computed",
-            "nothing to change: a mask that is computed is chosen by at run time",
-        )
-    if len(fixed) != 1:
-        found = f"{len(fixed)} constants"
-        return Refusal(
-            "a choice between two values",
-            "values and a constant",
-            found,
-            "nothing to change: a choice between two tensors runs as ONNX's own operator",
-        )
+    refusal = _refused(graph, node, mask, len(fixed))
+    if refusal is not None:
+        return refusal
     chosen = np.asarray(choices[fixed[0]], np.float32)
     x = node.inputs[2 - fixed[0]]
     bound = _Magnitudes(graph).of(x)
@@ -80,6 +59,51 @@ def mask_to_bounds(graph: Graph, node: Node) -> Verdict:
         )
     limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
     where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
+    value, bounds = _bounded(graph, node, x, where, chosen, limit)
+    swap(graph, node, value)
+    return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}"
+
+
+MASK_TO_BOUNDS = NodePass(
+    "mask_to_bounds", Contract("identity", "bitwise"), mask_to_bounds, ("Where",)
+)
+
+
+def _refused(graph: Graph, node: Node, mask: Array | None, fixed: int) -> Refusal | None:
+    kind = graph.type(node.output).dtype
+    if kind is not DType.F32:
+        return Refusal(
+            "what is chosen is no f32",
+            "f32",
+            str(kind.value),
+            "nothing to change: a choice between other types runs as ONNX's own operator",
+        )
+    if mask is None:
+        return Refusal(
+            "which elements are hidden is known at run time only",
+            "a constant mask",
+            "one that is computed",
+            "nothing to change: a mask that is computed is chosen by at run time",
+        )
+    if fixed != 1:
+        return Refusal(
+            "a choice between two values",
+            "values and a constant",
+            f"{fixed} constants",
+            "nothing to change: a choice between two tensors runs as ONNX's own operator",
+        )
+    return None
+
+
+def _bounded(
+    graph: Graph,
+    node: Node,
+    x: str,
+    where: npt.NDArray[np.bool_],
+    chosen: npt.NDArray[np.float32],
+    limit: np.float32,
+) -> tuple[str, list[str]]:
+    """x with the bounds that `chosen` needs, and which they are."""
     value, bounds = x, list[str]()
     for op, beyond, needed in (
         ("Min", limit, np.any(chosen < limit)),
@@ -90,13 +114,7 @@ def mask_to_bounds(graph: Graph, node: Node) -> Verdict:
             operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
             value = graph.part(node, op, [value, operand], f"{op.lower()}imum")
             bounds.append(op)
-    swap(graph, node, value)
-    return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}"
-
-
-MASK_TO_BOUNDS = NodePass(
-    "mask_to_bounds", Contract("identity", "bitwise"), mask_to_bounds, ("Where",)
-)
+    return value, bounds
 
 
 @dataclass

@@ -59,19 +59,10 @@ def recognize_shuffle(graph: Graph, node: Node) -> Verdict:
     if 1 in (groups, size) and graph.type(value) == graph.type(last.output):
         verdict = "one group, or groups of one element, stay where they are"
     else:
-        made = graph.add(
-            "Shuffle",
-            [value],
-            {"axis": axis, "group_size": size},
-            name=node.name,
-            outputs=[graph.fresh(f"{last.output}/shuffled")],
-            origin=origin_of(first, node, last),
-        )
-        if graph.type(made.output) != graph.type(last.output):
-            # of codes with a scale for each element along an axis
-            graph.erase(made)
+        made = _shuffled(graph, (first, node, last), axis, size)
+        if made is None:
             return None
-        verdict, value = f"{groups} groups of {size} along axis {axis}", made.output
+        verdict, value = f"{groups} groups of {size} along axis {axis}", made
     swap(graph, last, value)
     erase_unread(graph, [first, node])
     return verdict
@@ -80,6 +71,24 @@ def recognize_shuffle(graph: Graph, node: Node) -> Verdict:
 RECOGNIZE_SHUFFLE = NodePass(
     "recognize_shuffle", Contract("identity", "bitwise"), recognize_shuffle, ("Transpose",)
 )
+
+
+def _shuffled(graph: Graph, chain: tuple[Node, Node, Node], axis: int, size: int) -> str | None:
+    """The value that one operation makes of what three read; None where its type is another."""
+    first, node, last = chain
+    made = graph.add(
+        "Shuffle",
+        [first.input],
+        {"axis": axis, "group_size": size},
+        name=node.name,
+        outputs=[graph.fresh(f"{last.output}/shuffled")],
+        origin=origin_of(*chain),
+    )
+    if graph.type(made.output) != graph.type(last.output):
+        # of codes with a scale for each element along an axis
+        graph.erase(made)
+        return None
+    return made.output
 
 
 def _perm(node: Node) -> list[int]:

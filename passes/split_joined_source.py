@@ -31,6 +31,10 @@ class _Part:
     decode: Node
 
 
+_Groups = dict[tuple[Quantization, DType], list[tuple[_Part, range]]]
+"""Of each scale and type the parts that have it, and which channels they became."""
+
+
 def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
     """Multiplies what was joined by scale: the sum of the products is the product of what was
     joined.
@@ -56,37 +60,12 @@ def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
     if shape is None or weights is None or node.attrs.get("group", 1) != 1:
         return None
     axis = _AXES[node.op][0] % len(shape)
-    parts, start = _parts(graph, node.input, axis) or [], 0
-    groups: dict[tuple[Quantization, DType], list[tuple[_Part, range]]] = {}
-    for part in parts:
-        if _beside(graph, part.codes, axis) != _beside(graph, node.input, axis):
-            # a size is known of some pieces only: a sum of products would have a wider type
-            # than the one product
-            return None
-        kind, channels = graph.type(part.codes).dtype, range(start, start + part.size)
-        groups.setdefault((part.quant, kind), []).append((part, channels))
-        start = channels.stop
+    groups = _by_scale(graph, node.input, axis)
     if len(groups) < 2:
         return None
-    if len(groups) > most:
-        expected, found = f"at most {most} scales", f"{len(groups)} of them"
-        return Refusal(
-            "too many scales in one source",
-            expected,
-            found,
-            "give all inputs of the concatenation one scale and zero point",
-        )
-    # A fraction of a zero point is not the same shift for all results where some of them read
-    # padding, or not all weights.
-    reads_zeros = node.op == "ConvTranspose" or is_padded(node)
-    if not all(quant.integral for quant, _ in groups) and reads_zeros:
-        what = "a zero point of the source is no integer"
-        return Refusal(
-            what,
-            "integer zero points, or no padding",
-            "a fraction",
-            "choose ranges in which 0 is exactly one of the codes, so that zero points are whole numbers",
-        )
+    refusal = _refused(node, groups, most)
+    if refusal is not None:
+        return refusal
     total = ""
     for number, group in enumerate(groups.values(), 1):
         source = _joined(graph, node, [part for part, _ in group], axis)
@@ -106,6 +85,42 @@ def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
 SPLIT_JOINED_SOURCE = NodePass(
     "split_joined_source", Contract("identity", "ties"), split_joined_source, tuple(_AXES)
 )
+
+
+def _by_scale(graph: Graph, value: str, axis: int) -> _Groups:
+    """What was joined, with its channels, by scale; nothing where it cannot be told apart."""
+    groups: _Groups = {}
+    start = 0
+    for part in _parts(graph, value, axis) or []:
+        if _beside(graph, part.codes, axis) != _beside(graph, value, axis):
+            # a size is known of some pieces only: a sum of products would have a wider type
+            # than the one product
+            return {}
+        kind, channels = graph.type(part.codes).dtype, range(start, start + part.size)
+        groups.setdefault((part.quant, kind), []).append((part, channels))
+        start = channels.stop
+    return groups
+
+
+def _refused(node: Node, groups: _Groups, most: int) -> Refusal | None:
+    if len(groups) > most:
+        return Refusal(
+            "too many scales in one source",
+            f"at most {most} scales",
+            f"{len(groups)} of them",
+            "give all inputs of the concatenation one scale and zero point",
+        )
+    # A fraction of a zero point is not the same shift for all results where some of them read
+    # padding, or not all weights.
+    reads_zeros = node.op == "ConvTranspose" or is_padded(node)
+    if not all(quant.integral for quant, _ in groups) and reads_zeros:
+        return Refusal(
+            "a zero point of the source is no integer",
+            "integer zero points, or no padding",
+            "a fraction",
+            "choose ranges in which 0 is exactly one of the codes, so that zero points are whole numbers",
+        )
+    return None
 
 
 def _beside(graph: Graph, value: str, axis: int) -> list[int | str]:

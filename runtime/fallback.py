@@ -74,15 +74,7 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
                     for name in outputs
                 ]
         except ImportError as error:
-            module = str(error.name or getattr(error.__cause__, "name", None) or "").partition(".")[
-                0
-            ]
-            hint = f"install it: pip install {_PACKAGES.get(module, module)}"
-            raise UnsupportedOp(
-                f"{node.op_type} needs a package that is not installed: {error}",
-                where=where,
-                hint=hint,
-            ) from error
+            raise _needs_a_package(node.op_type, error, where) from error
         except MemoryError as error:
             raise InvalidInput(
                 f"there is not enough memory for {node.op_type} on {_described(arrays)}: {error}".rstrip(
@@ -93,6 +85,16 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
             ) from error
 
     return run
+
+
+def _needs_a_package(op: str, error: ImportError, where: str) -> UnsupportedOp:
+    name = error.name or getattr(error.__cause__, "name", None) or ""
+    module = str(name).partition(".")[0]
+    return UnsupportedOp(
+        f"{op} needs a package that is not installed: {error}",
+        where=where,
+        hint=f"install it: pip install {_PACKAGES.get(module, module)}",
+    )
 
 
 def _uncomputable(op: str, arrays: Sequence[Array | None], reason: str, where: str) -> InvalidInput:

@@ -15,8 +15,6 @@ from .layers import batch_norm, conv2d
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
 
-__all__ = ["build_yolo", "sample_scenes"]
-
 CLASSES, BOX = 80, 4
 _SCENE = 160
 

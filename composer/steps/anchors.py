@@ -17,8 +17,9 @@ from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
+from ...plan.attributes import Scale
 from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
-from ..mapping.post_ops_composer import Composed, Front
+from ..mapping.composed import Composed, Front
 from .build import (
     attributes_of,
     build_step,
@@ -41,8 +42,6 @@ from .operands import (
     weights_of,
 )
 from .primitives import plain
-
-__all__ = ["PRIMITIVES", "anchor"]
 
 PRIMITIVES = {"Conv": "convolution", "ConvTranspose": "deconvolution", "MatMul": "matmul"}
 """The primitive of each operation with weights."""
@@ -255,14 +254,7 @@ class _Anchor:
         factors = chain.composed.scale
         assert source.decode is not None
         assert weights.decode is not None
-        scales, output_scales = {}, None
-        if self.v2:
-            assert factors is not None
-            output_scales = scale_of(factors, 1 << self.axis)
-        else:
-            scales = {} if source.parameters else {"src": scale_of(source.scale)}
-            if factors is not None:
-                scales["weights"] = scale_of(factors, self.mask)
+        scales, output_scales = self._scales(source, factors)
         zero_points = {"src": zero, "weights": weights.zero_point}
         divisor = factors if self.v2 and factors is not None else vec(1.0)
         bias = self._bias_args(chain.composed, divisor)
@@ -288,6 +280,16 @@ class _Anchor:
                 ),
             ],
         )
+
+    def _scales(self, source: Source, factors: Vec | None) -> tuple[dict[str, Scale], Scale | None]:
+        """The constant scales of the arguments, or the output scales of `onednn-v2`."""
+        if self.v2:
+            assert factors is not None
+            return {}, scale_of(factors, 1 << self.axis)
+        scales = {} if source.parameters else {"src": scale_of(source.scale)}
+        if factors is not None:
+            scales["weights"] = scale_of(factors, self.mask)
+        return scales, None
 
     def _factors(self, source: Source, weights: Weights) -> list[ChainOp]:
         """Computed scales as the first post-ops of a step for `onednn-v2`, with the bias behind.

@@ -27,19 +27,7 @@ from ...plan.accumulator import (
 from ...plan.arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
 from ...plan.targets import Capability
 from ..formula.formula import Vec, vec
-from .chain import decoded
-
-__all__ = [
-    "Source",
-    "Weights",
-    "accumulator_refusal",
-    "float_weights",
-    "narrow_weights",
-    "signed",
-    "source_of",
-    "unknown_count",
-    "weights_of",
-]
+from .two_operands import decoded
 
 _WHOLE = 32  # codes that kernels look up at once
 _LARGEST_ZERO = 255
@@ -141,16 +129,27 @@ def source_of(
             f"{dtype.value}, axis {quant.axis}",
             "quantize activations per tensor, to 8 bits",
         )
-    if dtype not in capability.src:
-        return Refusal(
-            f"the primitive takes no {dtype.value} source",
-            ", ".join(sorted(kind.value for kind in capability.src)),
-            dtype.value,
-            "quantize the input to one of these types",
-        )
-    zero, nearest = quant.zero_point[0], round(quant.zero_point[0])
-    part = zero - nearest
-    if part and not fraction:
+    zero = quant.zero_point[0]
+    refusal = _type_refusal(dtype, capability) or _zero_refusal(zero, capability, fraction=fraction)
+    if refusal is not None:
+        return refusal
+    nearest = round(zero)
+    return Source(codes, dtype, quant.scale[0], nearest, node, fraction=zero - nearest)
+
+
+def _type_refusal(dtype: DType, capability: Capability) -> Refusal | None:
+    if dtype in capability.src:
+        return None
+    return Refusal(
+        f"the primitive takes no {dtype.value} source",
+        ", ".join(sorted(kind.value for kind in capability.src)),
+        dtype.value,
+        "quantize the input to one of these types",
+    )
+
+
+def _zero_refusal(zero: float, capability: Capability, *, fraction: bool) -> Refusal | None:
+    if zero != round(zero) and not fraction:
         return Refusal(
             "the zero point of the source is not an integer",
             "an integer zero point",
@@ -164,7 +163,7 @@ def source_of(
             f"{zero:g}",
             "quantize the input symmetrically, or what comes out of a relu to unsigned codes (QUInt8)",
         )
-    return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
+    return None
 
 
 def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> Source | Refusal:
@@ -176,13 +175,9 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             decode.inputs[1],
             "quantize statically, or compile with --target onednn-v3",
         )
-    if dtype not in capability.src:
-        return Refusal(
-            f"the primitive takes no {dtype.value} source",
-            ", ".join(sorted(kind.value for kind in capability.src)),
-            dtype.value,
-            "quantize the input to one of these types",
-        )
+    refusal = _type_refusal(dtype, capability)
+    if refusal is not None:
+        return refusal
     if decode.attrs.get("axis") is not None:
         return Refusal(
             "the source has computed scales along an axis",

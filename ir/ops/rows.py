@@ -253,8 +253,7 @@ def row(
     """A row of the op table.
 
     Args:
-        name: the op's name.
-        doc: what it computes, one line.
+        name, doc: the op's name, and what it computes, one line.
         inputs: its inputs, `x:F axes:I?`: a name, the letter of its element type, `?` when
             optional, `*` when it repeats. F: floats, N: numbers, I: indices, L: s64, B: bool; any
             other letter: all types, unless `types` says which. All inputs with one letter have the
@@ -271,46 +270,98 @@ def row(
         quant: quantization of the first output, where `carries` cannot tell; default: none.
         wide: how many inputs are computed in f32 where they are half precision; the first output is
             rounded once then.
-        outputs, traits: as in OpSpec.
-        **more: onnx, primitive, eltwise, parameters, binary: as in OpSpec.
+        outputs, traits, **more: onnx, primitive, eltwise, parameters, binary: as in OpSpec.
     """
     params, letters = _params(inputs)
-    allowed = {**_LETTERS, **(types or {})}
+    told = quant or (_carried(carries) if carries else lambda _call, _shape: None)
+    return OpSpec(
+        name=name,
+        doc=doc,
+        inputs=params,
+        attrs=dict(attrs or {}),
+        infer=_inference(
+            _calls(name, params, letters, types or {}), shape, result, told, alike=len(outputs) == 1
+        ),
+        evaluate=_evaluation(compute, len(params), wide, with_attributes=bool(attrs)),
+        outputs=outputs,
+        traits=frozenset(traits),
+        **more,
+    )
+
+
+def _calls(
+    name: str,
+    params: tuple[Param, ...],
+    letters: tuple[str, ...],
+    types: Mapping[str, Collection[DType]],
+) -> Callable[..., Call]:
+    """What makes a call of what `infer` is given, with types that the row takes."""
+    allowed = {**_LETTERS, **types}
+
+    def call(
+        given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
+    ) -> Call:
+        found = _call(name, params, given, attributes, data)
+        _check_types(found, letters, allowed)
+        return found
+
+    return call
+
+
+def _inference(
+    calls: Callable[..., Call],
+    shape: ShapeOf,
+    result: Result | None,
+    quant: QuantOf,
+    *,
+    alike: bool,
+) -> Callable[..., tuple[TensorType, ...]]:
+    """The `infer` of a row; `alike`: its one named output may repeat."""
 
     def infer(
         given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
-        call = _call(name, params, given, attributes, data)
-        _check_types(call, letters, allowed)
+        call = calls(given, attributes, data)
         dtypes = (
             result(call) if callable(result) else call.type(0).dtype if result is None else result
         )
-        shapes: Sequence[Shape | None]
-        try:
-            found = shape(call)
-            shapes = found if isinstance(found, list) else [found]
-        except ShapeError:
-            raise
-        except (ValueError, LookupError, ArithmeticError) as error:
-            # a kernel of another rank, a size that is infinite: sizes or attributes without sense
-            raise ShapeError(f"its attributes or shapes make no sense: {error}") from error
-        except UnknownRankError as unknown:
-            shapes = [None] * (len(dtypes) if isinstance(dtypes, tuple) else unknown.outputs)
+        shapes = _shapes(call, shape, len(dtypes) if isinstance(dtypes, tuple) else None)
         several = dtypes if isinstance(dtypes, tuple) else (dtypes,) * len(shapes)
         # The first output holds elements of the first input; so do all pieces where the one named
         # output repeats (Split).
-        holds = len(shapes) if len(outputs) == 1 else 1
-        told = quant or (_carried(carries) if carries else lambda _call, _shape: None)
-        quants = [told(call, s) if i < holds else None for i, s in enumerate(shapes)]
+        holds = len(shapes) if alike else 1
+        quants = [quant(call, s) if i < holds else None for i, s in enumerate(shapes)]
         return tuple(TensorType(d, s, q) for d, s, q in zip(several, shapes, quants, strict=True))
 
+    return infer
+
+
+def _shapes(call: Call, shape: ShapeOf, count: int | None) -> Sequence[Shape | None]:
+    """Shapes of the outputs; of unknown rank where an input's rank is unknown."""
+    try:
+        found = shape(call)
+    except ShapeError:
+        raise
+    except (ValueError, LookupError, ArithmeticError) as error:
+        # a kernel of another rank, a size that is infinite: sizes or attributes without sense
+        raise ShapeError(f"its attributes or shapes make no sense: {error}") from error
+    except UnknownRankError as unknown:
+        return [None] * (unknown.outputs if count is None else count)
+    return found if isinstance(found, list) else [found]
+
+
+def _evaluation(
+    compute: Callable[..., A | tuple[A, ...]], inputs: int, wide: int, *, with_attributes: bool
+) -> Callable[..., tuple[Array, ...]]:
+    """The `evaluate` of a row."""
+
     def evaluate(arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
-        given = [*arrays, *[None] * (len(params) - len(arrays))]
+        given = [*arrays, *[None] * (inputs - len(arrays))]
         for place, array in enumerate(given[:wide]):
             if array is not None and array.dtype == np.float16:
                 given[place] = array.astype(np.float32)
         with np.errstate(all="ignore"):
-            found = compute(*given, attributes) if attrs else compute(*given)
+            found = compute(*given, attributes) if with_attributes else compute(*given)
         # NumPy gives scalars, which are no arrays, where all operands have no dimensions; of texts,
         # which are objects here, it gives the text.
         several: Sequence[Any] = found if isinstance(found, tuple) else (found,)
@@ -319,17 +370,7 @@ def row(
             results[0] = results[0].astype(arrays[0].dtype, copy=False)
         return tuple(results)
 
-    return OpSpec(
-        name=name,
-        doc=doc,
-        inputs=params,
-        attrs=dict(attrs or {}),
-        infer=infer,
-        evaluate=evaluate,
-        outputs=outputs,
-        traits=frozenset(traits),
-        **more,
-    )
+    return evaluate
 
 
 def _carried(carries: AxisOf) -> QuantOf:

@@ -12,13 +12,8 @@ from numpy.typing import NDArray
 
 from ...aligned import aligned
 from ...ir.ops.blocks import middle
-from ...onednn.coded_kernels import (
-    LARGEST_BLOCK,
-    LEAST_BLOCK,
-    CodedKernels,
-    CodedWork,
-    panel_bytes,
-)
+from ...onednn.coded_kernels import LARGEST_BLOCK, LEAST_BLOCK, panel_bytes
+from ...onednn.kernels import Kernels
 from ..kernels.block_gemm import Blocks
 from .program import Tensor
 
@@ -38,7 +33,7 @@ class CodedRows:
     name = "packed codes by avx512_core_vnni"
     """What multiplies, for the placement."""
 
-    def __init__(self, blocks: Blocks, kernels: CodedKernels, threads: int) -> None:
+    def __init__(self, blocks: Blocks, kernels: Kernels, threads: int) -> None:
         self.blocks, self._kernels, self._threads = blocks, kernels, threads
         self._codes = np.ascontiguousarray(blocks.codes)
         self._scales = np.require(blocks.scales, np.float32, ("C", "ALIGNED"))
@@ -87,10 +82,11 @@ class CodedRows:
         place = scratch.ctypes.data
         if place != aligned(place):
             raise ValueError("the scratch does not begin on a cache line")
-        work = CodedWork(
+        work = kernels.work(
+            "quantize_rows",  # the others take the same
             codes=self._codes.ctypes.data,
             scales=self._scales.ctypes.data,
-            zeros=None if self._zeros is None else self._zeros.ctypes.data,
+            zeros=0 if self._zeros is None else self._zeros.ctypes.data,
             xcodes=place,
             xscales=place + scales,
             xsums=place + sums,
@@ -106,10 +102,10 @@ class CodedRows:
         )
         held = (self._codes, self._scales, self._zeros)
         many = self._threads if rows * blocks.width >= _ALONE else 1
-        quantize = kernels.call(kernels.quantize, work, many, held)
+        quantize = kernels.call("quantize_rows", work, many, held)
         few = rows <= _FEW and blocks.block * blocks.bits % 128 == 0
-        address = kernels.multiply_row if few else kernels.multiply
-        multiply_codes = kernels.call(address, work, self._threads, held)
+        function = "multiply_row" if few else "multiply_codes"
+        multiply_codes = kernels.call(function, work, self._threads, held)
 
         def multiply(sources: NDArray[np.float32]) -> None:
             if sources.shape != shape or not sources.flags.c_contiguous:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -131,25 +132,10 @@ def offered(
     check_sums(binder, step)
     dims, dtype, library = binder.dims(step.output), binder.dtype(step.output), binder.library
     mask = 1 if len(weights.dims) == len(dims) else 3
-    kernel = MemoryDesc.any(library, weights.dims, weights.dtype)
     positions = _positions(binder, step) if has_fraction(step) else None
     bias = bias if positions is None else None
     bias_desc = None if bias is None else bias.desc
-
-    def make(attributes: Attributes) -> PrimitiveDesc:
-        return binder.describe(
-            step,
-            kind,
-            source,
-            kernel,
-            bias_desc,
-            MemoryDesc.any(library, dims, dtype),
-            strides=win.strides,
-            dilations=tuple(d - 1 for d in win.dilations),
-            padding_l=win.begin,
-            padding_r=win.end,
-            attributes=attributes,
-        )
+    make = partial(_described, binder, step, kind, source, weights, bias_desc, win)
 
     def attempt(like: MemoryDesc) -> Offer:
         frame = same_frame(dims, like, written_out)
@@ -157,20 +143,8 @@ def offered(
         translated = translate(binder, attr, frame, dtype, mask, step, first)
         return translated.offer(make(translated.attributes), {})
 
-    def layouts() -> Iterator[MemoryDesc]:
-        yield (guess := channels_last(library, dims, dtype))
-        if guessed:
-            return
-        try:
-            bare = make(Attributes()).dst_md()  # what the library would take without operands
-        except OneDnnError as error:
-            if not is_refusal(error):
-                raise
-            return
-        if bare != guess:
-            yield bare
-
-    offer = first_accepted(binder, layouts(), attempt, weights.known)
+    layouts = _layouts(channels_last(library, dims, dtype), make, guessed=guessed)
+    offer = first_accepted(binder, layouts, attempt, weights.known)
     if kind == "convolution":
         faster = _faster_depthwise(binder, offer.desc, win)
         offer = replace(offer, desc=faster or make(offer.desc.attributes))
@@ -180,6 +154,49 @@ def offered(
     if bias is not None:
         args[Arg.BIAS] = bias
     return offer.reading(args)
+
+
+def _described(
+    binder: Binder,
+    step: Step,
+    kind: str,
+    source: MemoryDesc,
+    weights: Weights,
+    bias: MemoryDesc | None,
+    win: Window,
+    attributes: Attributes,
+) -> PrimitiveDesc:
+    library = binder.library
+    return binder.describe(
+        step,
+        kind,
+        source,
+        MemoryDesc.any(library, weights.dims, weights.dtype),
+        bias,
+        MemoryDesc.any(library, binder.dims(step.output), binder.dtype(step.output)),
+        strides=win.strides,
+        dilations=tuple(d - 1 for d in win.dilations),
+        padding_l=win.begin,
+        padding_r=win.end,
+        attributes=attributes,
+    )
+
+
+def _layouts(
+    guess: MemoryDesc, make: Callable[[Attributes], PrimitiveDesc], *, guessed: bool
+) -> Iterator[MemoryDesc]:
+    """How the destination may lie: as guessed, or as the library would have it without operands."""
+    yield guess
+    if guessed:
+        return
+    try:
+        bare = make(Attributes()).dst_md()
+    except OneDnnError as error:
+        if not is_refusal(error):
+            raise
+        return
+    if bare != guess:
+        yield bare
 
 
 def by_position(step: Step) -> str:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from ...aligned import aligned
 from ...ir.ops.blocks import middle
-from ...onednn.block_kernels import PADDING, PANEL_BYTES, TABLE, BlockKernels, Work
+from ...onednn.block_kernels import PADDING, PANEL_BYTES, TABLE
 from ...onednn.enums import DataType
+from ...onednn.kernels import Kernels, Work
 from ...onednn.library import Library
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
@@ -42,7 +43,7 @@ class Decoder:
         threads: how many the kernels may use.
     """
 
-    def __init__(self, blocks: Blocks, kernels: BlockKernels | None, threads: int) -> None:
+    def __init__(self, blocks: Blocks, kernels: Kernels | None, threads: int) -> None:
         self.blocks, self._threads = blocks, threads
         zeros = blocks.zero_points
         fits = (
@@ -121,9 +122,9 @@ class Decoder:
 
             return decode
         zeros = self._zeros_of(start, count)
-        work = self._work(start, count, zeros)
+        work = self._work(self._kernels, start, count, zeros)
         work.out, work.ld = scratch.ctypes.data, -(-count // LANES) * LANES
-        return self._kernels.call(self._kernels.decode, work, self._threads, zeros)
+        return self._kernels.call("decode_columns", work, self._threads, zeros)
 
     def products(
         self, sources: NDArray[np.float32], out: NDArray[np.float32]
@@ -137,10 +138,10 @@ class Decoder:
         single = many < _SEVERAL
         found = []
         for row in range(many if single else 1):
-            work = self._product(many, out[row:], self._zeros)
+            work = self._product(kernels, many, out[row:], self._zeros)
             work.x = sources[row:].ctypes.data
-            address = kernels.multiply if single else kernels.multiply_rows
-            found.append(kernels.call(address, work, self._threads))
+            function = "multiply_row" if single else "multiply_rows"
+            found.append(kernels.call(function, work, self._threads))
         return found
 
     def product(
@@ -156,11 +157,11 @@ class Decoder:
         kernels, shape = self._kernels, (rows, self.blocks.width)
         assert kernels is not None
         zeros = self._zeros_of(0, self.blocks.rows)
-        work = self._product(rows, out, zeros)
+        work = self._product(kernels, rows, out, zeros)
         work.panels = panels.ctypes.data
         if panels.size < self._threads * PANEL_BYTES or work.panels != aligned(work.panels):
             raise ValueError("no place for panels, or none on a cache line")
-        call = kernels.call(kernels.multiply_columns, work, self._threads, zeros)
+        call = kernels.call("multiply_columns", work, self._threads, zeros)
 
         def multiply(sources: NDArray[np.float32]) -> None:
             if sources.shape != shape or not sources.flags.c_contiguous:
@@ -170,14 +171,17 @@ class Decoder:
 
         return multiply
 
-    def _product(self, rows: int, out: NDArray[np.float32], zeros: NDArray[np.uint8]) -> Work:
-        work = self._work(0, self.blocks.rows, zeros)
+    def _product(
+        self, kernels: Kernels, rows: int, out: NDArray[np.float32], zeros: NDArray[np.uint8]
+    ) -> Work:
+        work = self._work(kernels, 0, self.blocks.rows, zeros)
         work.out, work.many, work.ld = out.ctypes.data, rows, self.blocks.rows
         return work
 
-    def _work(self, start: int, count: int, zeros: NDArray[np.uint8]) -> Work:
+    def _work(self, kernels: Kernels, start: int, count: int, zeros: NDArray[np.uint8]) -> Work:
         blocks, (codes, scales) = self.blocks, self._codes
-        return Work(
+        return kernels.work(
+            "decode_columns",  # the others take the same
             codes=codes[start:].ctypes.data,
             scales=scales[start:].ctypes.data,
             zeros=zeros.ctypes.data,

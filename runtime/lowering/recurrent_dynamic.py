@@ -12,8 +12,9 @@ from ...ir.ops import OPS
 from ...ir.ops.quantization import dynamic_range
 from ...ir.ops.recurrent import activations_of, directions_of
 from ...ir.ops.spec import Array
+from ...onednn.kernels import Kernels
 from ...onednn.library import Stream
-from ...onednn.recurrent_kernel import CONSTANTS, Codes, LstmKernel, lstm_kernel
+from ...onednn.recurrent_kernel import CONSTANTS, lstm_kernel
 from ...plan.types import Step
 from .binding import Binder, need
 from .recurrent_steps import KernelSteps, LayerSize, LibrarySteps, Steps
@@ -89,7 +90,7 @@ class DynamicLayers:
         return {name: array for name, array in named if name}
 
 
-def _steps_of(binder: Binder, step: Step, size: LayerSize, kernel: LstmKernel | None) -> Steps:
+def _steps_of(binder: Binder, step: Step, size: LayerSize, kernel: Kernels | None) -> Steps:
     if kernel is None or not size.suits_kernel(binder.threads):
         return LibrarySteps(binder, step, size)
     return KernelSteps(binder, step, size, kernel)
@@ -129,16 +130,17 @@ class _Work:
 
     # Neither of these holds `self`: it would be a cycle, and keep the memory until it is collected.
 
-    def _by_kernel(self, kernel: LstmKernel) -> Callable[[Array], None]:
+    def _by_kernel(self, kernel: Kernels) -> Callable[[Array], None]:
         codes, scale, zero, shape = self._codes, self._scale, self._zero, self._shape
-        work = Codes(
+        work = kernel.work(
+            "quantize",
             constants=CONSTANTS.ctypes.data,
             codes=codes.ctypes.data,
             scale=scale.ctypes.data,
             zero=zero.ctypes.data,
             count=codes.size,
         )
-        call = kernel.plain(kernel.quantize, work, (codes, scale, zero))
+        call = kernel.call("quantize", work, held=(codes, scale, zero))
 
         def quantize(x: Array) -> None:
             given = np.require(x, np.float32, ("C", "ALIGNED"))

@@ -14,9 +14,10 @@ from ...ir.ops import OPS
 from ...ir.ops.recurrent import directions_of
 from ...onednn.attributes import Attributes
 from ...onednn.enums import Arg, DataType
+from ...onednn.kernels import Kernels
 from ...onednn.layouts import row_major
 from ...onednn.library import Library
-from ...onednn.lstm_kernel import GROUP, F32LstmKernel, F32Work, f32_lstm_kernel
+from ...onednn.lstm_kernel import GROUP, f32_lstm_kernel
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.recurrent_kernel import CONSTANTS, LANES
 from ...onednn.strides import agree
@@ -74,7 +75,7 @@ class F32Layer:
         by_sequence: the products of the input lie as [N, T, D*4H], else as [T, N, D*4H].
     """
 
-    kernel: F32LstmKernel
+    kernel: Kernels
     dims: tuple[int, int, int, int]
     backwards: tuple[bool, ...]
     threads: int
@@ -103,7 +104,9 @@ class F32Layer:
         steps, directions, batch, hidden = self.dims
         row = directions * _GATES * hidden
         named = {role: memory for role, memory in memories.items() if role != "last"}
-        work = F32Work(
+        function = "lstm_steps" if self.of_x is None else "lstm_sequence"
+        work = self.kernel.work(
+            function,
             **{role: _address(m) for role, m in named.items() if m.data is not None},
             weights=self.weights.ctypes.data,
             constants=CONSTANTS.ctypes.data,
@@ -118,14 +121,12 @@ class F32Layer:
             y_step=batch * directions * hidden,
             y_row=directions * hidden,
         )
-        address = self.kernel.steps
         if self.of_x is not None:
             assert self.bias is not None
-            address = self.kernel.sequence
             work.of_x, work.bias = self.of_x.ctypes.data, self.bias.ctypes.data
             work.inputs = self.of_x.shape[3]
         fed = [(role, memory) for role, memory in named.items() if memory.data is None]
-        run = self.kernel.call(address, work, self.threads, (self, memories))
+        run = self.kernel.call(function, work, self.threads, (self, memories))
         last, y = memories.get("last"), memories["y"].view()
         ends = [0 if back else steps - 1 for back in self.backwards]
 
@@ -265,7 +266,7 @@ def _with_input(
     return replace(layer, by_sequence=by_sequence), {"pre": products}
 
 
-def _kernel_for(binder: Binder, step: Step) -> F32LstmKernel:
+def _kernel_for(binder: Binder, step: Step) -> Kernels:
     """The kernel, where it is to run a layer."""
     kernel = f32_lstm_kernel(binder.library)
     if kernel is None:

@@ -4,7 +4,7 @@ all of them, or, where the CPU lacks its instructions, by the library's product 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,8 +14,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from ...aligned import aligned_bytes
 from ...ir.ops.recurrent import DYNAMIC
+from ...onednn.kernels import Kernels
 from ...onednn.library import Library, Stream
-from ...onednn.recurrent_kernel import CONSTANTS, LANES, LstmKernel, Work
+from ...onednn.recurrent_kernel import CONSTANTS, LANES
 from ...plan.types import Step
 from .binding import Binder, need
 from .recurrent_weights import F32, biases, product, weights
@@ -102,9 +103,12 @@ class KernelSteps:
 
     implementation = f"{DYNAMIC} by avx512_core_vnni"
 
-    def __init__(self, binder: Binder, step: Step, size: LayerSize, kernel: LstmKernel) -> None:
-        self.size, self._kernel = size, kernel
-        self._threads = min(binder.threads, len(size.backwards))
+    def __init__(self, binder: Binder, step: Step, size: LayerSize, kernel: Kernels) -> None:
+        self.size, self.kernel, self.threads = (
+            size,
+            kernel,
+            min(binder.threads, len(size.backwards)),
+        )
         each = [weights(binder, step, "r", d) for d in range(len(size.backwards))]
         bias = biases(binder, step)
         rows = _GATES * size.hidden
@@ -120,10 +124,6 @@ class KernelSteps:
     def room(self, stream: Stream, pre: F32) -> Room:  # noqa: ARG002
         """See `Steps`."""
         return _KernelRoom(self, pre)
-
-    def call(self, work: Work, held: object) -> Callable[[], None]:
-        """What runs the kernel on a work whose arrays `held` keeps."""
-        return self._kernel.call(self._kernel.steps, work, self._threads, held)
 
 
 class _KernelRoom:
@@ -151,7 +151,8 @@ class _KernelRoom:
             "codes": codes,
             "products": products,
         }
-        self._work = Work(
+        self._work = steps.kernel.work(
+            "lstm_steps",
             **{name: array.ctypes.data for name, array in arrays.items()},
             steps=size.steps,
             directions=directions,
@@ -160,7 +161,7 @@ class _KernelRoom:
             blocks=blocks,
             backwards=sum(1 << d for d, back in enumerate(size.backwards) if back),
         )
-        self._call = steps.call(self._work, arrays)
+        self._call = steps.kernel.call("lstm_steps", self._work, steps.threads, arrays)
 
     def run(self, y: F32) -> None:
         """See `Room`."""

@@ -1,4 +1,4 @@
-/* What the listings of onednn/block_kernels.py (-DBITS=4) and onednn/byte_kernels.py (-DBITS=8) were compiled from:
+/* What onednn/listings/block_kernels_4.txt (-DBITS=4) and block_kernels_8.txt (-DBITS=8) were compiled from:
 
    gcc -DBITS=4 -O2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mbmi2 -fno-stack-protector -fcf-protection=branch
        -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1 -falign-jumps=1 -falign-functions=1 -falign-labels=1 -c

@@ -1,4 +1,4 @@
-/* What the listings of onednn/coded_kernels.py (-DBITS=4) and onednn/coded_byte_kernels.py (-DBITS=8) were compiled from:
+/* What onednn/listings/coded_kernels_4.txt (-DBITS=4) and coded_kernels_8.txt (-DBITS=8) were compiled from:
 
    gcc -DBITS=4 -O2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mbmi2 -ffp-contract=off -fno-tree-vectorize
        -fno-stack-protector -fcf-protection=branch -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1 -falign-jumps=1

@@ -1,4 +1,4 @@
-/* What the listings of onednn/recurrent_kernel.py were compiled from:
+/* What onednn/listings/recurrent_kernel.txt was compiled from:
 
    gcc -O2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mbmi2 -mfma -ffp-contract=off -fno-stack-protector
        -fcf-protection=branch -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1 -falign-jumps=1

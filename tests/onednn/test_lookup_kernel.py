@@ -1,24 +1,20 @@
-"""The lookup kernel: its listing is the code, it gives table[code] for every pair of codes and
-length, and touches nothing else.
+"""The lookup kernel: it gives table[code] for every pair of codes and length, and touches nothing
+else.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.executor_plans import S8, U8, Builder
 
 from fqfuse.ir.types import DType
-from fqfuse.onednn import lookup_kernel as module
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.lookup_kernel import LISTING, Kernel, lookup_kernel
+from fqfuse.onednn.lookup_kernel import Kernel, lookup_kernel
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.host_calls import single_call
 
@@ -35,17 +31,6 @@ def kernel(library: Library) -> Kernel:
 
 def table_of(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, 256).astype(np.uint8)
-
-
-def test_the_listing_is_the_code(tmp_path: Path) -> None:
-    tools = [shutil.which(tool) for tool in ("as", "objcopy")]
-    if None in tools:
-        pytest.skip("no assembler: binutils are not installed")
-    source, made, code = tmp_path / "f.s", tmp_path / "f.o", tmp_path / "f.bin"
-    source.write_text(".intel_syntax noprefix\n" + "".join(f"{text}\n" for _, text in LISTING))
-    subprocess.run([str(tools[0]), "--64", source, "-o", made], check=True)
-    subprocess.run([str(tools[1]), "-O", "binary", "-j", ".text", made, code], check=True)
-    assert code.read_bytes().hex() == "".join(machine for machine, _ in LISTING)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 31])
@@ -97,16 +82,6 @@ def test_reads_and_writes_up_to_the_end_of_a_page(kernel: Kernel, length: int) -
 def test_not_for_other_cpus() -> None:
     assert lookup_kernel(OLDER) is None
     assert lookup_kernel(CpuIsa.default) is None
-
-
-def test_not_where_the_system_refuses_memory_for_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing:
-        @staticmethod
-        def mprotect(*_: object) -> int:
-            return -1
-
-    monkeypatch.setattr(module.ctypes, "CDLL", lambda _: Refusing)
-    assert module._mapped.__wrapped__() is None
 
 
 def lookup(source: DType, target: DType, shape: tuple[int, ...]) -> Plan:

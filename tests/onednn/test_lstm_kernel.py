@@ -1,30 +1,24 @@
-"""The kernel for the steps of an f32 LSTM: the listing is the code, states are those of the definition,
-nothing beyond is touched, and layers that run by it are those of ONNX Runtime and of the library.
+"""The kernel for the steps of an f32 LSTM: states are those of the definition, nothing beyond is
+touched, and layers that run by it are those of ONNX Runtime and of the library.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from laws.poison import BYTES, poisoned
-from support.machine_code import Guarded, check_listing
+from support.machine_code import Guarded
 from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
 from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.kernels import Kernels
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.lstm_kernel import (
-    F32_LSTM_SEQUENCE,
-    F32_LSTM_STEPS,
-    F32LstmKernel,
-    F32Work,
-    f32_lstm_kernel,
-)
+from fqfuse.onednn.lstm_kernel import f32_lstm_kernel
 from fqfuse.onednn.recurrent_kernel import CONSTANTS
 from fqfuse.runtime.lowering import recurrent_f32
 from fqfuse.runtime.lowering.recurrent_f32 import packed_inputs, packed_weights
@@ -35,16 +29,11 @@ OURS = "LSTM by avx512_core"
 
 
 @pytest.fixture
-def kernel(library: Library) -> F32LstmKernel:
+def kernel(library: Library) -> Kernels:
     found = f32_lstm_kernel(library)
     if found is None:
         pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")
     return found
-
-
-@pytest.mark.parametrize("listing", [F32_LSTM_STEPS, F32_LSTM_SEQUENCE])
-def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
-    check_listing(listing, tmp_path)
 
 
 @pytest.mark.parametrize("isa", [CpuIsa.default, CpuIsa.avx2, CpuIsa.avx2_vnni])
@@ -59,7 +48,7 @@ def test_not_for_other_cpus(library: Library, isa: CpuIsa, monkeypatch) -> None:
 class Layer:
     """A drawn layer, in memory that ends where nothing may be read or written."""
 
-    def __init__(self, kernel: F32LstmKernel, seed: int, shape: Sequence[int]) -> None:
+    def __init__(self, kernel: Kernels, seed: int, shape: Sequence[int]) -> None:
         self.kernel, self.shape = kernel, tuple(shape)
         steps, directions, batch, hidden = self.shape
         rng = np.random.default_rng(seed)
@@ -81,7 +70,7 @@ class Layer:
             "pre_step": row if by_sequence else batch * row,
             "pre_row": steps * row if by_sequence else row,
         }
-        return self._call(self.kernel.steps, steps, {"pre": pre}, apart, threads, in_place=in_place)
+        return self._call("lstm_steps", steps, {"pre": pre}, apart, threads, in_place=in_place)
 
     def multiply(self, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> None:
         """Products of an input [T, N, I] with weights [D, 4H, I], and biases [D, 4H]."""
@@ -100,11 +89,11 @@ class Layer:
             "room": np.full((len(w), 2, blocks, 512), np.nan, np.float32),
         }
         sizes = {"inputs": x.shape[2]}
-        return self._call(self.kernel.sequence, len(x), arrays, sizes, threads)
+        return self._call("lstm_sequence", len(x), arrays, sizes, threads)
 
     def _call(
         self,
-        address: int,
+        function: str,
         steps: int,
         more: dict[str, np.ndarray],
         sizes: dict[str, int],
@@ -126,7 +115,8 @@ class Layer:
         guarded = {name: Guarded(np.ascontiguousarray(array)) for name, array in arrays.items()}
         if in_place:
             guarded["c"] = guarded["first_c"]
-        work = F32Work(
+        work = self.kernel.work(
+            function,
             **{name: array.array.ctypes.data for name, array in guarded.items()},
             steps=steps,
             directions=directions,
@@ -138,7 +128,7 @@ class Layer:
             y_row=directions * hidden,
             **sizes,
         )
-        self.kernel.call(address, work, threads, guarded)()
+        self.kernel.call(function, work, threads, guarded)()
         return guarded["y"].array.swapaxes(1, 2), guarded["c"].array
 
     def step_of(self, d: int, at: int) -> tuple[np.ndarray, np.ndarray]:

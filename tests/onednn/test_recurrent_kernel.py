@@ -1,32 +1,23 @@
-"""The kernel for the steps of an LSTM that quantizes as it runs: the listings are the code, codes are
-those of DynamicQuantizeLinear, states those of the definition, and nothing beyond is touched.
+"""The kernel for the steps of an LSTM that quantizes as it runs: codes are those of
+DynamicQuantizeLinear, states those of the definition, and nothing beyond is touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from support.machine_code import Guarded, check_listing
+from support.machine_code import Guarded
 from support.onnx_cases import model, node, run_ort
 
 import fqfuse
 from fqfuse.ir.ops.quantization import dynamic_range
 from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.kernels import Kernels
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.recurrent_kernel import (
-    CONSTANTS,
-    LANES,
-    LSTM_STEPS,
-    QUANTIZE,
-    Codes,
-    LstmKernel,
-    Work,
-    lstm_kernel,
-)
+from fqfuse.onednn.recurrent_kernel import CONSTANTS, LANES, lstm_kernel
 from fqfuse.runtime.lowering import recurrent_dynamic
 from fqfuse.runtime.lowering.recurrent_steps import by_blocks, packed_codes
 
@@ -34,16 +25,11 @@ GATES, FORGET = 4, 2
 
 
 @pytest.fixture
-def kernel(library: Library) -> LstmKernel:
+def kernel(library: Library) -> Kernels:
     found = lstm_kernel(library)
     if found is None:
         pytest.skip("the CPU lacks AVX-512 and VNNI, or the system refuses memory for code")
     return found
-
-
-@pytest.mark.parametrize("listing", [QUANTIZE, LSTM_STEPS])
-def test_the_listing_is_the_code(listing, tmp_path: Path) -> None:
-    check_listing(listing, tmp_path)
 
 
 @pytest.mark.parametrize("isa", [CpuIsa.default, CpuIsa.avx2_vnni, CpuIsa.avx512_core])
@@ -55,20 +41,16 @@ def test_not_for_other_cpus(library: Library, isa: CpuIsa, monkeypatch) -> None:
 # -- codes -----------------------------------------------------------------------------------------
 
 
-def quantized(kernel: LstmKernel, x: np.ndarray) -> tuple[np.ndarray, np.float32, np.int32]:
+def quantized(kernel: Kernels, x: np.ndarray) -> tuple[np.ndarray, np.float32, np.int32]:
     given = Guarded(x)
     codes, scale, zero = (
         Guarded(np.full(shape, 7, dtype))
         for shape, dtype in ((x.shape, np.uint8), ((1,), np.float32), ((1,), np.int32))
     )
     constants = Guarded(CONSTANTS)
-    argument = Codes(
-        given.array.ctypes.data,
-        constants.array.ctypes.data,
-        *(part.array.ctypes.data for part in (codes, scale, zero)),
-        x.size,
-    )
-    kernel.plain(kernel.quantize, argument)()
+    parts = {"x": given, "constants": constants, "codes": codes, "scale": scale, "zero": zero}
+    addresses = {name: part.array.ctypes.data for name, part in parts.items()}
+    kernel.call("quantize", kernel.work("quantize", **addresses, count=x.size))()
     return codes.array, scale.array[0], zero.array[0]
 
 
@@ -107,7 +89,7 @@ def test_a_range_that_is_not_finite_has_a_scale_of_nan(kernel, bad, at) -> None:
 class Layer:
     """A drawn layer, in memory that ends where nothing may be read or written."""
 
-    def __init__(self, kernel: LstmKernel, seed: int, shape: Sequence[int], zero_bias=False):
+    def __init__(self, kernel: Kernels, seed: int, shape: Sequence[int], zero_bias=False):
         self.kernel, self.shape = kernel, tuple(shape)
         steps, directions, batch, hidden = self.shape
         rng = np.random.default_rng(seed)
@@ -145,7 +127,8 @@ class Layer:
             "y": np.full((len(pre), *rows, hidden), np.nan, np.float32),
         }
         guarded = {name: Guarded(array) for name, array in arrays.items()}
-        work = Work(
+        work = self.kernel.work(
+            "lstm_steps",
             **{name: array.array.ctypes.data for name, array in guarded.items()},
             steps=len(pre),
             directions=directions,
@@ -154,7 +137,7 @@ class Layer:
             blocks=blocks,
             backwards=sum(1 << d for d, back in enumerate(self.backwards) if back),
         )
-        self.kernel.call(self.kernel.steps, work, threads, guarded)()
+        self.kernel.call("lstm_steps", work, threads, guarded)()
         h, c = (guarded[name].array for name in "hc")
         assert not h[..., hidden:].any()
         assert not c[..., hidden:].any()

@@ -16,12 +16,14 @@ from fqfuse.models.digits import digits_model_path
 
 ROOT = Path(__file__).parents[2]
 MAX_ARCHITECTURE_LINES = 180
+MAX_FUNCTION_LINES = 60
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS = (
     "accuracy",
     "benchmarks",
     "cli",
     "composer",
+    "exporter",
     "frontend",
     "ir",
     "measure",
@@ -55,6 +57,30 @@ def test_help_and_dir_list_the_public_names() -> None:
     listed = re.findall(r"^    (\w+)  +\S", fqfuse.__doc__, flags=re.MULTILINE)
     assert sorted(listed) == dir(fqfuse) == sorted([*fqfuse.__all__, "__version__"])
     assert fqfuse.__version__ == PROJECT["project"]["version"]
+
+
+def test_rooms_alone_list_what_they_export() -> None:
+    listing = [
+        path.relative_to(ROOT).as_posix()
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"^__all__\b", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    ]
+    assert listing
+    assert [path for path in listing if not path.endswith("/__init__.py")] == []
+
+
+def test_functions_stay_short() -> None:
+    """With their docstrings."""
+    long = [
+        f"{folder}/{path.name}:{node.lineno} {node.name}"
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES
+    ]
+    assert long == []
 
 
 def test_version_is_the_changelogs_newest() -> None:

@@ -97,10 +97,13 @@ def test_wheel_holds_each_module_and_nothing_else(wheel: zipfile.ZipFile) -> Non
 def test_wheel_holds_the_data_and_the_typing_marker(wheel: zipfile.ZipFile) -> None:
     data = {
         f"fqfuse/{folder}/{path.name}"
-        for folder in ("models/data", "report/html/assets", "report/schemas")
+        for folder in ("models/data", "onednn/listings", "report/html/assets", "report/schemas")
         for path in (ROOT / folder).iterdir()
     }
-    assert {Path(name).suffix for name in data} >= {".onnx", ".html", ".css", ".js", ".json"}
+    assert {Path(name).suffix for name in data} >= {
+        *(".onnx", ".txt"),
+        *(".html", ".css", ".js", ".json"),
+    }
     assert {name for name in shipped(wheel) if not name.endswith(".py")} == data | {
         "fqfuse/py.typed"
     }

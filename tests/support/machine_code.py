@@ -1,29 +1,27 @@
-"""What tests of functions of machine code need: an assembler, and memory that ends abruptly."""
+"""What tests of functions of machine code need: their listings, and memory that ends abruptly."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-import shutil
-import subprocess
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
-import pytest
 
-from fqfuse.onednn.machine_code import Listing
+from fqfuse.onednn.machine_code import FOLDER, LISTINGS
+
+Lines = list[tuple[int, str, str]]
+"""Of each instruction its offset, machine code in hexadecimal, and Intel syntax."""
 
 
-def check_listing(listing: Listing, folder: Path) -> None:
-    """Assembles the text of a listing again, and holds the bytes to be the same."""
-    tools = [shutil.which(tool) for tool in ("as", "objcopy")]
-    if None in tools:
-        pytest.skip("no assembler: binutils are not installed")
-    source, made, code = folder / "f.s", folder / "f.o", folder / "f.bin"
-    source.write_text(".intel_syntax noprefix\n" + "".join(f"{text}\n" for _, text in listing))
-    subprocess.run([str(tools[0]), "--64", source, "-o", made], check=True)
-    subprocess.run([str(tools[1]), "-O", "binary", "-j", ".text", made, code], check=True)
-    assert code.read_bytes().hex() == "".join(machine for machine, _ in listing)
+def listed() -> Iterator[tuple[str, str, Lines]]:
+    """Of every function the name of its listing, its own, and its lines."""
+    for name in LISTINGS:
+        text = (FOLDER / f"{name}.txt").read_text(encoding="ascii")
+        for part in text.split("\n\n")[1:]:
+            title, *lines = part.splitlines()
+            split = [line.split(maxsplit=2) for line in lines]
+            yield name, title.split()[0], [(int(at, 16), code, text) for at, code, text in split]
 
 
 class Guarded:

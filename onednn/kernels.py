@@ -1,0 +1,98 @@
+"""Calls of functions of machine code whose work several threads share."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..errors import BackendUnavailable
+from .enums import CpuRuntime
+from .library import Library
+from .machine_code import Members, mapped
+from .openmp import openmp_function
+
+Work = ctypes.Structure
+"""What a function reads and writes: addresses and sizes, words of 64 bits by name."""
+
+_COUNTERS = ("next", "entered")
+"""What functions count up by themselves, 0 in front of each call: the part that is next, so that
+threads that are given the same work share it, and how many threads have taken a panel of their own.
+"""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The functions of a listing, on the threads that oneDNN's own primitives use.
+
+    Attributes:
+        functions: function -> its address, and the members of its work.
+        parallel: runs a function in several threads; None: in this one.
+    """
+
+    functions: Mapping[str, tuple[int, Members]]
+    parallel: Any
+
+    def work(self, function: str, **values: int) -> Work:
+        """A work for a function, and for those whose works have the same members. What is not given
+        is 0; a name that is none of the members is an error, here and later.
+        """
+        return _structure(self.functions[function][1])(**values)
+
+    def call(
+        self, function: str, work: Work, threads: int = 1, held: object = None
+    ) -> Callable[[], None]:
+        """A call without arguments. It holds the work and what it is told to; of the other arrays it
+        knows the addresses alone.
+        """
+        address, members = self.functions[function]
+        if not isinstance(work, _structure(members)):
+            raise TypeError(f"{function} takes another work")
+        argument = ctypes.c_void_p(ctypes.addressof(work))
+        counters = [name for name in _COUNTERS if name in members]
+        alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+        if threads > 1 and self.parallel is not None:
+            run = functools.partial(
+                self.parallel,
+                ctypes.c_void_p(address),
+                argument,
+                ctypes.c_uint(threads),
+                ctypes.c_uint(0),
+            )
+        else:
+            run = functools.partial(alone, argument)
+
+        def call(held: object = (work, held)) -> None:  # noqa: ARG001
+            for counter in counters:
+                setattr(work, counter, 0)
+            run()
+
+        return call
+
+
+def kernels(library: Library, name: str) -> Kernels | None:
+    """The functions of a listing; None where they cannot run: see `mapped`."""
+    found = mapped(name, library.effective_isa())
+    return None if found is None else Kernels(found, _team_of(library))
+
+
+@functools.cache
+def _structure(members: Members) -> type[Work]:
+    # without slots, a name that is no member would be taken for an attribute, and go unnoticed
+    body = {"__slots__": (), "_fields_": [(name, ctypes.c_int64) for name in members]}
+    return cast("type[Work]", type("Work", (ctypes.Structure,), body))
+
+
+def _team_of(library: Library) -> Any:
+    """GNU OpenMP's way to run a function in several threads; None where the library has another
+    runtime.
+    """
+    if library.version.cpu_runtime != CpuRuntime.openmp:
+        return None
+    kinds = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    try:
+        return openmp_function(library.c, "GOMP_parallel", kinds, None)
+    except BackendUnavailable:  # another OpenMP than GNU's: one thread
+        return None
