@@ -105,6 +105,8 @@ def _cut(graph: Graph, node: Node) -> _Cut | None:
     given = [graph.constant(value) for value in node.inputs[1:] if value]
     if shape is None or not all(data is not None and data.size == 1 for data in given):
         return None
+    if any(data is not None and data.ndim > 1 for data in given):  # a Gather that adds axes
+        return None
     numbers = [int(data.item()) for data in given if data is not None]
     if node.op == "Gather":
         return _Cut(node.attr("axis", int) % len(shape), numbers[0], numbers[0] + 1 or _LAST)
@@ -129,7 +131,7 @@ def _moved(graph: Graph, node: Node, ranged: bool) -> list[str] | None:
     fewer = _Fewer(graph, cut, node)
     old = graph.in_order([graph.node(name) for name in ways])
     for each in old:
-        fewer.rows[each.output] = fewer.again(each, ways[each.name])
+        fewer.made[each.output] = fewer.again(each, ways[each.name])
     for reader in readers:
         decide(graph, MOVE_SLICE.name, reader, f"in front of {len(ways)} operations, row by row")
         swap(graph, reader, fewer.read(reader))
@@ -320,9 +322,18 @@ def _transposed(_: Graph, node: Node, axis: int) -> Axes | None:
 def _reshaped(graph: Graph, node: Node, axis: int) -> Axes | None:
     if not is_reshape(graph, node):
         return None
-    view = view_of(known_shape(graph, node.input), known_shape(graph, node.output))
-    at = view.axis_back(axis)
-    return None if at is None else _whole(node, at)
+    before, after = known_shape(graph, node.input), known_shape(graph, node.output)
+    at = view_of(before, after).axis_back(axis)
+    if at is None:
+        return None
+    fewer = [(*s[:i], dims.UNKNOWN, *s[i + 1 :]) for s, i in ((before, at), (after, axis))]
+    known = _tells_axes(node) or target_of(fewer[0], fewer[1]) is not None
+    return _whole(node, at) if known else None
+
+
+def _tells_axes(node: Node) -> bool:
+    """True when a shape-only operation says what becomes of axes, whatever their sizes."""
+    return node.op == "Unsqueeze" or (node.op == "Squeeze" and bool(node.operand(1)))
 
 
 def _sliced(graph: Graph, node: Node, axis: int) -> Axes | None:
@@ -360,13 +371,14 @@ class _Fewer:
     """Values of which the positions of a cut are left.
 
     Attributes:
-        rows: value -> its positions.
+        made: value -> its positions, of what is computed for these alone.
         slices: names of the slices that were put in.
     """
 
     def __init__(self, graph: Graph, cut: _Cut, node: Node) -> None:
         self._graph, self._cut, self._node = graph, cut, node
-        self.rows: dict[str, str] = {}
+        self.made: dict[str, str] = {}
+        self._cuts: dict[tuple[str, int], str] = {}
         self.slices: list[str] = []
 
     def again(self, node: Node, axes: Axes) -> str:
@@ -376,13 +388,13 @@ class _Fewer:
             value if at is None else self._of(value, at)
             for value, at in zip(node.inputs, axes, strict=True)
         ]
-        if node.has(Trait.RESHAPES):
+        if node.has(Trait.RESHAPES) and not _tells_axes(node):
             return self._reshaped(node, inputs[0], axes[0])
         return graph.again(node, inputs, value=f"{node.output}/rows").output
 
     def read(self, reader: Node) -> str:
         """What a reader gives of the positions that are left."""
-        value = self.rows[reader.input]
+        value = self.made[reader.input]
         if reader.op == "Slice":
             return value
         indices = self._graph.constant(reader.inputs[1])
@@ -391,9 +403,12 @@ class _Fewer:
         return self._graph.again(reader, [value, first]).output
 
     def _of(self, value: str, axis: int) -> str:
-        if value not in self.rows:
-            self.rows[value] = self._sliced(value, axis)
-        return self.rows[value]
+        if value in self.made:
+            return self.made[value]
+        # x + transpose(x) reads a value along two axes
+        if (value, axis) not in self._cuts:
+            self._cuts[value, axis] = self._sliced(value, axis)
+        return self._cuts[value, axis]
 
     def _sliced(self, value: str, axis: int) -> str:
         graph, cut = self._graph, replace(self._cut, axis=axis)

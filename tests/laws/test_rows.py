@@ -4,6 +4,7 @@ against ONNX Runtime, which computes all of it.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from random import Random
 
@@ -71,8 +72,12 @@ class Drawn:
             self.split,
             self.joined,
             self.part,
+            self.crossed,
+            self.longer,
+            self.picked,
         ]
-        self.random.choice(kinds)()
+        if self.shape:
+            self.random.choice(kinds)()
         self.values.append((self.value, tuple(self.shape)))
 
     def last(self) -> int:
@@ -90,7 +95,8 @@ class Drawn:
     def normalized(self) -> None:
         if isinstance(self.shape[-1], int):
             scale, bias = self.floats(self.last()), self.floats(self.last())
-            self.op("LayerNormalization", self.value, scale, bias, axis=-1)
+            # a small epsilon would multiply the rounding of a nearly constant row by hundreds
+            self.op("LayerNormalization", self.value, scale, bias, axis=-1, epsilon=0.1)
 
     def softmax(self) -> None:
         axis = self.random.choice([-1, -1, *range(len(self.shape))])
@@ -151,7 +157,10 @@ class Drawn:
         axis = self.random.randrange(len(self.shape))
         size = self.shape[axis]
         if isinstance(size, int) and size < 16:
-            self.op("Concat", self.value, self.value, axis=axis)
+            other = self.value
+            if self.random.random() < 0.5:
+                other = self.op("Neg", self.value)
+            self.op("Concat", self.value, other, axis=axis)
             self.shape[axis] = 2 * size
 
     def part(self) -> None:
@@ -162,8 +171,44 @@ class Drawn:
             self.op("Slice", self.value, *ends)
             self.shape[axis] = size - 1
 
+    def crossed(self) -> None:
+        """A value and what it is with two axes of one size swapped."""
+        pairs = itertools.combinations(range(len(self.shape)), 2)
+        same = [(a, b) for a, b in pairs if self.shape[a] == self.shape[b]]
+        if same:
+            a, b = self.random.choice(same)
+            perm = list(range(len(self.shape)))
+            perm[a], perm[b] = b, a
+            value = self.value
+            self.op("Add", value, self.op("Transpose", value, perm=perm))
+
+    def longer(self) -> None:
+        """An axis of one element more, or one of them less."""
+        ones = [axis for axis, size in enumerate(self.shape) if size == 1]
+        if ones and self.random.random() < 0.5:
+            axis = self.random.choice(ones)
+            given = [self.constant(np.asarray([axis], np.int64))]
+            alone = len(ones) == 1 and not any(isinstance(size, str) for size in self.shape)
+            self.op("Squeeze", self.value, *([] if alone else given))
+            del self.shape[axis]
+        elif len(self.shape) < 6:
+            axis = self.random.randint(0, len(self.shape))
+            self.op("Unsqueeze", self.value, self.constant(np.asarray([axis], np.int64)))
+            self.shape.insert(axis, 1)
+
+    def picked(self) -> None:
+        """Positions of an axis, by indices of 0 to 2 dimensions."""
+        axis = self.random.randrange(len(self.shape))
+        size, rank = self.shape[axis], self.random.randrange(3)
+        if isinstance(size, int) and size > 1 and len(self.shape) + rank < 7:
+            index = np.full([1] * rank, self.random.randrange(-size, size), np.int64)
+            self.op("Gather", self.value, self.constant(index), axis=axis)
+            self.shape[axis : axis + 1] = index.shape
+
     def cut(self) -> None:
         """What is read of the end."""
+        if not self.shape:
+            return
         axis = self.random.randrange(len(self.shape))
         size = self.shape[axis]
         size = self.sizes[size] if isinstance(size, str) else size
