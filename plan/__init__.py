@@ -12,5 +12,6 @@ to the other scheme of oneDNN.
 - `text.py`, `parse.py`: the text form, there and back; `words.py`: that of scales and post-ops
 - `file.py`: the plan as one ONNX file; `nodes.py`, `metadata.py` and `seal.py` are its parts
 - `arguments.py`: which argument of a step is which input of its op
+- `recurrent.py`, `recurrent_parameters.py`: what the library can say of a recurrent layer; its parameters in int8
 - `conversion/`: plans for `onednn-v2` become plans for `onednn-v3`
 """

@@ -13,8 +13,8 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization, TensorType
 from ...plan.accumulator import ACCUMULATOR
 from ...plan.attributes import PrimitiveAttr, Scale
-from ...plan.conversion.recurrent import GATES_AND_OUTPUTS, with_scales
 from ...plan.recurrent import beyond_int8, beyond_primitive
+from ...plan.recurrent_parameters import GATES_AND_OUTPUTS, with_scales
 from ...plan.types import Step
 from ..approximations import APPROXIMATIONS, INT8_RECURRENCE
 from .build import scale_of

@@ -18,8 +18,8 @@ from ...onednn.enums import AlgKind, Arg, DataType, RnnDirection
 from ...onednn.layouts import row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.strides import agree
-from ...plan.conversion.recurrent import qparams_of
 from ...plan.recurrent import RNN_ACTIVATIONS, beyond_primitive, gates_first, peepholes_first
+from ...plan.recurrent_parameters import qparams_of
 from ...plan.types import Step
 from .binding import Binder, first_accepted, need
 from .program import Tensor
