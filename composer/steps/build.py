@@ -34,6 +34,7 @@ __all__ = [
     "is_padded",
     "knows_axis",
     "of_rank",
+    "reorder_attributes",
     "scale_of",
     "size_along",
 ]
@@ -150,6 +151,28 @@ def attributes_of(
     zeros = {**(zero_points or {}), "dst": composed.dst_zero_point or 0}
     points = {role: ZeroPoint((zero,)) for role, zero in zeros.items() if zero}
     return PrimitiveAttr(found, points, composed.post_ops, output_scales)
+
+
+def reorder_attributes(
+    builder: StepBuilder, source: Quantization | None, destination: Quantization | None
+) -> PrimitiveAttr:
+    """The attributes of a reorder from codes, or f32, to codes, or f32."""
+    scales: dict[str, Scale] = {}
+    zero_points: dict[str, ZeroPoint] = {}
+    factor = np.asarray(1.0)
+    for role, quant in (("src", source), ("dst", destination)):
+        if quant is None:
+            continue
+        mask = 0 if quant.axis is None else 1 << quant.axis
+        scales[role] = Scale(quant.scale, mask)
+        if quant.zero_point[0]:
+            zero_points[role] = ZeroPoint((int(quant.zero_point[0]),))
+        wide = quant.scales.astype(np.float64)
+        factor = factor * wide if role == "src" else factor / wide
+    if builder.target.scales == "arguments":
+        return PrimitiveAttr(scales, zero_points)
+    mask = max((scale.mask for scale in scales.values()), default=0)
+    return PrimitiveAttr({}, zero_points, (), scale_of(factor, mask))
 
 
 def of_rank(builder: StepBuilder, node: Node, value: str, axis: int | None, what: str) -> str:

@@ -17,11 +17,10 @@ from ...plan.recurrent import beyond_int8, beyond_primitive
 from ...plan.recurrent_parameters import GATES_AND_OUTPUTS, with_scales
 from ...plan.types import Step
 from ..approximations import APPROXIMATIONS, INT8_RECURRENCE
-from .build import scale_of
+from .build import reorder_attributes, scale_of
 from .builder import StepBuilder
 from .chain import quantizing
 from .primitives import plain
-from .standalone_quantizers import reorder_attributes
 
 __all__ = ["LAYERS", "recurrent"]
 

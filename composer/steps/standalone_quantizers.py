@@ -4,22 +4,19 @@ itself.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...ir.decision import DequantizeFate, QuantizeFate
 from ...ir.node import Node
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
-from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from ..formula.formula import ChainOp, Store, decoding, vec
-from .build import add_alone, codes_behind, front_of, grown, knows_axis, scale_of
+from .build import add_alone, codes_behind, front_of, grown, knows_axis, reorder_attributes
 from .builder import StepBuilder
 from .chain import Chain, is_decoded_at_once, quantizing, steps_from_zero
 from .elementwise import one_source_step
 from .operands import Source
 from .primitives import plain
 
-__all__ = ["dequantize_alone", "quantize_alone", "reorder_attributes"]
+__all__ = ["dequantize_alone", "quantize_alone"]
 
 UNKNOWN_RANK = (
     "the model does not tell how many dimensions the tensor has, which primitives must know"
@@ -106,28 +103,6 @@ def _fits_reorder(quant: Quantization) -> bool:
     others, 3.2 fails when it runs).
     """
     return quant.integral and len(set(quant.zero_point)) == 1
-
-
-def reorder_attributes(
-    builder: StepBuilder, source: Quantization | None, destination: Quantization | None
-) -> PrimitiveAttr:
-    """The attributes of a reorder from codes, or f32, to codes, or f32."""
-    scales: dict[str, Scale] = {}
-    zero_points: dict[str, ZeroPoint] = {}
-    factor = np.asarray(1.0)
-    for role, quant in (("src", source), ("dst", destination)):
-        if quant is None:
-            continue
-        mask = 0 if quant.axis is None else 1 << quant.axis
-        scales[role] = Scale(quant.scale, mask)
-        if quant.zero_point[0]:
-            zero_points[role] = ZeroPoint((int(quant.zero_point[0]),))
-        wide = quant.scales.astype(np.float64)
-        factor = factor * wide if role == "src" else factor / wide
-    if builder.target.scales == "arguments":
-        return PrimitiveAttr(scales, zero_points)
-    mask = max((scale.mask for scale in scales.values()), default=0)
-    return PrimitiveAttr({}, zero_points, (), scale_of(factor, mask))
 
 
 def dequantize_alone(builder: StepBuilder, node: Node) -> None:
