@@ -404,3 +404,33 @@ def _check_types(
 def not_covered(what: str) -> NotCovered:
     """The error for a valid use that a row does not cover."""
     return NotCovered(f"{what} is not covered by the op table")
+
+
+def same_shape(call: Call) -> Shape:
+    """The shape of the first input."""
+    return call.shape(0)
+
+
+def unary(
+    name: str,
+    doc: str,
+    function: Callable[..., A],
+    *,
+    letter: str = "F",
+    shape: Callable[[Call], Shape] = same_shape,
+    traits: Collection[Trait] = (),
+    eltwise: str | None = None,
+    **more: Any,
+) -> OpSpec:
+    """A row of one input."""
+    return row(
+        name,
+        doc,
+        f"x:{letter}",
+        shape=shape,
+        compute=function,
+        traits={Trait.ELEMENTWISE, *traits},
+        primitive="eltwise" if eltwise else None,
+        eltwise=eltwise,
+        **more,
+    )
