@@ -28,7 +28,8 @@ from fqfuse.onednn.recurrent_kernel import (
     lstm_kernel,
 )
 from fqfuse.runtime.lowering import recurrent_dynamic
-from fqfuse.runtime.lowering.recurrent_steps import by_blocks, packed_codes
+from fqfuse.runtime.lowering.recurrent_steps import packed_codes
+from fqfuse.runtime.lowering.recurrent_weights import by_blocks
 
 GATES, FORGET = 4, 2
 
