@@ -276,60 +276,105 @@ def row(
     """
     params, letters = _params(inputs)
     allowed = {**_LETTERS, **(types or {})}
+    told = quant or (_carried(carries) if carries else lambda _call, _shape: None)
+    # The first output holds elements of the first input; so do all pieces where the one named
+    # output repeats (Split).
+    holds = 1 if len(outputs) > 1 else None
+    halves = _Halves(name, params, letters, allowed, shape, result, told, holds)
+    return OpSpec(
+        name=name,
+        doc=doc,
+        inputs=params,
+        attrs=dict(attrs or {}),
+        infer=halves.infer,
+        evaluate=_Meaning(compute, len(params), bool(attrs), wide).evaluate,
+        outputs=outputs,
+        traits=frozenset(traits),
+        **more,
+    )
+
+
+@dataclass(frozen=True)
+class _Halves:
+    """The halves of a row that give types.
+
+    Attributes:
+        name, shape, result: as `row` has them.
+        params, letters: the inputs, and the letter of each one's element type.
+        allowed: what the letters stand for.
+        quant: the quantization of an output.
+        holds: how many outputs have one; None: all.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    letters: tuple[str, ...]
+    allowed: Mapping[str, Collection[DType]]
+    shape: ShapeOf
+    result: Result | None
+    quant: QuantOf
+    holds: int | None
 
     def infer(
-        given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
+        self, given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
-        call = _call(name, params, given, attributes, data)
-        _check_types(call, letters, allowed)
+        """The types of the outputs."""
+        call = _call(self.name, self.params, given, attributes, data)
+        _check_types(call, self.letters, self.allowed)
+        result = self.result
         dtypes = (
             result(call) if callable(result) else call.type(0).dtype if result is None else result
         )
-        shapes: Sequence[Shape | None]
+        shapes = self._shapes(call, dtypes)
+        several = dtypes if isinstance(dtypes, tuple) else (dtypes,) * len(shapes)
+        quants: list[Quantization | None] = [None] * len(shapes)
+        for place, found in list(enumerate(shapes))[: self.holds]:
+            quants[place] = self.quant(call, found)
+        return tuple(TensorType(d, s, q) for d, s, q in zip(several, shapes, quants, strict=True))
+
+    def _shapes(self, call: Call, dtypes: DType | tuple[DType, ...]) -> Sequence[Shape | None]:
         try:
-            found = shape(call)
-            shapes = found if isinstance(found, list) else [found]
+            found = self.shape(call)
         except ShapeError:
             raise
         except (ValueError, LookupError, ArithmeticError) as error:
             # a kernel of another rank, a size that is infinite: sizes or attributes without sense
             raise ShapeError(f"its attributes or shapes make no sense: {error}") from error
         except UnknownRankError as unknown:
-            shapes = [None] * (len(dtypes) if isinstance(dtypes, tuple) else unknown.outputs)
-        several = dtypes if isinstance(dtypes, tuple) else (dtypes,) * len(shapes)
-        # The first output holds elements of the first input; so do all pieces where the one named
-        # output repeats (Split).
-        holds = len(shapes) if len(outputs) == 1 else 1
-        told = quant or (_carried(carries) if carries else lambda _call, _shape: None)
-        quants = [told(call, s) if i < holds else None for i, s in enumerate(shapes)]
-        return tuple(TensorType(d, s, q) for d, s, q in zip(several, shapes, quants, strict=True))
+            return [None] * (len(dtypes) if isinstance(dtypes, tuple) else unknown.outputs)
+        return found if isinstance(found, list) else [found]
 
-    def evaluate(arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
-        given = [*arrays, *[None] * (len(params) - len(arrays))]
-        for place, array in enumerate(given[:wide]):
+
+@dataclass(frozen=True)
+class _Meaning:
+    """The half of a row that computes.
+
+    Attributes:
+        compute, wide: as `row` has them.
+        inputs: how many there may be.
+        takes_attrs: `compute` gets the attributes.
+    """
+
+    compute: Callable[..., A | tuple[A, ...]]
+    inputs: int
+    takes_attrs: bool
+    wide: int
+
+    def evaluate(self, arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
+        """The outputs."""
+        given = [*arrays, *[None] * (self.inputs - len(arrays))]
+        for place, array in enumerate(given[: self.wide]):
             if array is not None and array.dtype == np.float16:
                 given[place] = array.astype(np.float32)
         with np.errstate(all="ignore"):
-            found = compute(*given, attributes) if attrs else compute(*given)
+            found = self.compute(*given, attributes) if self.takes_attrs else self.compute(*given)
         # NumPy gives scalars, which are no arrays, where all operands have no dimensions; of texts,
         # which are objects here, it gives the text.
         several: Sequence[Any] = found if isinstance(found, tuple) else (found,)
         results = [np.asarray(y, object if isinstance(y, str) else None) for y in several]
-        if wide and arrays[0] is not None:
+        if self.wide and arrays[0] is not None:
             results[0] = results[0].astype(arrays[0].dtype, copy=False)
         return tuple(results)
-
-    return OpSpec(
-        name=name,
-        doc=doc,
-        inputs=params,
-        attrs=dict(attrs or {}),
-        infer=infer,
-        evaluate=evaluate,
-        outputs=outputs,
-        traits=frozenset(traits),
-        **more,
-    )
 
 
 def _carried(carries: AxisOf) -> QuantOf:
