@@ -258,12 +258,7 @@ class Importer:
                 after_all=True,
             )
         except GraphError as error:
-            if isinstance(error.__cause__, NotCovered):
-                raise error.__cause__ from None
-            detail = str(error.__cause__ if isinstance(error.__cause__, ShapeError) else error)
-            raise node.invalid(
-                detail, "correct the shapes or attributes of this node, or of what feeds it"
-            ) from None
+            raise _refused(node, error) from None
         except _MEANINGLESS as error:
             raise node.invalid(
                 f"its attributes or shapes make no sense: {error}", "export the model again"
@@ -306,3 +301,13 @@ class Importer:
 
 Handler = Callable[[Importer, OnnxNode], Any]
 """Imports one node of the model. Raises InvalidModel or UnsupportedOp."""
+
+
+def _refused(node: OnnxNode, error: GraphError) -> Exception:
+    """What the graph has against a node, in terms of the model."""
+    if isinstance(error.__cause__, NotCovered):
+        return error.__cause__
+    detail = str(error.__cause__ if isinstance(error.__cause__, ShapeError) else error)
+    return node.invalid(
+        detail, "correct the shapes or attributes of this node, or of what feeds it"
+    )

@@ -346,16 +346,20 @@ class Graph:
             tuple(dict.fromkeys(origin)),
             tuple(dict.fromkeys(quantizer)),
         )
-        for value, type_ in zip(names, found, strict=False):
+        self._enter(node, found, after_all=after_all)
+        return node
+
+    def _enter(self, node: Node, types: Sequence[TensorType], *, after_all: bool) -> None:
+        """Files a new node, and its outputs with their types."""
+        for value, type_ in zip(node.outputs, types, strict=False):
             if value:
                 self._bind(value, type_)
-                self._producer[value] = node_name
-        self._rank[node_name] = self._rank_for(node, after_all)
-        self._nodes[node_name] = node
-        self._index.add_node(node_name)
+                self._producer[value] = node.name
+        self._rank[node.name] = self._rank_for(node, after_all)
+        self._nodes[node.name] = node
+        self._index.add_node(node.name)
         self._connect(node)
         self._touch()
-        return node
 
     def again(
         self,

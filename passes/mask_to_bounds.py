@@ -41,8 +41,45 @@ def mask_to_bounds(graph: Graph, node: Node) -> Verdict:
     Refuses when: the mask is computed at run time, neither or both choices are constant, or nothing
     is known of x.
     """
+    refusal = _choice_refusal(graph, node)
+    if refusal is not None:
+        return refusal
     mask, *choices = (graph.constant(value) for value in node.inputs)
-    fixed = [index for index, choice in enumerate(choices) if choice is not None]
+    fixed = 0 if choices[0] is not None else 1
+    chosen = np.asarray(choices[fixed], np.float32)
+    x = node.inputs[2 - fixed]
+    bound = _Magnitudes(graph).of(x)
+    if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
+        reason = "the values might be anything, and what bounds let through might be a NaN"
+        return Refusal(
+            reason,
+            "codes, and what is computed from them",
+            x,
+            "quantize the values that are masked",
+        )
+    limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
+    where = np.asarray(mask, np.bool_) if fixed == 0 else ~np.asarray(mask, np.bool_)
+    bounds = [
+        (op, np.where(where, chosen, beyond).astype(np.float32))
+        for op, beyond, needed in (
+            ("Min", limit, np.any(chosen < limit)),
+            ("Max", -limit, np.any(chosen > -limit)),
+        )
+        if needed
+    ]
+    _bound(graph, node, x, bounds)
+    return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(op for op, _ in bounds)}"
+
+
+MASK_TO_BOUNDS = NodePass(
+    "mask_to_bounds", Contract("identity", "bitwise"), mask_to_bounds, ("Where",)
+)
+
+
+def _choice_refusal(graph: Graph, node: Node) -> Refusal | None:
+    """Why the node does not choose f32 values and constants by a constant mask."""
+    mask, *choices = (graph.constant(value) for value in node.inputs)
+    fixed = [choice for choice in choices if choice is not None]
     kind = graph.type(node.output).dtype
     if kind is not DType.F32:
         return Refusal(
@@ -67,36 +104,17 @@ def mask_to_bounds(graph: Graph, node: Node) -> Verdict:
             found,
             "nothing to change: a choice between two tensors runs as ONNX's own operator",
         )
-    chosen = np.asarray(choices[fixed[0]], np.float32)
-    x = node.inputs[2 - fixed[0]]
-    bound = _Magnitudes(graph).of(x)
-    if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
-        reason = "the values might be anything, and what bounds let through might be a NaN"
-        return Refusal(
-            reason,
-            "codes, and what is computed from them",
-            x,
-            "quantize the values that are masked",
-        )
-    limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
-    where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
-    value, bounds = x, list[str]()
-    for op, beyond, needed in (
-        ("Min", limit, np.any(chosen < limit)),
-        ("Max", -limit, np.any(chosen > -limit)),
-    ):
-        if needed:
-            ends: npt.NDArray[np.float32] = np.where(where, chosen, beyond).astype(np.float32)
-            operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
-            value = graph.part(node, op, [value, operand], f"{op.lower()}imum")
-            bounds.append(op)
+    return None
+
+
+def _bound(
+    graph: Graph, node: Node, value: str, bounds: list[tuple[str, npt.NDArray[np.float32]]]
+) -> None:
+    """Writes the choice as bounds of a value, one after the other."""
+    for op, ends in bounds:
+        operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
+        value = graph.part(node, op, [value, operand], f"{op.lower()}imum")
     swap(graph, node, value)
-    return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}"
-
-
-MASK_TO_BOUNDS = NodePass(
-    "mask_to_bounds", Contract("identity", "bitwise"), mask_to_bounds, ("Where",)
-)
 
 
 @dataclass

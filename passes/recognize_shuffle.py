@@ -59,19 +59,10 @@ def recognize_shuffle(graph: Graph, node: Node) -> Verdict:
     if 1 in (groups, size) and graph.type(value) == graph.type(last.output):
         verdict = "one group, or groups of one element, stay where they are"
     else:
-        made = graph.add(
-            "Shuffle",
-            [value],
-            {"axis": axis, "group_size": size},
-            name=node.name,
-            outputs=[graph.fresh(f"{last.output}/shuffled")],
-            origin=origin_of(first, node, last),
-        )
-        if graph.type(made.output) != graph.type(last.output):
-            # of codes with a scale for each element along an axis
-            graph.erase(made)
+        made = _shuffle(graph, (first, node, last), axis, size)
+        if not made:
             return None
-        verdict, value = f"{groups} groups of {size} along axis {axis}", made.output
+        verdict, value = f"{groups} groups of {size} along axis {axis}", made
     swap(graph, last, value)
     erase_unread(graph, [first, node])
     return verdict
@@ -80,6 +71,25 @@ def recognize_shuffle(graph: Graph, node: Node) -> Verdict:
 RECOGNIZE_SHUFFLE = NodePass(
     "recognize_shuffle", Contract("identity", "bitwise"), recognize_shuffle, ("Transpose",)
 )
+
+
+def _shuffle(graph: Graph, nodes: tuple[Node, Node, Node], axis: int, size: int) -> str:
+    """The shuffle in the place of three operations; '' where its type would be another one, as of
+    codes with a scale for each element along an axis.
+    """
+    first, turn, last = nodes
+    made = graph.add(
+        "Shuffle",
+        [first.input],
+        {"axis": axis, "group_size": size},
+        name=turn.name,
+        outputs=[graph.fresh(f"{last.output}/shuffled")],
+        origin=origin_of(*nodes),
+    )
+    if graph.type(made.output) == graph.type(last.output):
+        return made.output
+    graph.erase(made)
+    return ""
 
 
 def _perm(node: Node) -> list[int]:

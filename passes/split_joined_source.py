@@ -56,16 +56,7 @@ def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
     if shape is None or weights is None or node.attrs.get("group", 1) != 1:
         return None
     axis = _AXES[node.op][0] % len(shape)
-    parts, start = _parts(graph, node.input, axis) or [], 0
-    groups: dict[tuple[Quantization, DType], list[tuple[_Part, range]]] = {}
-    for part in parts:
-        if _beside(graph, part.codes, axis) != _beside(graph, node.input, axis):
-            # a size is known of some pieces only: a sum of products would have a wider type
-            # than the one product
-            return None
-        kind, channels = graph.type(part.codes).dtype, range(start, start + part.size)
-        groups.setdefault((part.quant, kind), []).append((part, channels))
-        start = channels.stop
+    groups = _by_scale(graph, node, axis)
     if len(groups) < 2:
         return None
     if len(groups) > most:
@@ -87,18 +78,8 @@ def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
             "a fraction",
             "choose ranges in which 0 is exactly one of the codes, so that zero points are whole numbers",
         )
-    total = ""
-    for number, group in enumerate(groups.values(), 1):
-        source = _joined(graph, node, [part for part, _ in group], axis)
-        chosen = [channel for _, channels in group for channel in channels]
-        inputs = [source, _share(graph, node, weights, chosen)]
-        inputs += node.inputs[2:] if number == len(groups) else ()
-        product = graph.again(node, inputs).output
-        if total:
-            product = graph.part(node, "Add", [product, total], "sum")
-        total = product
     before = [graph.producer(value) for value in node.inputs[:2]]
-    swap(graph, node, total)
+    swap(graph, node, _sum_of_products(graph, node, weights, [*groups.values()], axis))
     _erase_upwards(graph, before)
     return f"{len(groups)} products, one for each scale in its source"
 
@@ -106,6 +87,44 @@ def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
 SPLIT_JOINED_SOURCE = NodePass(
     "split_joined_source", Contract("identity", "ties"), split_joined_source, tuple(_AXES)
 )
+
+
+def _sum_of_products(
+    graph: Graph,
+    node: Node,
+    weights: Node,
+    groups: Sequence[Sequence[tuple[_Part, range]]],
+    axis: int,
+) -> str:
+    """A product for each group of parts, the bias in the last one, and their sum."""
+    total = ""
+    for number, group in enumerate(groups, 1):
+        source = _joined(graph, node, [part for part, _ in group], axis)
+        chosen = [channel for _, channels in group for channel in channels]
+        inputs = [source, _share(graph, node, weights, chosen)]
+        inputs += node.inputs[2:] if number == len(groups) else ()
+        product = graph.again(node, inputs).output
+        total = graph.part(node, "Add", [product, total], "sum") if total else product
+    return total
+
+
+def _by_scale(
+    graph: Graph, node: Node, axis: int
+) -> dict[tuple[Quantization, DType], list[tuple[_Part, range]]]:
+    """The parts of the source that decode alike, each with the channels that it became; none where
+    they cannot be told.
+    """
+    groups: dict[tuple[Quantization, DType], list[tuple[_Part, range]]] = {}
+    start = 0
+    for part in _parts(graph, node.input, axis) or []:
+        if _beside(graph, part.codes, axis) != _beside(graph, node.input, axis):
+            # a size is known of some pieces only: a sum of products would have a wider type
+            # than the one product
+            return {}
+        kind, channels = graph.type(part.codes).dtype, range(start, start + part.size)
+        groups.setdefault((part.quant, kind), []).append((part, channels))
+        start = channels.stop
+    return groups
 
 
 def _beside(graph: Graph, value: str, axis: int) -> list[int | str]:
