@@ -16,7 +16,6 @@ from ..ir.types import DType, TensorType
 from .arguments import SOURCE_BITS
 from .attributes import PrimitiveAttr
 
-_INT8 = (DType.S8, DType.U8)
 _WEIGHTS = frozenset({"weights", "w", "r"})  # of a product; of a layer's input and hidden state
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
@@ -262,4 +261,4 @@ def runs_in_int8(plan: Plan, step: Step) -> bool:
         if role in _WEIGHTS or (by_sources and role.startswith("src"))
     ]
     types = map(plan.find, roles or [step.args[0][1]])
-    return all(type_ is not None and type_.dtype in _INT8 for type_ in types)
+    return all(type_ is not None and type_.dtype.is_code for type_ in types)

@@ -15,7 +15,7 @@ from ...ir.decision import DequantizeFate, QuantizeFate
 from ...ir.node import Node
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization
+from ...ir.types import DType
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
 from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
 from ..mapping.post_ops_composer import Composed, Front
@@ -104,7 +104,7 @@ class _Anchor:
         capability = self.target.capability(self.primitive)
         source = source_of(
             self.graph,
-            self.node.inputs[0],
+            self.node.input,
             capability,
             fraction=self._takes_fraction(),
             groups=self.groups if self.primitive == "convolution" else 1,
@@ -184,12 +184,8 @@ class _Anchor:
         sum of (q - z)*w = sum of (q - k)*w - (z - k) * sum of w, k the integer nearest to z, over
         the weights that an output reads.
         """
-        decode = self.graph.producer(self.node.inputs[0])
-        fractional = (
-            decode is not None
-            and decode.op == "Dequantize"
-            and not decode.attr("quant", Quantization).integral
-        )
+        decode = self.graph.producer(self.node.input)
+        fractional = decode is not None and decode.op == "Dequantize" and not decode.quant.integral
         if not fractional:
             return False
         constant = float_weights(self.graph, self.node.inputs[1])
@@ -333,7 +329,7 @@ class _Anchor:
 
     def _blocks(self, nodes: Sequence[Node]) -> None:
         decode = nodes[0]
-        rounding = self.graph.producer(self.node.inputs[0], "DynamicBlocks")
+        rounding = self.graph.producer(self.node.input, "DynamicBlocks")
         if rounding is not None and rounding.attrs["block"] != decode.attrs["block"]:
             rounding = None
         self._packed(decode, decode.inputs, decode.attrs, nodes, rounding)
@@ -358,7 +354,7 @@ class _Anchor:
         """
         chain = self._grow(self._front(DType.F32, None))
         roles = ("weights", *BLOCKS_OF_WEIGHTS)
-        source, decoded = self.node.inputs[0], list[tuple[Node | None, DequantizeFate, str]]()
+        source, decoded = self.node.input, list[tuple[Node | None, DequantizeFate, str]]()
         how = f"{params['bits']!r}-bit codes in blocks of {params['block']!r} stay packed, and are "
         if rounding is None:
             how += "decoded in front of an f32 product"
@@ -411,7 +407,7 @@ class _Anchor:
             self.node,
             self.primitive,
             [
-                ("src", self.node.inputs[0]),
+                ("src", self.node.input),
                 ("weights", weights),
                 *self._bias_args(composed, vec(1.0)),
             ],

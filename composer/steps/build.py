@@ -23,6 +23,7 @@ from ..mapping.post_ops_composer import Composed, Front, PostOpsComposer
 from .builder import StepBuilder
 from .chain import Chain, grow
 from .records import record
+from .two_operands import decoding_of
 
 __all__ = [
     "add_alone",
@@ -212,23 +213,16 @@ def knows_axis(builder: StepBuilder, quantizer: Node) -> bool:
     """True when the model tells the size of the axis that a Quantize or Dequantize has parameters
     along, of what it reads.
     """
-    axis = quantizer.attr("quant", Quantization).axis
-    return axis is None or size_along(builder, quantizer.inputs[0], axis) > 0
+    axis = quantizer.quant.axis
+    return axis is None or size_along(builder, quantizer.input, axis) > 0
 
 
 def codes_behind(builder: StepBuilder, value: str) -> Node | None:
     """The Dequantize of 8-bit codes made at run time, per tensor or along an axis of known size,
     that produces a value, or None.
     """
-    node = builder.graph.producer(value)
-    if (
-        node is None
-        or node.op != "Dequantize"
-        or builder.graph.constant(node.inputs[0]) is not None
-        or not knows_axis(builder, node)
-    ):
-        return None
-    return node if builder.graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
+    node = decoding_of(builder.graph, value)
+    return node if node is not None and knows_axis(builder, node) else None
 
 
 def is_padded(node: Node) -> bool:

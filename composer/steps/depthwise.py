@@ -34,7 +34,6 @@ from .builder import StepBuilder
 __all__ = ["DEPTHWISE", "Pair", "fuse_depthwise"]
 
 _RULE = "depthwise convolution as post-op"
-_CODES = (DType.U8, DType.S8)
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ def _weights_shape(builder: StepBuilder, step: Step) -> tuple[int, ...]:
 
 
 def _is_pointwise(step: Step, weights: tuple[int, ...], gives: TensorType) -> bool:
-    if len(weights) != 4 or weights[2:] != (1, 1) or gives.dtype not in _CODES:
+    if len(weights) != 4 or weights[2:] != (1, 1) or not gives.dtype.is_code:
         return False
     plain = step.params.get("group", 1) == 1 and not any(_ints(step, "pads"))
     return plain and _ints(step, "strides") == (1, 1)

@@ -129,7 +129,7 @@ def source_of(
             str(graph.type(value)),
             "quantize the input of this operation",
         )
-    codes, quant = node.inputs[0], node.attr("quant", Quantization)
+    codes, quant = node.input, node.quant
     dtype = graph.type(codes).dtype
     along = groups > 1 and quant.axis == 1 and len(quant.scale) % groups == 0
     if along and dtype in capability.src and graph.constant(codes) is None:
@@ -168,7 +168,7 @@ def source_of(
 
 
 def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> Source | Refusal:
-    codes, dtype = decode.inputs[0], graph.type(decode.inputs[0]).dtype
+    codes, dtype = decode.input, graph.type(decode.input).dtype
     if not capability.run_time:
         return Refusal(
             "the scale and zero point of the source are computed at run time",
@@ -213,7 +213,7 @@ def unknown_count(graph: Graph, decode: Node, size: Dim) -> Refusal | None:
 
 
 def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) -> Source | Refusal:
-    quant = decode.attr("quant", Quantization)
+    quant = decode.quant
     zeros = set(quant.zero_point)
     if len(zeros) != 1 or not (fraction or quant.integral):
         return Refusal(
@@ -233,7 +233,7 @@ def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) 
     zero = zeros.pop()
     nearest = round(zero)
     return Source(
-        decode.inputs[0], dtype, 1.0, nearest, decode, by_group[:, 0], fraction=zero - nearest
+        decode.input, dtype, 1.0, nearest, decode, by_group[:, 0], fraction=zero - nearest
     )
 
 
@@ -257,8 +257,8 @@ def weights_of(
             "f32 weights",
             "quantize the weights of this operation too",
         )
-    quant = decode.attr("quant", Quantization)
-    codes = decode.inputs[0]
+    quant = decode.quant
+    codes = decode.input
     data = graph.constant(codes)
     kind = graph.type(codes).dtype
     if kind not in (DType.S8, DType.U8, DType.S4, DType.U4):
@@ -303,7 +303,7 @@ def _weights_at_run_time(
     graph: Graph, decode: Node, axis: int, capability: Capability
 ) -> Weights | Refusal:
     """Weights whose scale or zero point is computed, with what is constant of the two."""
-    codes, zeros = decode.inputs[0], decode.operand(2)
+    codes, zeros = decode.input, decode.operand(2)
     kind, along = graph.type(codes).dtype, decode.attrs.get("axis")
     if not capability.run_time:
         return Refusal(
@@ -482,7 +482,7 @@ def float_weights(graph: Graph, value: str) -> npt.NDArray[np.float32] | None:
     decode = graph.producer(value)
     if decode is None or decode.op != "Dequantize":
         return None
-    codes, evaluate = graph.constant(decode.inputs[0]), decode.spec.evaluate
+    codes, evaluate = graph.constant(decode.input), decode.spec.evaluate
     if codes is None or evaluate is None:
         return None
     return np.asarray(evaluate([codes], decode.attrs)[0], np.float32)

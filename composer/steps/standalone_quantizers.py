@@ -24,8 +24,6 @@ UNKNOWN_RANK = (
 
 UNKNOWN_SIZE = "the model does not tell the size of the axis that the scales run along, which primitives must know"
 
-_CODES = (DType.U8, DType.S8)
-
 
 def quantize_alone(builder: StepBuilder, node: Node) -> None:
     """A Quantize that no primitive took: a reorder, of codes where its input is a Dequantize, or
@@ -43,15 +41,15 @@ def _encode(builder: StepBuilder, node: Node) -> str:
     quant, dtype, low, high = quantizing(node)
     wide = is_decoded_at_once(graph, node)
     no_codes = f"no primitive stores {dtype.value} codes"
-    if (dtype not in _CODES and not wide) or graph.type(node.inputs[0]).dtype is not DType.F32:
+    if not (dtype.is_code or wide) or graph.type(node.input).dtype is not DType.F32:
         return no_codes
     if unknown := _unknown(builder, node):
         return unknown
-    decode = codes_behind(builder, node.inputs[0])
-    inner = None if decode is None else decode.attr("quant", Quantization)
+    decode = codes_behind(builder, node.input)
+    inner = None if decode is None else decode.quant
     if inner is not None and len({quant.axis, inner.axis} - {None}) > 1:
         decode = inner = None
-    source = _source(builder, node.inputs[0], decode)
+    source = _source(builder, node.input, decode)
     scale, zero = vec(quant.scales), vec(quant.zero_points)
     own: list[ChainOp] = [Store(dtype, scale, zero, low, high)]
     if dtype.is_wide_code:
@@ -85,7 +83,7 @@ def _source(builder: StepBuilder, value: str, decode: Node | None) -> Source:
     """A value in f32, or the codes that are decoded to it."""
     if decode is None:
         return Source(value, DType.F32)
-    codes = decode.inputs[0]
+    codes = decode.input
     return Source(codes, builder.graph.type(codes).dtype, decode=decode)
 
 
@@ -110,7 +108,7 @@ def dequantize_alone(builder: StepBuilder, node: Node) -> None:
     for other than 8-bit codes.
     """
     graph = builder.graph
-    quant, value = node.attr("quant", Quantization), node.inputs[0]
+    quant, value = node.quant, node.input
     evaluate, codes = node.spec.evaluate, graph.constant(value)
     fate, why, step = DequantizeFate.STANDALONE, "its reader takes f32", node.name
     unknown = _unknown(builder, node)
@@ -119,10 +117,10 @@ def dequantize_alone(builder: StepBuilder, node: Node) -> None:
         builder.claim(node)
         fate, step = DequantizeFate.CONSTANT, ""
         why = "decoded at compile time: its reader takes f32"
-    elif graph.type(value).dtype not in _CODES or codes is not None or unknown:
+    elif not graph.type(value).dtype.is_code or codes is not None or unknown:
         plain(builder, node)
         fate = DequantizeFate.FALLBACK
-        readable = graph.type(value).dtype in _CODES and codes is None
+        readable = graph.type(value).dtype.is_code and codes is None
         why = unknown if readable else "codes that no primitive reads"
     elif _fits_reorder(quant):
         attr = reorder_attributes(builder, quant, None)
