@@ -17,6 +17,7 @@ from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
 from ...ir.types import DType
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
+from ...plan.attributes import PrimitiveAttr
 from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
 from ..mapping.post_ops_composer import Composed, Front
 from .build import (
@@ -251,15 +252,6 @@ class _Anchor:
         factors = chain.composed.scale
         assert source.decode is not None
         assert weights.decode is not None
-        scales, output_scales = {}, None
-        if self.v2:
-            assert factors is not None
-            output_scales = scale_of(factors, 1 << self.axis)
-        else:
-            scales = {} if source.parameters else {"src": scale_of(source.scale)}
-            if factors is not None:
-                scales["weights"] = scale_of(factors, self.mask)
-        zero_points = {"src": zero, "weights": weights.zero_point}
         divisor = factors if self.v2 and factors is not None else vec(1.0)
         bias = self._bias_args(chain.composed, divisor)
         build_step(
@@ -273,7 +265,7 @@ class _Anchor:
                 *parameters,
             ],
             chain,
-            attributes_of(chain.composed, scales, zero_points, output_scales),
+            self._attributes(chain.composed, source, {"src": zero, "weights": weights.zero_point}),
             inside=(source.decode, weights.decode),
             decoded=[
                 (source.decode, DequantizeFate.SOURCE_SCALE, how),
@@ -284,6 +276,20 @@ class _Anchor:
                 ),
             ],
         )
+
+    def _attributes(
+        self, composed: Composed, source: Source, zero_points: Mapping[str, float]
+    ) -> PrimitiveAttr:
+        """Scales of the arguments, or the output scales that `onednn-v2` has for them."""
+        factors = composed.scale
+        if self.v2:
+            assert factors is not None
+            output_scales = scale_of(factors, 1 << self.axis)
+            return attributes_of(composed, {}, zero_points, output_scales)
+        scales = {} if source.parameters else {"src": scale_of(source.scale)}
+        if factors is not None:
+            scales["weights"] = scale_of(factors, self.mask)
+        return attributes_of(composed, scales, zero_points)
 
     def _factors(self, source: Source, weights: Weights) -> list[ChainOp]:
         """Computed scales as the first post-ops of a step for `onednn-v2`, with the bias behind.

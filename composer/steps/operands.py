@@ -142,12 +142,7 @@ def source_of(
             "quantize activations per tensor, to 8 bits",
         )
     if dtype not in capability.src:
-        return Refusal(
-            f"the primitive takes no {dtype.value} source",
-            ", ".join(sorted(kind.value for kind in capability.src)),
-            dtype.value,
-            "quantize the input to one of these types",
-        )
+        return _other_type(dtype, capability)
     zero, nearest = quant.zero_point[0], round(quant.zero_point[0])
     part = zero - nearest
     if part and not fraction:
@@ -167,6 +162,15 @@ def source_of(
     return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
 
 
+def _other_type(dtype: DType, capability: Capability) -> Refusal:
+    return Refusal(
+        f"the primitive takes no {dtype.value} source",
+        ", ".join(sorted(kind.value for kind in capability.src)),
+        dtype.value,
+        "quantize the input to one of these types",
+    )
+
+
 def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> Source | Refusal:
     codes, dtype = decode.input, graph.type(decode.input).dtype
     if not capability.run_time:
@@ -177,12 +181,7 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             "quantize statically, or compile with --target onednn-v3",
         )
     if dtype not in capability.src:
-        return Refusal(
-            f"the primitive takes no {dtype.value} source",
-            ", ".join(sorted(kind.value for kind in capability.src)),
-            dtype.value,
-            "quantize the input to one of these types",
-        )
+        return _other_type(dtype, capability)
     if decode.attrs.get("axis") is not None:
         return Refusal(
             "the source has computed scales along an axis",
@@ -288,12 +287,7 @@ def weights_of(
     zero = int(zeros[0])
     if data is None:
         if kind is not DType.S8:
-            return Refusal(
-                "the second operand is computed at run time, and is not s8",
-                "s8 codes",
-                kind.value,
-                "quantize the second operand to signed codes (QInt8), or make it a constant",
-            )
+            return _not_signed(kind)
         return Weights(codes, scale, zero, decode)
     codes, zero = signed(graph, codes, zero)
     return Weights(codes, scale, zero, decode)
@@ -332,12 +326,7 @@ def _weights_at_run_time(
         )
     zero = 0 if shift is None else int(shift.item())
     if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):
-        return Refusal(
-            "the second operand is computed at run time, and is not s8",
-            "s8 codes",
-            kind.value,
-            "quantize the second operand to signed codes (QInt8), or make it a constant",
-        )
+        return _not_signed(kind)
     parameters = []
     if scale is None:
         parameters.append((WEIGHTS_AT_RUN_TIME[0], decode.inputs[1]))
@@ -345,6 +334,15 @@ def _weights_at_run_time(
         parameters.append((WEIGHTS_AT_RUN_TIME[1], zeros))
     codes, zero = signed(graph, codes, zero)
     return Weights(codes, vec(1.0 if scale is None else scale), zero, decode, tuple(parameters))
+
+
+def _not_signed(kind: DType) -> Refusal:
+    return Refusal(
+        "the second operand is computed at run time, and is not s8",
+        "s8 codes",
+        kind.value,
+        "quantize the second operand to signed codes (QInt8), or make it a constant",
+    )
 
 
 def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:
