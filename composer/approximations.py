@@ -7,8 +7,6 @@ from typing import Final
 
 from ..errors import InvalidInput
 
-__all__ = ["APPROXIMATIONS", "INT8_RECURRENCE", "check_approximate"]
-
 INT8_RECURRENCE: Final = "int8-recurrence"
 
 APPROXIMATIONS: Final[Mapping[str, str]] = {

@@ -28,8 +28,6 @@ from .steps.recurrent import LAYERS, recurrent
 from .steps.run_time_decoding import decode_at_run_time
 from .steps.standalone_quantizers import dequantize_alone, quantize_alone
 
-__all__ = ["plan_from_graph"]
-
 _DECODING = frozenset({"Dequantize", "RunTimeDequantize"})
 _POOLING = frozenset({"AveragePool", "GlobalAveragePool", "Resize"})
 

@@ -22,8 +22,6 @@ from .steps.depthwise import DEPTHWISE
 from .steps.fake_quantize import FAKE_QUANTIZE
 from .steps.prelu import PRELU
 
-__all__ = ["SECTIONS", "AnyRule", "Section", "all_rules"]
-
 AnyRule = Rule[Callable[..., object]]
 
 

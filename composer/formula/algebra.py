@@ -30,19 +30,6 @@ from .formula import (
     vec,
 )
 
-__all__ = [
-    "COMMUTING",
-    "SIMPLIFYING",
-    "Neighbours",
-    "as_clip",
-    "composed",
-    "in_front",
-    "is_normal",
-    "joined",
-    "merged",
-    "simplify",
-]
-
 _SMALLEST = 2.0**-126  # the smallest normal f32; its reciprocal is an f32 too
 
 Neighbours = tuple[BasicOp, ...]

@@ -29,15 +29,6 @@ from .formula import (
     vec,
 )
 
-__all__ = [
-    "PRODUCT_OF_CODES",
-    "ROUNDED_FIRST",
-    "rounded_first",
-    "with_constant",
-    "with_itself",
-    "with_tensor",
-]
-
 _TURNED = ScaleBy(vec(-1.0))
 
 

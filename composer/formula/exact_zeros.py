@@ -16,8 +16,6 @@ from ...ir.rule import Refusal, Rule
 from ...ir.telling import Told
 from .formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
-__all__ = ["EXACT_ZERO", "exact_zeros", "tells"]
-
 
 def tells(op: BasicOp) -> Told:
     """What a basic operation tells."""

@@ -15,25 +15,6 @@ import numpy.typing as npt
 
 from ...ir.types import DType
 
-__all__ = [
-    "LARGEST",
-    "Add",
-    "BasicOp",
-    "BinaryOp",
-    "ChainOp",
-    "Clip",
-    "CodesOp",
-    "EltwiseOp",
-    "PreluOp",
-    "Round",
-    "ScaleBy",
-    "Shift",
-    "Store",
-    "Vec",
-    "decoding",
-    "vec",
-]
-
 Vec = npt.NDArray[np.float64]
 
 LARGEST = float(np.finfo(np.float32).max)

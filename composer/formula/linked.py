@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Linked"]
-
 State = TypeVar("State")
 Item = TypeVar("Item")
 

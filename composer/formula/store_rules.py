@@ -17,16 +17,6 @@ from ...ir.rule import Refusal, Rule, first_fired
 from .algebra import as_clip, is_normal
 from .formula import BasicOp, Clip, Round, ScaleBy, Shift, Store, vec
 
-__all__ = [
-    "NARROW_STORE",
-    "STORING",
-    "absorb",
-    "scale_apart",
-    "with_factor",
-    "written_out",
-    "zero_point_apart",
-]
-
 
 def written_out(store: Store) -> list[BasicOp]:
     """clip(round(x*(1/s) + z), l, h): a store that the chain goes on behind. Codes that are known to

@@ -25,8 +25,6 @@ from .formula import (
     vec,
 )
 
-__all__ = ["ADDING", "ADD_OF_CODES", "AddingRule", "Written", "zero_point_in_front"]
-
 
 @dataclass(frozen=True, eq=False)
 class Written:

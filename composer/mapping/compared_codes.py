@@ -37,14 +37,6 @@ from ..formula.formula import (
 from ..formula.writing import Written
 from .composed import Front
 
-__all__ = [
-    "DECODED_WITH_CODES",
-    "DIFFERENCE",
-    "MIRRORED",
-    "codes_differ",
-    "on_codes",
-]
-
 MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "max": "min", "min": "max"}
 """What a comparison, maximum or minimum is with its operands in the other order, or behind a factor
 below 0.

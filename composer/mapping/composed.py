@@ -15,8 +15,6 @@ from ...plan.attributes import PostOp, Sum
 from ..formula.formula import Vec
 from .cost import Home
 
-__all__ = ["Composed", "Front"]
-
 
 @dataclass(frozen=True, eq=False)
 class Front:

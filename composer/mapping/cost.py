@@ -22,19 +22,6 @@ from ...ir.decision import Alternative
 from ...ir.types import DType, TensorType
 from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 
-__all__ = [
-    "CALL",
-    "CHEAP",
-    "WRITE_ALLOCATE",
-    "Home",
-    "alternatives",
-    "cheapest",
-    "eltwise_cost",
-    "operand_cost",
-    "own_step_cost",
-    "post_op_cost",
-]
-
 CALL = 0.1
 """A further primitive: threads meet at a barrier once more, and arguments are set. It decides
 between homes that move equal bytes.

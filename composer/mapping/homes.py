@@ -15,16 +15,6 @@ from ...plan.targets import Capability, Target
 from ..formula.formula import Add, BasicOp, ScaleBy, Shift, Store
 from .cost import CALL, CHEAP, WRITE_ALLOCATE, Home, cheapest, operand_cost, post_op_cost
 
-__all__ = [
-    "adding",
-    "attributes_cost",
-    "chosen_first",
-    "depthwise",
-    "folded",
-    "scaling",
-    "shifting",
-]
-
 
 def chosen_first(homes: Sequence[Home]) -> tuple[Home, ...]:
     """The homes with the cheapest legal one in front; the order of the others stays. At least one

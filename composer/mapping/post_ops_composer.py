@@ -39,8 +39,6 @@ from .homes import adding, attributes_cost, scaling, shifting
 from .scale_propagation import ScalePropagation
 from .to_post_ops import place
 
-__all__ = ["Composed", "Front", "PostOpsComposer"]
-
 # more basic operations fit the post-ops of no network, and each walks over those in front of it
 _OPS_A_POST_OP = 3
 

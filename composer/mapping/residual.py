@@ -13,8 +13,6 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, TensorType
 from .cost import WRITE_ALLOCATE, Home, cheapest, operand_cost
 
-__all__ = ["absorbing", "branch_refusal"]
-
 # nodes behind the add that are asked for its destination's type: as many as a primitive takes
 # post-ops
 _REACH = 32

@@ -23,8 +23,6 @@ from .composed import Front
 from .cost import Home
 from .homes import folded
 
-__all__ = ["FOLDING", "Fold", "Propagated", "ScalePropagation", "forward"]
-
 State = TypeVar("State")
 Item = TypeVar("Item")
 

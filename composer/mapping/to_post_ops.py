@@ -30,8 +30,6 @@ from ..formula.formula import (
 )
 from .composed import Front
 
-__all__ = ["ELTWISE_SCALE", "SECOND_ELTWISE", "Part", "place"]
-
 Constants = dict[str, npt.NDArray[np.float32]]
 
 Part = Eltwise | tuple[str, float]

@@ -19,7 +19,7 @@ from ...ir.types import DType
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
 from ...plan.attributes import PrimitiveAttr
 from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
-from ..mapping.post_ops_composer import Composed, Front
+from ..mapping.composed import Composed, Front
 from .build import (
     attributes_of,
     build_step,
@@ -42,8 +42,6 @@ from .operands import (
     weights_of,
 )
 from .primitives import plain
-
-__all__ = ["PRIMITIVES", "anchor"]
 
 PRIMITIVES = {"Conv": "convolution", "ConvTranspose": "deconvolution", "MatMul": "matmul"}
 """The primitive of each operation with weights."""

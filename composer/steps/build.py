@@ -19,26 +19,12 @@ from ...plan.arguments import with_roles
 from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from ...plan.types import Step
 from ..formula.formula import ChainOp, Vec
-from ..mapping.post_ops_composer import Composed, Front, PostOpsComposer
+from ..mapping.composed import Composed, Front
+from ..mapping.post_ops_composer import PostOpsComposer
 from .builder import StepBuilder
 from .chain import Chain, grow
 from .records import record
 from .two_operands import decoding_of
-
-__all__ = [
-    "add_alone",
-    "attributes_of",
-    "build_step",
-    "codes_behind",
-    "front_of",
-    "grown",
-    "is_padded",
-    "knows_axis",
-    "of_rank",
-    "reorder_attributes",
-    "scale_of",
-    "size_along",
-]
 
 Roles = Sequence[tuple[str, str]]
 

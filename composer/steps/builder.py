@@ -17,8 +17,6 @@ from ...ir.types import DType, TensorType
 from ...plan.targets import Target
 from ...plan.types import Step
 
-__all__ = ["PendingStep", "StepBuilder"]
-
 
 @dataclass(frozen=True)
 class PendingStep:

@@ -36,20 +36,7 @@ from ..formula.formula import (
 from ..mapping.composed import Composed, Front
 from ..mapping.post_ops_composer import PostOpsComposer
 from .fake_quantize import compare, keeps_codes
-from .two_operands import End, Found, as_the_target_compares, channel_vector, decoded, two_operands
-
-__all__ = [
-    "Chain",
-    "End",
-    "Found",
-    "Link",
-    "decoded",
-    "grow",
-    "is_decoded_at_once",
-    "operations_of",
-    "quantizing",
-    "steps_from_zero",
-]
+from .two_operands import End, Found, as_the_target_compares, channel_vector, two_operands
 
 Claimed = Callable[[Node], bool]
 

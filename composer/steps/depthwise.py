@@ -31,8 +31,6 @@ from ..mapping.cost import alternatives
 from ..mapping.homes import depthwise
 from .builder import StepBuilder
 
-__all__ = ["DEPTHWISE", "Pair", "fuse_depthwise"]
-
 _RULE = "depthwise convolution as post-op"
 
 

@@ -22,13 +22,11 @@ from ..formula.formula import Shift, vec
 from ..mapping.post_ops_composer import PostOpsComposer
 from .build import attributes_of, build_step, codes_behind, front_of, grown, scale_of
 from .builder import StepBuilder
-from .chain import Chain, End, grow, operations_of
+from .chain import Chain, grow, operations_of
 from .operands import Source, source_of
 from .prelu import prelu_as_maximum
 from .primitives import plain
-from .two_operands import as_the_target_compares
-
-__all__ = ["elementwise", "is_arithmetic", "one_source_step"]
+from .two_operands import End, as_the_target_compares
 
 _ROW_OF = {row.binary: row.name for row in reversed(tuple(OPS.values())) if row.binary is not None}
 """The row that a binary algorithm computes, of several the first: `Add`, not `Sum`."""

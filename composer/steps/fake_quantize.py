@@ -18,9 +18,7 @@ from ...ir.ranges import Ranges, makes_codes, ranges_of
 from ...ir.rule import Refusal, Rule
 from ..formula.algebra import is_normal
 from ..formula.formula import BasicOp, BinaryOp, Clip, EltwiseOp, Round, ScaleBy, Shift, Vec, vec
-from ..mapping.post_ops_composer import Front
-
-__all__ = ["FAKE_QUANTIZE", "compare", "fake_quantize_operations", "keeps_codes"]
+from ..mapping.composed import Front
 
 _FARTHEST = 2.0**20
 """Largest grid index, and distance of a range from zero in steps: f32 then knows x/s + z to 2^-3 of

@@ -18,8 +18,6 @@ from .builder import StepBuilder
 from .operands import Source, Weights, accumulator_refusal, signed
 from .primitives import plain
 
-__all__ = ["INTEGER_PRODUCTS", "integer_product"]
-
 INTEGER_PRODUCTS = {"MatMulInteger": ("matmul", "MatMul"), "ConvInteger": ("convolution", "Conv")}
 """The primitive of each product of codes, and the row that computes it over the reals."""
 

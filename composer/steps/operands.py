@@ -27,19 +27,7 @@ from ...plan.accumulator import (
 from ...plan.arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
 from ...plan.targets import Capability
 from ..formula.formula import Vec, vec
-from .chain import decoded
-
-__all__ = [
-    "Source",
-    "Weights",
-    "accumulator_refusal",
-    "float_weights",
-    "narrow_weights",
-    "signed",
-    "source_of",
-    "unknown_count",
-    "weights_of",
-]
+from .two_operands import decoded
 
 _WHOLE = 32  # codes that kernels look up at once
 _LARGEST_ZERO = 255

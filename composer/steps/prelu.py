@@ -15,11 +15,9 @@ from ...ir.node import Node
 from ...ir.rule import Refusal, Rule
 from ...ir.types import DType
 from ..formula.formula import BinaryOp, ChainOp, CodesOp, ScaleBy, Vec
-from ..mapping.post_ops_composer import Front
+from ..mapping.composed import Front
 from .operands import Source
 from .two_operands import channel_vector
-
-__all__ = ["PRELU", "PreluOfSource", "prelu_as_maximum"]
 
 
 @dataclass(frozen=True, eq=False)

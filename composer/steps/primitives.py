@@ -27,10 +27,9 @@ from .build import (
     size_along,
 )
 from .builder import StepBuilder
-from .chain import Chain, decoded, quantizing
+from .chain import Chain, quantizing
 from .operands import source_of
-
-__all__ = ["concat", "plain", "pooling"]
+from .two_operands import decoded
 
 
 def pooling(builder: StepBuilder, node: Node) -> None:

@@ -29,8 +29,6 @@ from ..mapping.residual import absorbing
 from .builder import StepBuilder
 from .chain import Chain, Link
 
-__all__ = ["record"]
-
 
 def record(builder: StepBuilder, step: Step, anchor: Node, chain: Chain) -> None:
     """Leaves the fates and the decisions of a step made of an anchor and the chain behind it."""

@@ -23,8 +23,6 @@ from .chain import quantizing
 from .primitives import plain
 from .two_operands import decoding_of
 
-__all__ = ["LAYERS", "recurrent"]
-
 LAYERS = frozenset({"AUGRU", "GRU", "LSTM", "RNN", DYNAMIC})
 """The operations that are recurrent layers."""
 

@@ -12,8 +12,6 @@ from .chain import Chain
 from .operands import unknown_count
 from .primitives import plain
 
-__all__ = ["decode_at_run_time"]
-
 
 def decode_at_run_time(builder: StepBuilder, node: Node) -> None:
     """(q - z) * s as a binary subtraction of codes, which is exact, and a product behind it; without

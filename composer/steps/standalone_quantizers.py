@@ -16,8 +16,6 @@ from .elementwise import one_source_step
 from .operands import Source
 from .primitives import plain
 
-__all__ = ["dequantize_alone", "quantize_alone"]
-
 UNKNOWN_RANK = (
     "the model does not tell how many dimensions the tensor has, which primitives must know"
 )

@@ -38,18 +38,9 @@ from ..formula.formula import (
     vec,
 )
 from ..mapping.compared_codes import DIFFERENCE, MIRRORED, codes_differ
-from ..mapping.post_ops_composer import Front, PostOpsComposer
+from ..mapping.composed import Front
+from ..mapping.post_ops_composer import PostOpsComposer
 from ..mapping.residual import branch_refusal
-
-__all__ = [
-    "End",
-    "Found",
-    "as_the_target_compares",
-    "channel_vector",
-    "decoded",
-    "decoding_of",
-    "two_operands",
-]
 
 Found = tuple[list[ChainOp], Node | None]
 """What an operation does, and the Dequantize on its other operand that goes into the step with it.
