@@ -50,7 +50,7 @@ from fqfuse.errors import (
 )
 
 if TYPE_CHECKING:
-    from fqfuse.accuracy.compare import compare
+    from fqfuse.accuracy.document import compare
     from fqfuse.compiler import compile, load_plan
     from fqfuse.explain import diff, why
     from fqfuse.exporting import export
@@ -95,7 +95,7 @@ _LAZY = {
     "Plan": "fqfuse.plan.types",
     "SessionOptions": "fqfuse.runtime.like_onnxruntime",
     "bench": "fqfuse.measure.bench",
-    "compare": "fqfuse.accuracy.compare",
+    "compare": "fqfuse.accuracy.document",
     "compile": "fqfuse.compiler",
     "convert": "fqfuse.plan.conversion.convert",
     "diff": "fqfuse.explain",

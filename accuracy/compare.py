@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
-
-import numpy.typing as npt
 
 from ..compiler import compile as compile_model
 from ..errors import InvalidInput
@@ -21,7 +19,7 @@ from ..report.verdict.catalogue import Gain
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.remedies import Tool, tool_of
 from ..report.verdict.work import NO_SIZES
-from .data import Samples, check_inputs, drawn, given
+from .data import Samples, check_inputs, drawn
 from .layers import Layer, Measured, Run, grid_of, measure_layers
 from .matching import Pair, pairs_of
 from .measures import Measure
@@ -217,64 +215,3 @@ def compared(
         if finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY)
     ]
     return Comparison(models, samples, measured, against or "", found, tool_of(models.plan))
-
-
-def compare(
-    f32: ModelSource,
-    int8: ModelSource,
-    *,
-    data: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]] | None = None,
-    sizes: Mapping[str, int] = NO_SIZES,
-    against: str | None = None,
-    suggest: bool = False,
-) -> dict[str, Any]:
-    """How far a quantized model is from the f32 model it was made from, and which layers make it so.
-
-    Args:
-        f32: the model as it was: a path, bytes or `onnx.ModelProto`.
-        int8: the quantized model, likewise.
-        data: an array for each input, or several such samples; None: one sample of random data of the right kind.
-        sizes: for random data: of what the model leaves open.
-        against: `onnxruntime` or `openvino`: runs the int8 model, too, which tells a bad quantization from a wrong fqfuse.
-        suggest: try which layers to leave in f32.
-
-    Returns:
-        A dictionary with the keys of docs/json-schema.md, `fqfuse.compare/1`; SQNR in dB.
-
-    Raises:
-        FqfuseError: a model or the data is wrong, or the other program is missing.
-    """
-    from .document import as_data
-    from .suggest import suggestion_of
-
-    if not isinstance(suggest, bool):
-        raise InvalidInput(
-            f"suggest is given as a {type(suggest).__name__}",
-            where="suggest",
-            hint="give True or False",
-        )
-    models = read_models(f32, int8)
-    samples = (
-        drawn_for(models, sizes)
-        if data is None
-        else given(models.f32, _listed(data), "the caller's data")
-    )
-    found = compared(models, samples, against)
-    return as_data(found, suggestion_of(found) if suggest else None)
-
-
-def _listed(data: object) -> list[Any]:
-    """The samples of one or several.
-
-    Raises:
-        InvalidInput: it is neither a dictionary nor a list of such.
-    """
-    if isinstance(data, Mapping):
-        return [data]
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return list(data)
-    raise InvalidInput(
-        f"data is given as a {type(data).__name__}",
-        where="data",
-        hint="give a dictionary {name of input: array}, or a list of such dictionaries",
-    )

@@ -11,20 +11,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ..ir.interpret import check_feeds
 from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..report.verdict.remedies import Tool
+from .compare import Comparison, Models
 from .layers import Cause, Layer
 from .matching import Pair, node_name
 from .measures import Measure
 from .segments import Segment, segment_of
 from .walk import Foreigners, Live, Walk
-
-if TYPE_CHECKING:
-    from .compare import Comparison, Models
 
 _TRIED = 8
 _NOTABLE = 0.5  # dB

@@ -1,6 +1,6 @@
 """Quantization by parameters that are computed in each run, in the operators that ONNX has for it.
 
-The frontend takes them apart (`frontend/run_time.py`); runtimes know them whole.
+The frontend takes them apart (`frontend/operators/run_time.py`); runtimes know them whole.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""From an ONNX model to a Graph: one file for each dialect of quantization.
+"""From an ONNX model to a Graph.
 
 The way of a model: `source` reads it, `wire` counts its fields, `functions` inlines its local
-functions, `dialects` refuses what nobody knows, `structure` checks and sorts its wires, `tensors`
-reads its constants (`lifting` large ones straight from the file), `nodes` checks each node against
-ONNX's schema, `upgrade` brings it to the newest opset, and then the file of its dialect
-(`fake_quantize`, `quantize_dequantize` ...), the op table (`standard`), or nobody (`foreign`)
-writes it into the graph. Everything is checked before memory for it is allocated (`budgets`).
+functions, `operators/dialects` refuses what nobody knows, `structure` checks and sorts its wires,
+`tensors` reads its constants (`lifting` large ones straight from the file), `nodes` checks each node
+against ONNX's schema, and `operators/` writes it into the graph by way of `importer`: in its newest
+form, by the file of its dialect, by the op table, or as it is. Everything is checked before memory
+for it is allocated (`budgets`).
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class Importer:
                 after_all=True,
             )
         except GraphError as error:
-            raise _misfit(node, error) from None
+            raise _refused(node, error) from None
         except _MEANINGLESS as error:
             raise node.invalid(
                 f"its attributes or shapes make no sense: {error}", "export the model again"
@@ -303,14 +303,11 @@ Handler = Callable[[Importer, OnnxNode], Any]
 """Imports one node of the model. Raises InvalidModel or UnsupportedOp."""
 
 
-def _misfit(node: OnnxNode, error: GraphError) -> Exception:
-    """What the importer says of inputs that do not fit a row: that its op goes another way, or that
-    the model is wrong.
-    """
-    cause = error.__cause__
-    if isinstance(cause, NotCovered):
-        return cause
+def _refused(node: OnnxNode, error: GraphError) -> Exception:
+    """What the graph has against a node, in terms of the model."""
+    if isinstance(error.__cause__, NotCovered):
+        return error.__cause__
+    detail = str(error.__cause__ if isinstance(error.__cause__, ShapeError) else error)
     return node.invalid(
-        str(cause if isinstance(cause, ShapeError) else error),
-        "correct the shapes or attributes of this node, or of what feeds it",
+        detail, "correct the shapes or attributes of this node, or of what feeds it"
     )

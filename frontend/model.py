@@ -18,11 +18,11 @@ from ..ir.ops import dims
 from ..ir.ops.spec import NotCovered
 from ..ir.types import DType, Shape, TensorType
 from .budgets import Budgets
-from .dialects import HANDLERS, check_known, handler_of
 from .element_types import dtype_of
 from .functions import inlined
 from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
+from .operators.dialects import HANDLERS, check_known, handler_of
 from .source import Source
 from .structure import check_wiring, count_nodes, initializer_names
 from .tensors import Constant, TensorReader

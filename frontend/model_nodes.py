@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..ir.model_node import ModelNode
 from .budgets import DEFAULT, Budgets
-from .dialects import HANDLERS
 from .functions import inlined
 from .nodes import origin_of_proto
+from .operators.dialects import HANDLERS
 from .source import ModelSource, read_model
 from .structure import captured_names, count_nodes
 from .texts import check_texts

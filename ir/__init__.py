@@ -3,10 +3,11 @@
 - `types.py`, `element_types.py`: element type, shape, quantization; the numbers that ONNX gives the
   types
 - `ops/`, `algorithms.py`: the op table, and oneDNN's eltwise and binary algorithms
-- `node.py`, `graph.py`, `order.py`, `cleanup.py`: the graph and its edits
+- `node.py`, `graph.py`, `order.py`, `cleanup.py`: the graph and its edits; `model_node.py`: a node as the model has it
 - `paths.py`, `ranges.py`, `telling.py`, `block_weights.py`: what passes and composer both ask of a graph
 - `decision.py`, `rule.py`: what is told of what was done, and what rules have in common
-- `text.py`, `text_*.py`: the text form, both ways
+- `text_write.py`, `text_print.py`: the text form; `text_cursor.py`, `text_read.py`, `text_parse.py`:
+  the way back
 - `verify.py`, `diagnostic.py`: the specification of each stage, and findings against it
 - `interpret.py`: a graph run node by node, the reference
 """

@@ -346,10 +346,11 @@ class Graph:
             tuple(dict.fromkeys(origin)),
             tuple(dict.fromkeys(quantizer)),
         )
-        self._insert(node, found, after_all)
+        self._enter(node, found, after_all=after_all)
         return node
 
-    def _insert(self, node: Node, types: Sequence[TensorType], after_all: bool) -> None:
+    def _enter(self, node: Node, types: Sequence[TensorType], *, after_all: bool) -> None:
+        """Files a new node, and its outputs with their types."""
         for value, type_ in zip(node.outputs, types, strict=False):
             if value:
                 self._bind(value, type_)

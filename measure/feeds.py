@@ -10,7 +10,7 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType
 from ..plan.types import Plan
-from ..runtime.budget import RunBudget
+from ..runtime.processors import run_budget
 
 Kind = range | tuple[float, float]
 """What an input is made of: whole numbers of a range, each as likely as the others, or normally
@@ -36,7 +36,7 @@ def made_feeds(plan: Plan, sizes: Mapping[str, int]) -> dict[str, Array]:
         InvalidInput: an input holds strings or is of unknown rank, or is larger than a run may be.
     """
     shapes = {name: _shape(name, plan.type(name), sizes) for name in plan.inputs}
-    RunBudget.of(None).check(plan, shapes)
+    run_budget().check(plan, shapes)
     rng = np.random.default_rng(_SEED)
     types = {name: plan.type(name).dtype for name in shapes}
     return {

@@ -1,5 +1,12 @@
-"""Graph -> Graph. The pipeline is one list; each line says why it stands where it stands. A group
-takes turns to a fixed point.
+"""Graph -> Graph. In: a graph as it was imported. Out: the same graph, in which operations and
+quantizers stand where the composer can take them in.
+
+The pipeline is one list; each line says why it stands where it stands. A group takes turns to a
+fixed point. A pass is a file of its name; what several need is in
+
+- `base.py`, `group.py`: what a pass is, how the pipeline runs, and how a group does
+- `reshaping.py`, `reshape_runs.py`: what reshapes do to axes, and what they can move behind
+- `retyping.py`: codes in the other 8-bit type
 """
 
 from __future__ import annotations

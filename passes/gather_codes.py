@@ -14,6 +14,8 @@ from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
 from .base import Contract, NodePass, Verdict, swap
 
+_PICKED = "the table keeps its codes; what is picked is decoded"
+
 
 def gather_codes(graph: Graph, node: Node) -> Verdict:
     """Picks codes from a constant table, such as the embedding of words, and decodes those.
@@ -46,34 +48,40 @@ def gather_codes(graph: Graph, node: Node) -> Verdict:
     narrow = kind in (DType.S4, DType.U4)
     if not (kind.is_code or narrow):
         return None
-    made = graph.type(node.output).shape
-    if is_static(made) and math.prod(graph.type(node.output).static_shape) >= codes.size:
-        return Refusal(
-            "as many elements are picked as the table has: it is decoded once",
-            f"fewer than {codes.size}",
-            f"shape {list(made or ())}",
-            "nothing to change: decoding the table once is no more work",
-        )
-    quant, axis = decode.quant, node.attr("axis", int) % codes.ndim
-    differ = quant.axis == axis and len(set(quant.zero_point)) > 1
-    pick = _pick_rows if narrow or differ else _pick_elements
-    return pick(graph, node, decode)
+    if (refusal := _picks_all(graph, node, codes.size)) is not None:
+        return refusal
+    along = decode.quant.axis == node.attr("axis", int) % codes.ndim
+    several = along and len(set(decode.quant.zero_point)) > 1
+    return (_pick_rows if narrow or several else _pick)(graph, node, decode)
 
 
 GATHER_CODES = NodePass("gather_codes", Contract("identity", "bitwise"), gather_codes, ("Gather",))
 
 
-def _pick_elements(graph: Graph, node: Node, decode: Node) -> Verdict:
-    """Codes of 8 bits, with one zero point along the gathered axis."""
+def _picks_all(graph: Graph, node: Node, count: int) -> Refusal | None:
+    """Why a table of so many elements is decoded before some are picked."""
+    made = graph.type(node.output)
+    if not is_static(made.shape) or math.prod(made.static_shape) < count:
+        return None
+    return Refusal(
+        "as many elements are picked as the table has: it is decoded once",
+        f"fewer than {count}",
+        f"shape {list(made.static_shape)}",
+        "nothing to change: decoding the table once is no more work",
+    )
+
+
+def _pick(graph: Graph, node: Node, decode: Node) -> Verdict:
+    """Codes of 8 bits with one zero point, or with parameters along another axis than the gathered
+    one; scales along that are picked, too.
+    """
     indices, quant, rank = node.inputs[1], decode.quant, graph.type(decode.input).rank
     axis = node.attr("axis", int) % rank
-    along = quant.axis == axis
+    along, own = quant.axis == axis, quant
     if along:
         own = Quantization((1.0,), quant.zero_point[:1])
     elif quant.axis is not None and quant.axis > axis:
         own = quant.with_axis(quant.axis + graph.type(indices).rank - 1)
-    else:
-        own = quant
     value = graph.again(node, [decode.input, indices], value=f"{node.output}/codes").output
     value = graph.again(
         decode,
@@ -89,7 +97,7 @@ def _pick_elements(graph: Graph, node: Node, decode: Node) -> Verdict:
         value = graph.part(node, "Mul", [value, factor], "scaled")
     swap(graph, node, value)
     erase_unread(graph, [decode])
-    return "the table keeps its codes; what is picked is decoded"
+    return _PICKED
 
 
 def _pick_rows(graph: Graph, node: Node, decode: Node) -> Verdict:
@@ -138,7 +146,7 @@ def _pick_rows(graph: Graph, node: Node, decode: Node) -> Verdict:
     ).output
     swap(graph, node, value)
     erase_unread(graph, [decode])
-    return "the table keeps its codes; what is picked is decoded"
+    return _PICKED
 
 
 def _pick_blocks(graph: Graph, node: Node, decode: Node) -> Verdict:
@@ -146,7 +154,7 @@ def _pick_blocks(graph: Graph, node: Node, decode: Node) -> Verdict:
     indices = node.inputs[1]
     if graph.computed(decode.inputs) or not graph.computed([indices]):
         return None
-    made, shape = graph.type(node.output).shape, graph.type(decode.output).static_shape
+    shape = graph.type(decode.output).static_shape
     axis = node.attr("axis", int) % len(shape)
     if axis == len(shape) - 1:
         return Refusal(
@@ -155,13 +163,8 @@ def _pick_blocks(graph: Graph, node: Node, decode: Node) -> Verdict:
             str(axis),
             "quantize the table along its other axis",
         )
-    if is_static(made) and math.prod(graph.type(node.output).static_shape) >= math.prod(shape):
-        return Refusal(
-            "as many elements are picked as the table has: it is decoded once",
-            f"fewer than {math.prod(shape)}",
-            f"shape {list(made or ())}",
-            "nothing to change: decoding the table once is no more work",
-        )
+    if (refusal := _picks_all(graph, node, math.prod(shape))) is not None:
+        return refusal
     picked = [
         graph.part(node, "Gather", [table, indices], what, {"axis": axis})
         for table, what in zip(decode.inputs, ("codes", "scales", "zero_points"), strict=False)
@@ -172,4 +175,4 @@ def _pick_blocks(graph: Graph, node: Node, decode: Node) -> Verdict:
     ).output
     swap(graph, node, value)
     erase_unread(graph, [decode])
-    return "the table keeps its codes; what is picked is decoded"
+    return _PICKED

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Array, Trait
+from ..ir.ops.spec import Trait
 from ..ir.rule import Refusal
 from ..ir.types import DType
 from .base import Contract, NodePass, Verdict, swap
@@ -41,13 +41,13 @@ def mask_to_bounds(graph: Graph, node: Node) -> Verdict:
     Refuses when: the mask is computed at run time, neither or both choices are constant, or nothing
     is known of x.
     """
-    mask, *choices = (graph.constant(value) for value in node.inputs)
-    fixed = [index for index, choice in enumerate(choices) if choice is not None]
-    refusal = _refused(graph, node, mask, len(fixed))
+    refusal = _choice_refusal(graph, node)
     if refusal is not None:
         return refusal
-    chosen = np.asarray(choices[fixed[0]], np.float32)
-    x = node.inputs[2 - fixed[0]]
+    mask, *choices = (graph.constant(value) for value in node.inputs)
+    fixed = 0 if choices[0] is not None else 1
+    chosen = np.asarray(choices[fixed], np.float32)
+    x = node.inputs[2 - fixed]
     bound = _Magnitudes(graph).of(x)
     if bound is None or not bound < _LARGEST or np.isnan(chosen).any():
         reason = "the values might be anything, and what bounds let through might be a NaN"
@@ -58,10 +58,17 @@ def mask_to_bounds(graph: Graph, node: Node) -> Verdict:
             "quantize the values that are masked",
         )
     limit = np.float32(2.0 ** np.ceil(np.log2(max(bound, 1.0)) + 1))
-    where = np.asarray(mask, np.bool_) if fixed[0] == 0 else ~np.asarray(mask, np.bool_)
-    value, bounds = _bounded(graph, node, x, where, chosen, limit)
-    swap(graph, node, value)
-    return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(bounds)}"
+    where = np.asarray(mask, np.bool_) if fixed == 0 else ~np.asarray(mask, np.bool_)
+    bounds = [
+        (op, np.where(where, chosen, beyond).astype(np.float32))
+        for op, beyond, needed in (
+            ("Min", limit, np.any(chosen < limit)),
+            ("Max", -limit, np.any(chosen > -limit)),
+        )
+        if needed
+    ]
+    _bound(graph, node, x, bounds)
+    return f"the mask is constant and |{x}| stays below {limit:g}: {' and '.join(op for op, _ in bounds)}"
 
 
 MASK_TO_BOUNDS = NodePass(
@@ -69,7 +76,10 @@ MASK_TO_BOUNDS = NodePass(
 )
 
 
-def _refused(graph: Graph, node: Node, mask: Array | None, fixed: int) -> Refusal | None:
+def _choice_refusal(graph: Graph, node: Node) -> Refusal | None:
+    """Why the node does not choose f32 values and constants by a constant mask."""
+    mask, *choices = (graph.constant(value) for value in node.inputs)
+    fixed = [choice for choice in choices if choice is not None]
     kind = graph.type(node.output).dtype
     if kind is not DType.F32:
         return Refusal(
@@ -79,42 +89,32 @@ def _refused(graph: Graph, node: Node, mask: Array | None, fixed: int) -> Refusa
             "nothing to change: a choice between other types runs as ONNX's own operator",
         )
     if mask is None:
+        reason = "which elements are hidden is known at run time only"
         return Refusal(
-            "which elements are hidden is known at run time only",
+            reason,
             "a constant mask",
             "one that is computed",
             "nothing to change: a mask that is computed is chosen by at run time",
         )
-    if fixed != 1:
+    if len(fixed) != 1:
+        found = f"{len(fixed)} constants"
         return Refusal(
             "a choice between two values",
             "values and a constant",
-            f"{fixed} constants",
+            found,
             "nothing to change: a choice between two tensors runs as ONNX's own operator",
         )
     return None
 
 
-def _bounded(
-    graph: Graph,
-    node: Node,
-    x: str,
-    where: npt.NDArray[np.bool_],
-    chosen: npt.NDArray[np.float32],
-    limit: np.float32,
-) -> tuple[str, list[str]]:
-    """x with the bounds that `chosen` needs, and which they are."""
-    value, bounds = x, list[str]()
-    for op, beyond, needed in (
-        ("Min", limit, np.any(chosen < limit)),
-        ("Max", -limit, np.any(chosen > -limit)),
-    ):
-        if needed:
-            ends: npt.NDArray[np.float32] = np.where(where, chosen, beyond).astype(np.float32)
-            operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
-            value = graph.part(node, op, [value, operand], f"{op.lower()}imum")
-            bounds.append(op)
-    return value, bounds
+def _bound(
+    graph: Graph, node: Node, value: str, bounds: list[tuple[str, npt.NDArray[np.float32]]]
+) -> None:
+    """Writes the choice as bounds of a value, one after the other."""
+    for op, ends in bounds:
+        operand = graph.add_constant(f"{node.name}/{op.lower()}", ends)
+        value = graph.part(node, op, [value, operand], f"{op.lower()}imum")
+    swap(graph, node, value)
 
 
 @dataclass

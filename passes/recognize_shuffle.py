@@ -59,8 +59,8 @@ def recognize_shuffle(graph: Graph, node: Node) -> Verdict:
     if 1 in (groups, size) and graph.type(value) == graph.type(last.output):
         verdict = "one group, or groups of one element, stay where they are"
     else:
-        made = _shuffled(graph, (first, node, last), axis, size)
-        if made is None:
+        made = _shuffle(graph, (first, node, last), axis, size)
+        if not made:
             return None
         verdict, value = f"{groups} groups of {size} along axis {axis}", made
     swap(graph, last, value)
@@ -73,22 +73,23 @@ RECOGNIZE_SHUFFLE = NodePass(
 )
 
 
-def _shuffled(graph: Graph, chain: tuple[Node, Node, Node], axis: int, size: int) -> str | None:
-    """The value that one operation makes of what three read; None where its type is another."""
-    first, node, last = chain
+def _shuffle(graph: Graph, nodes: tuple[Node, Node, Node], axis: int, size: int) -> str:
+    """The shuffle in the place of three operations; '' where its type would be another one, as of
+    codes with a scale for each element along an axis.
+    """
+    first, turn, last = nodes
     made = graph.add(
         "Shuffle",
         [first.input],
         {"axis": axis, "group_size": size},
-        name=node.name,
+        name=turn.name,
         outputs=[graph.fresh(f"{last.output}/shuffled")],
-        origin=origin_of(*chain),
+        origin=origin_of(*nodes),
     )
-    if graph.type(made.output) != graph.type(last.output):
-        # of codes with a scale for each element along an axis
-        graph.erase(made)
-        return None
-    return made.output
+    if graph.type(made.output) == graph.type(last.output):
+        return made.output
+    graph.erase(made)
+    return ""
 
 
 def _perm(node: Node) -> list[int]:

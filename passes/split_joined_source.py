@@ -31,10 +31,6 @@ class _Part:
     decode: Node
 
 
-_Groups = dict[tuple[Quantization, DType], list[tuple[_Part, range]]]
-"""Of each scale and type the parts that have it, and which channels they became."""
-
-
 def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
     """Multiplies what was joined by scale: the sum of the products is the product of what was
     joined.
@@ -60,24 +56,30 @@ def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
     if shape is None or weights is None or node.attrs.get("group", 1) != 1:
         return None
     axis = _AXES[node.op][0] % len(shape)
-    groups = _by_scale(graph, node.input, axis)
+    groups = _by_scale(graph, node, axis)
     if len(groups) < 2:
         return None
-    refusal = _refused(node, groups, most)
-    if refusal is not None:
-        return refusal
-    total = ""
-    for number, group in enumerate(groups.values(), 1):
-        source = _joined(graph, node, [part for part, _ in group], axis)
-        chosen = [channel for _, channels in group for channel in channels]
-        inputs = [source, _share(graph, node, weights, chosen)]
-        inputs += node.inputs[2:] if number == len(groups) else ()
-        product = graph.again(node, inputs).output
-        if total:
-            product = graph.part(node, "Add", [product, total], "sum")
-        total = product
+    if len(groups) > most:
+        expected, found = f"at most {most} scales", f"{len(groups)} of them"
+        return Refusal(
+            "too many scales in one source",
+            expected,
+            found,
+            "give all inputs of the concatenation one scale and zero point",
+        )
+    # A fraction of a zero point is not the same shift for all results where some of them read
+    # padding, or not all weights.
+    reads_zeros = node.op == "ConvTranspose" or is_padded(node)
+    if not all(quant.integral for quant, _ in groups) and reads_zeros:
+        what = "a zero point of the source is no integer"
+        return Refusal(
+            what,
+            "integer zero points, or no padding",
+            "a fraction",
+            "choose ranges in which 0 is exactly one of the codes, so that zero points are whole numbers",
+        )
     before = [graph.producer(value) for value in node.inputs[:2]]
-    swap(graph, node, total)
+    swap(graph, node, _sum_of_products(graph, node, weights, [*groups.values()], axis))
     _erase_upwards(graph, before)
     return f"{len(groups)} products, one for each scale in its source"
 
@@ -87,12 +89,35 @@ SPLIT_JOINED_SOURCE = NodePass(
 )
 
 
-def _by_scale(graph: Graph, value: str, axis: int) -> _Groups:
-    """What was joined, with its channels, by scale; nothing where it cannot be told apart."""
-    groups: _Groups = {}
+def _sum_of_products(
+    graph: Graph,
+    node: Node,
+    weights: Node,
+    groups: Sequence[Sequence[tuple[_Part, range]]],
+    axis: int,
+) -> str:
+    """A product for each group of parts, the bias in the last one, and their sum."""
+    total = ""
+    for number, group in enumerate(groups, 1):
+        source = _joined(graph, node, [part for part, _ in group], axis)
+        chosen = [channel for _, channels in group for channel in channels]
+        inputs = [source, _share(graph, node, weights, chosen)]
+        inputs += node.inputs[2:] if number == len(groups) else ()
+        product = graph.again(node, inputs).output
+        total = graph.part(node, "Add", [product, total], "sum") if total else product
+    return total
+
+
+def _by_scale(
+    graph: Graph, node: Node, axis: int
+) -> dict[tuple[Quantization, DType], list[tuple[_Part, range]]]:
+    """The parts of the source that decode alike, each with the channels that it became; none where
+    they cannot be told.
+    """
+    groups: dict[tuple[Quantization, DType], list[tuple[_Part, range]]] = {}
     start = 0
-    for part in _parts(graph, value, axis) or []:
-        if _beside(graph, part.codes, axis) != _beside(graph, value, axis):
+    for part in _parts(graph, node.input, axis) or []:
+        if _beside(graph, part.codes, axis) != _beside(graph, node.input, axis):
             # a size is known of some pieces only: a sum of products would have a wider type
             # than the one product
             return {}
@@ -100,27 +125,6 @@ def _by_scale(graph: Graph, value: str, axis: int) -> _Groups:
         groups.setdefault((part.quant, kind), []).append((part, channels))
         start = channels.stop
     return groups
-
-
-def _refused(node: Node, groups: _Groups, most: int) -> Refusal | None:
-    if len(groups) > most:
-        return Refusal(
-            "too many scales in one source",
-            f"at most {most} scales",
-            f"{len(groups)} of them",
-            "give all inputs of the concatenation one scale and zero point",
-        )
-    # A fraction of a zero point is not the same shift for all results where some of them read
-    # padding, or not all weights.
-    reads_zeros = node.op == "ConvTranspose" or is_padded(node)
-    if not all(quant.integral for quant, _ in groups) and reads_zeros:
-        return Refusal(
-            "a zero point of the source is no integer",
-            "integer zero points, or no padding",
-            "a fraction",
-            "choose ranges in which 0 is exactly one of the codes, so that zero points are whole numbers",
-        )
-    return None
 
 
 def _beside(graph: Graph, value: str, axis: int) -> list[int | str]:

@@ -7,10 +7,11 @@ to the other scheme of oneDNN.
 - `types.py`: `Plan` and `Step`
 - `targets.py`: what each scheme takes, as data
 - `verify.py`: everything that a plan states is derived again; `findings.py`, `verify_attributes.py`,
-  `verify_shapes.py` and `foreign.py` are its parts
+  `verify_shapes.py`, `verify_recurrent.py` and `foreign.py` are its parts
 - `accumulator.py`: how large sums of products of codes get
 - `text.py`, `parse.py`: the text form, there and back; `words.py`: that of scales and post-ops
 - `file.py`: the plan as one ONNX file; `nodes.py`, `metadata.py` and `seal.py` are its parts
 - `arguments.py`: which argument of a step is which input of its op
+- `recurrent.py`, `recurrent_parameters.py`: what the library can say of a recurrent layer; its parameters in int8
 - `conversion/`: plans for `onednn-v2` become plans for `onednn-v3`
 """

@@ -3,7 +3,7 @@ that they are what ONNX defines.
 
 What the node's subgraphs read of the graph around them comes as further inputs; the node's
 metadata_props name all of them under `fqfuse.inputs`, one a line, and the opsets that the subgraphs
-need under `fqfuse.opsets`, lines of `domain version` (frontend/foreign.py).
+need under `fqfuse.opsets`, lines of `domain version` (frontend/operators/foreign.py).
 """
 
 from __future__ import annotations

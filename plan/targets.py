@@ -109,40 +109,24 @@ _GEMM_POST_OPS = frozenset({Eltwise.kind, Binary.kind, Sum.kind, Prelu.kind})
 _SIMPLE_POST_OPS = frozenset({"eltwise", "binary"})
 _POINTWISE_POST_OPS = _SIMPLE_POST_OPS | {"sum"}
 
+_PRODUCT = Capability(
+    _ANY,
+    _COMPUTE_DST,
+    dst_scale=True,
+    dst_zero_point=True,
+    src_scale=True,
+    src_zero_point=True,
+    post_ops=_GEMM_POST_OPS,
+)
+
 # What a sum can do as oneDNN 3.2 has it compiled; the rest is refused or a reference
 # implementation.
 _V3: Mapping[str, Capability] = {
-    "convolution": Capability(
-        _ANY,
-        _COMPUTE_DST,
-        dst_scale=True,
-        dst_zero_point=True,
-        src_scale=True,
-        src_zero_point=True,
-        run_time=True,
-        sums=True,
-        post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
+    "convolution": replace(
+        _PRODUCT, run_time=True, sums=True, post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind}
     ),
-    "deconvolution": Capability(
-        _ANY,
-        _COMPUTE_DST,
-        dst_scale=True,
-        dst_zero_point=True,
-        src_scale=True,
-        src_zero_point=True,
-        post_ops=_GEMM_POST_OPS,
-    ),
-    "matmul": Capability(
-        _ANY,
-        _COMPUTE_DST,
-        dst_scale=True,
-        dst_zero_point=True,
-        src_scale=True,
-        src_zero_point=True,
-        run_time=True,
-        sums=True,
-        post_ops=_GEMM_POST_OPS,
-    ),
+    "deconvolution": _PRODUCT,
+    "matmul": replace(_PRODUCT, run_time=True, sums=True),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
     "binary": Capability(
         _ANY,
@@ -187,42 +171,12 @@ _V3: Mapping[str, Capability] = {
 
 _V2: Mapping[str, Capability] = {
     **_V3,
-    "convolution": Capability(
-        _ANY,
-        _COMPUTE_DST,
-        "dimension",
-        dst_zero_point=True,
-        src_zero_point=True,
-        run_time=True,
-        sums=True,
-        post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind},
-    ),
-    "deconvolution": Capability(
-        _ANY,
-        _COMPUTE_DST,
-        "dimension",
-        dst_zero_point=True,
-        src_zero_point=True,
-        post_ops=_GEMM_POST_OPS,
-        sum_type=False,
-    ),
-    "matmul": Capability(
-        _ANY,
-        _COMPUTE_DST,
-        "dimension",
-        dst_zero_point=True,
-        src_zero_point=True,
-        run_time=True,
-        sums=True,
-        post_ops=_GEMM_POST_OPS,
-    ),
-    "reorder": Capability(
-        _ANY,
-        _ALL,
-        "dimension",
-        dst_zero_point=True,
-        src_zero_point=True,
-        post_ops=frozenset({"sum"}),
+    **{
+        name: replace(_V3[name], output_scale="dimension", dst_scale=False, src_scale=False)
+        for name in ("convolution", "matmul", "reorder")
+    },
+    "deconvolution": replace(
+        _PRODUCT, output_scale="dimension", dst_scale=False, src_scale=False, sum_type=False
     ),
     "concat": Capability(_ANY, _ALL),
     "softmax": Capability(_F32, {DType.F32: _ANY}, "tensor"),

@@ -10,12 +10,13 @@ from typing import Any
 
 from ..errors import InvalidInput, printable
 from ..ir.decision import Decision, Fate, Quantizer
+from ..ir.ops.recurrent import DYNAMIC
 from ..ir.ops.spec import Array, Attr, same_bits
 from ..ir.types import DType, TensorType
 from .arguments import SOURCE_BITS
 from .attributes import PrimitiveAttr
 
-_INT8 = (DType.S8, DType.U8)
+_WEIGHTS = frozenset({"weights", "w", "r"})  # of a product; of a layer's input and hidden state
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _SHORT = 80  # characters of a name
@@ -246,12 +247,18 @@ def runs_in_int8(plan: Plan, step: Step) -> bool:
     are of type u8 or s8.
 
     A reorder never does: it only converts. Of a step that runs as the ONNX operator itself the
-    first input decides. Packed weights are multiplied by codes where the step makes them itself.
+    first input decides. Where a step makes codes of an f32 source in each run, as it may with packed
+    weights and as DynamicQuantizeLSTM does, the weights decide.
     """
     if step.primitive == "reorder" or not step.args:
         return False
     if codes_source(step):
         return True
-    roles = [value for role, value in step.args if role == "weights" or role.startswith("src")]
+    by_sources = step.op != DYNAMIC
+    roles = [
+        value
+        for role, value in step.args
+        if role in _WEIGHTS or (by_sources and role.startswith("src"))
+    ]
     types = map(plan.find, roles or [step.args[0][1]])
-    return all(type_ is not None and type_.dtype in _INT8 for type_ in types)
+    return all(type_ is not None and type_.dtype.is_code for type_ in types)

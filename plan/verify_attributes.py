@@ -19,7 +19,6 @@ from .types import Plan, Step
 
 _ELEMENTWISE = ("binary", "eltwise")
 _OPERANDS = (DType.F32, DType.S32, DType.S8, DType.U8)
-_CODES = (DType.U8, DType.S8)
 _LARGEST = 3.4028235677973362e38  # beyond, a number is infinite in f32
 _SMALLEST = 2.0**-149  # below, it may be 0 there
 
@@ -255,7 +254,7 @@ def _depthwise_problem(plan: Plan, op: DepthwiseConv, dst: TensorType | None) ->
         weights.dtype is not op.weights_dtype or weights.dtype is not DType.S8
     ):
         return f"with weights of {weights.dtype.value}"
-    if op.src_dtype not in _CODES:
+    if not op.src_dtype.is_code:
         return f"that reads {op.src_dtype.value} instead of codes"
     if dst is not None and dst.dtype is not op.dst_dtype:
         return f"that writes {op.dst_dtype.value}, and the step {dst.dtype.value}"

@@ -14,9 +14,9 @@ from ..ir.types import DType, is_static
 from .accumulator import ACCUMULATOR
 from .arguments import COUNTS
 from .attributes import Scale
-from .conversion.recurrent import GATES_AND_OUTPUTS, qparams_of
 from .findings import of_target
 from .recurrent import beyond_int8
+from .recurrent_parameters import GATES_AND_OUTPUTS, qparams_of
 from .targets import Target
 from .types import Plan, Step
 

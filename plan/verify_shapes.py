@@ -109,8 +109,7 @@ something else where they rely on them.
 """
 
 _GEMM = ("convolution", "deconvolution", "matmul")
-_BYTES = (DType.U8, DType.S8)
-_CODES = (*_BYTES, DType.S32)
+_CODES = (DType.U8, DType.S8, DType.S32)
 
 
 # -- identity and roles ----------------------------------------------------------------------------
@@ -451,9 +450,7 @@ def types_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
             continue
         if type_.dtype not in capability.src:
             yield f"reads {role} as {type_.dtype.value}, which {end} take"
-        elif (
-            dst is not None and dst.dtype is DType.S32 and capability.sums and type_.dtype in _BYTES
-        ):
+        elif dst is not None and dst.dtype is DType.S32 and capability.sums and type_.dtype.is_code:
             yield _sums_problem(step)
         elif dst is not None and dst.dtype not in capability.dst.get(type_.dtype, ()):
             yield f"turns {type_.dtype.value} into {dst.dtype.value}, which {end} do"
@@ -470,7 +467,7 @@ def _operand_problems(plan: Plan, step: Step) -> Iterator[str | None]:
     elif src is not None and weights is not None:
         if weights.dtype is not (DType.F32 if src.dtype is DType.F32 else DType.S8):
             yield f"multiplies {src.dtype.value} by {weights.dtype.value}"
-        elif src.dtype in (DType.U8, DType.S8):
+        elif src.dtype.is_code:
             yield _accumulator_problem(plan, step, src.dtype, weights)
     if bias is not None and bias.dtype is not DType.F32:
         yield f"adds a bias of {bias.dtype.value} instead of f32"
@@ -498,7 +495,7 @@ def _run_time_problems(plan: Plan, step: Step, target: Target) -> Iterator[str]:
         scaled = field == "zero_points" or target.scales == "arguments"
         if not target.capability(step.primitive).run_time or not scaled:
             yield f"has a computed {role}, which {step.primitive} of {target.name} does not take"
-        if of.dtype not in _BYTES:
+        if not of.dtype.is_code:
             yield f"has a computed {role}, and its {argument} is {of.dtype.value} and no code"
         if argument in getattr(step.attr, field):
             yield f"has constant and computed {field} of {argument}"

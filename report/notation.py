@@ -26,7 +26,7 @@ from ..plan.attributes import (
     Scale,
     Sum,
 )
-from ..plan.conversion.recurrent import qparams_of
+from ..plan.recurrent_parameters import qparams_of
 from ..plan.types import Plan, Step, codes_source
 from .columns import columns, head, tail
 from .summary import COMPUTE

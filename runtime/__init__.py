@@ -9,5 +9,7 @@
 - `fallback.py`: operators that only ONNX's reference evaluator knows
 - `program.py`, `arena.py`, `pool.py`, `processors.py`: recorded calls, shared memory, threads, what
   the machine grants
-- `numerics.py`, `windows.py`: float orders, and windows of convolutions, for both
+- `numerics.py`, `windows.py`, `padding.py`: float orders, windows of convolutions, and what padding
+  adds to a bias, for both
+- `profile.py`: how long each step takes; `like_onnxruntime.py`: ONNX Runtime's Python API
 """

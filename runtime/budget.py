@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from ..errors import InvalidInput
 from ..ir.types import TensorType
 from ..plan.types import Plan
-from .processors import machine_bytes
 
 
 @dataclass(frozen=True)
@@ -22,11 +20,6 @@ class RunBudget:
     """
 
     limit: int
-
-    @classmethod
-    def of(cls, limit: int | None) -> RunBudget:
-        """The budget of so many bytes; of all memory that the process may use for None."""
-        return cls(_all_bytes() if limit is None else limit)
 
     def check(self, plan: Plan, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Refuses values that are too large alone.
@@ -63,9 +56,6 @@ class RunBudget:
     def _too_much(self, what: str, value: str, needed: int) -> InvalidInput:
         hint = f"feed smaller inputs, or give the session budgets=fqfuse.Budgets(run_bytes={needed}) or more"
         return InvalidInput(f"{what}, and a run may take {self.limit:,}", where=value, hint=hint)
-
-
-_all_bytes = functools.cache(machine_bytes)  # steps on NumPy have executors of their own
 
 
 def _bytes(type_: TensorType, shape: tuple[int, ...]) -> int:

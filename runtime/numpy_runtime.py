@@ -36,7 +36,7 @@ from .kernels.recurrent import bind_recurrent
 from .kernels.table import EvaluatedKernel, bind_row
 from .numerics import VNNI_3_2, NumericsProfile
 from .pool import WorkerPool, single_threaded_blas
-from .processors import default_threads
+from .processors import default_threads, run_budget
 from .program import StepProgram
 from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes
 
@@ -130,7 +130,7 @@ class NumpyExecutor:
         budget: RunBudget | None = None,
     ) -> None:
         self._plan = plan
-        self._budget = budget or RunBudget.of(None)
+        self._budget = budget or run_budget()
         self._profile = profile
         self._pool = WorkerPool(threads or default_threads())
         self._bound: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
@@ -412,5 +412,5 @@ def run_step(
         for name in step.inputs
     }
     with single_threaded_blas(), np.errstate(all="ignore"):
-        outputs = _run_once(plan, step, arrays, profile, WorkerPool(threads), RunBudget.of(None))
+        outputs = _run_once(plan, step, arrays, profile, WorkerPool(threads), run_budget())
     return tuple(_own(array) for array in outputs)

@@ -4,9 +4,12 @@ container pays for; its memory.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from .budget import RunBudget
 
 _GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -25,6 +28,11 @@ def default_threads() -> int:
     return bound if paid is None else max(1, min(bound, int(paid)))
 
 
+def run_budget(limit: int | None = None) -> RunBudget:
+    """A run of so many bytes; of all memory that this process may use for None."""
+    return RunBudget(_all_bytes() if limit is None else limit)
+
+
 def machine_bytes(control_groups: Path = _GROUPS, own: Path = _OWN) -> int:
     """Bytes of memory that this process may use: the machine's, within its container's limit; a
     terabyte where the system tells neither.
@@ -39,6 +47,9 @@ def machine_bytes(control_groups: Path = _GROUPS, own: Path = _OWN) -> int:
     except (AttributeError, ValueError, OSError):
         limits.append(1 << 40)
     return min(limits)
+
+
+_all_bytes = functools.cache(machine_bytes)  # steps on NumPy have executors of their own
 
 
 def quota(control_groups: Path = _GROUPS, own: Path = _OWN) -> float | None:

@@ -24,7 +24,7 @@ from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
 from .numerics import PROFILES
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
-from .processors import default_threads
+from .processors import default_threads, run_budget
 from .profile import Profile, checked_runs, measure
 from .saturation import StepSums, sums_of_plan
 from .shapes import symbol_sizes
@@ -90,7 +90,7 @@ class InferenceSession:
         self._meta: ModelMeta | None = None
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
-            self.plan, backend, self._threads, RunBudget.of(run_bytes), isa
+            self.plan, backend, self._threads, run_budget(run_bytes), isa
         )
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
         # what needs no further check

@@ -61,7 +61,7 @@ def _home(graph: Graph, node: Node, name: str, value: str, other: str, dst: Tens
         return Home(name, 0.0, f"its result is broadcast: {graph.type(value)} to {dst.shape}")
     producer = graph.producer(other)
     stored = graph.type(
-        producer.inputs[0] if producer is not None and producer.op == "Dequantize" else other
+        producer.input if producer is not None and producer.op == "Dequantize" else other
     )
     moved = 2.0 * operand_cost(stored, dst)  # written by the other branch, read by this one
     fills = (
@@ -86,6 +86,6 @@ def _stored(graph: Graph, node: Node) -> DType:
             break
         if readers[0].op == "Quantize":
             dtype = readers[0].attr("dtype", DType)
-            return dtype if dtype in (DType.U8, DType.S8) else DType.F32
+            return dtype if dtype.is_code else DType.F32
         value = readers[0].output
     return DType.F32

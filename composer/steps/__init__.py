@@ -7,7 +7,8 @@ outcomes of quantizers, decisions.
 - `records.py`: fates and decisions of a step, and what was weighed
 - `builder.py`: steps in the making: who claimed which node, what became of which quantizer
 - `build.py`: the recipe of a step, which all kinds have in common
-- `depthwise.py`: a depthwise convolution as a post-op of the one in front
-- `primitives.py`, `anchors.py`, `integer_products.py`, `elementwise.py`: one file for each kind of step
+- `primitives.py`, `anchors.py`, `integer_products.py`, `recurrent.py`, `elementwise.py`: one file for
+  each kind of step
 - `standalone_quantizers.py`, `run_time_decoding.py`: steps of quantizers that no primitive took
+- `depthwise.py`: two steps that are composed: a depthwise convolution as a post-op of the one in front
 """

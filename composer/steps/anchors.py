@@ -15,9 +15,9 @@ from ...ir.decision import DequantizeFate, QuantizeFate
 from ...ir.node import Node
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization
+from ...ir.types import DType
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
-from ...plan.attributes import Scale
+from ...plan.attributes import PrimitiveAttr
 from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
 from ..mapping.composed import Composed, Front
 from .build import (
@@ -103,7 +103,7 @@ class _Anchor:
         capability = self.target.capability(self.primitive)
         source = source_of(
             self.graph,
-            self.node.inputs[0],
+            self.node.input,
             capability,
             fraction=self._takes_fraction(),
             groups=self.groups if self.primitive == "convolution" else 1,
@@ -183,12 +183,8 @@ class _Anchor:
         sum of (q - z)*w = sum of (q - k)*w - (z - k) * sum of w, k the integer nearest to z, over
         the weights that an output reads.
         """
-        decode = self.graph.producer(self.node.inputs[0])
-        fractional = (
-            decode is not None
-            and decode.op == "Dequantize"
-            and not decode.attr("quant", Quantization).integral
-        )
+        decode = self.graph.producer(self.node.input)
+        fractional = decode is not None and decode.op == "Dequantize" and not decode.quant.integral
         if not fractional:
             return False
         constant = float_weights(self.graph, self.node.inputs[1])
@@ -254,8 +250,6 @@ class _Anchor:
         factors = chain.composed.scale
         assert source.decode is not None
         assert weights.decode is not None
-        scales, output_scales = self._scales(source, factors)
-        zero_points = {"src": zero, "weights": weights.zero_point}
         divisor = factors if self.v2 and factors is not None else vec(1.0)
         bias = self._bias_args(chain.composed, divisor)
         build_step(
@@ -269,7 +263,7 @@ class _Anchor:
                 *parameters,
             ],
             chain,
-            attributes_of(chain.composed, scales, zero_points, output_scales),
+            self._attributes(chain.composed, source, {"src": zero, "weights": weights.zero_point}),
             inside=(source.decode, weights.decode),
             decoded=[
                 (source.decode, DequantizeFate.SOURCE_SCALE, how),
@@ -281,15 +275,19 @@ class _Anchor:
             ],
         )
 
-    def _scales(self, source: Source, factors: Vec | None) -> tuple[dict[str, Scale], Scale | None]:
-        """The constant scales of the arguments, or the output scales of `onednn-v2`."""
+    def _attributes(
+        self, composed: Composed, source: Source, zero_points: Mapping[str, float]
+    ) -> PrimitiveAttr:
+        """Scales of the arguments, or the output scales that `onednn-v2` has for them."""
+        factors = composed.scale
         if self.v2:
             assert factors is not None
-            return {}, scale_of(factors, 1 << self.axis)
+            output_scales = scale_of(factors, 1 << self.axis)
+            return attributes_of(composed, {}, zero_points, output_scales)
         scales = {} if source.parameters else {"src": scale_of(source.scale)}
         if factors is not None:
             scales["weights"] = scale_of(factors, self.mask)
-        return scales, None
+        return attributes_of(composed, scales, zero_points)
 
     def _factors(self, source: Source, weights: Weights) -> list[ChainOp]:
         """Computed scales as the first post-ops of a step for `onednn-v2`, with the bias behind.
@@ -335,7 +333,7 @@ class _Anchor:
 
     def _blocks(self, nodes: Sequence[Node]) -> None:
         decode = nodes[0]
-        rounding = self.graph.producer(self.node.inputs[0], "DynamicBlocks")
+        rounding = self.graph.producer(self.node.input, "DynamicBlocks")
         if rounding is not None and rounding.attrs["block"] != decode.attrs["block"]:
             rounding = None
         self._packed(decode, decode.inputs, decode.attrs, nodes, rounding)
@@ -360,7 +358,7 @@ class _Anchor:
         """
         chain = self._grow(self._front(DType.F32, None))
         roles = ("weights", *BLOCKS_OF_WEIGHTS)
-        source, decoded = self.node.inputs[0], list[tuple[Node | None, DequantizeFate, str]]()
+        source, decoded = self.node.input, list[tuple[Node | None, DequantizeFate, str]]()
         how = f"{params['bits']!r}-bit codes in blocks of {params['block']!r} stay packed, and are "
         if rounding is None:
             how += "decoded in front of an f32 product"
@@ -413,7 +411,7 @@ class _Anchor:
             self.node,
             self.primitive,
             [
-                ("src", self.node.inputs[0]),
+                ("src", self.node.input),
                 ("weights", weights),
                 *self._bias_args(composed, vec(1.0)),
             ],

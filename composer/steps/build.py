@@ -24,6 +24,7 @@ from ..mapping.post_ops_composer import PostOpsComposer
 from .builder import StepBuilder
 from .chain import Chain, grow
 from .records import record
+from .two_operands import decoding_of
 
 Roles = Sequence[tuple[str, str]]
 
@@ -139,6 +140,28 @@ def attributes_of(
     return PrimitiveAttr(found, points, composed.post_ops, output_scales)
 
 
+def reorder_attributes(
+    builder: StepBuilder, source: Quantization | None, destination: Quantization | None
+) -> PrimitiveAttr:
+    """The attributes of a reorder from codes, or f32, to codes, or f32."""
+    scales: dict[str, Scale] = {}
+    zero_points: dict[str, ZeroPoint] = {}
+    factor = np.asarray(1.0)
+    for role, quant in (("src", source), ("dst", destination)):
+        if quant is None:
+            continue
+        mask = 0 if quant.axis is None else 1 << quant.axis
+        scales[role] = Scale(quant.scale, mask)
+        if quant.zero_point[0]:
+            zero_points[role] = ZeroPoint((int(quant.zero_point[0]),))
+        wide = quant.scales.astype(np.float64)
+        factor = factor * wide if role == "src" else factor / wide
+    if builder.target.scales == "arguments":
+        return PrimitiveAttr(scales, zero_points)
+    mask = max((scale.mask for scale in scales.values()), default=0)
+    return PrimitiveAttr({}, zero_points, (), scale_of(factor, mask))
+
+
 def of_rank(builder: StepBuilder, node: Node, value: str, axis: int | None, what: str) -> str:
     """One number, or a vector along an axis of a node's output, of the output's rank: a constant, or
     what a step in front gives.
@@ -176,23 +199,16 @@ def knows_axis(builder: StepBuilder, quantizer: Node) -> bool:
     """True when the model tells the size of the axis that a Quantize or Dequantize has parameters
     along, of what it reads.
     """
-    axis = quantizer.attr("quant", Quantization).axis
-    return axis is None or size_along(builder, quantizer.inputs[0], axis) > 0
+    axis = quantizer.quant.axis
+    return axis is None or size_along(builder, quantizer.input, axis) > 0
 
 
 def codes_behind(builder: StepBuilder, value: str) -> Node | None:
     """The Dequantize of 8-bit codes made at run time, per tensor or along an axis of known size,
     that produces a value, or None.
     """
-    node = builder.graph.producer(value)
-    if (
-        node is None
-        or node.op != "Dequantize"
-        or builder.graph.constant(node.inputs[0]) is not None
-        or not knows_axis(builder, node)
-    ):
-        return None
-    return node if builder.graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8) else None
+    node = decoding_of(builder.graph, value)
+    return node if node is not None and knows_axis(builder, node) else None
 
 
 def is_padded(node: Node) -> bool:

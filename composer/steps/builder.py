@@ -178,7 +178,7 @@ class StepBuilder:
         """Why a quantizer starts a step: what ended the step in front, or what it reads."""
         if node.name in self._ended:
             return self._ended[node.name]
-        value = node.inputs[0]
+        value = node.input
         producer = self.graph.producer(value)
         if producer is None:
             return (
@@ -194,7 +194,7 @@ class StepBuilder:
         """What reads decoded values; of 16-bit codes behind what moves them, since
         `decode_wide_codes` decodes them in front of that.
         """
-        wide = node.op == "Dequantize" and self.graph.type(node.inputs[0]).dtype.is_wide_code
+        wide = node.op == "Dequantize" and self.graph.type(node.input).dtype.is_wide_code
         found: list[Node | str] = []
         pending = [node.output]
         while pending:
@@ -202,7 +202,7 @@ class StepBuilder:
             for reader in self.graph.consumers(value):
                 if (
                     wide
-                    and reader.inputs[0] == value
+                    and reader.input == value
                     and (reader.has(Trait.LAYOUT_ONLY) or reader.has(Trait.SELECTS))
                 ):
                     pending.append(reader.output)

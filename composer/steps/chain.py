@@ -141,7 +141,7 @@ def _is_storable(dtype: DType) -> bool:
 
 def _read_as_codes(graph: Graph, decode: Node) -> bool:
     """True when a reader of decoded values can take the codes instead."""
-    if graph.type(decode.inputs[0]).dtype.is_wide_code:
+    if graph.type(decode.input).dtype.is_wide_code:
         return False
     return any(
         node.has(Trait.READS_CODES, Trait.ELEMENTWISE) for node in graph.consumers(decode.output)
@@ -230,7 +230,7 @@ def _axis_vectors(
 def quantizing(node: Node) -> tuple[Quantization, DType, int, int]:
     """What a Quantize node does: parameters, the codes' type, the lowest and the highest code."""
     return (
-        node.attr("quant", Quantization),
+        node.quant,
         node.attr("dtype", DType),
         node.attr("lo", int),
         node.attr("hi", int),
@@ -240,7 +240,7 @@ def quantizing(node: Node) -> tuple[Quantization, DType, int, int]:
 def _quantize(end: End) -> Found | Refusal:
     graph, node = end.graph, end.node
     quant, dtype, low, high = quantizing(node)
-    if dtype not in (DType.U8, DType.S8) and not is_decoded_at_once(graph, node):
+    if not dtype.is_code and not is_decoded_at_once(graph, node):
         return Refusal(
             "no primitive stores such codes", "u8 or s8", dtype.value, "quantize to 8 bits"
         )
@@ -260,7 +260,7 @@ def is_decoded_at_once(graph: Graph, node: Node) -> bool:
     values, and no code is ever stored.
     """
     reader = _only_reader(graph, node.output)
-    quant = node.attr("quant", Quantization)
+    quant = node.quant
     wide = (
         node.attr("dtype", DType).is_wide_code and quant.integral and is_normal(vec(quant.scales))
     )
@@ -279,14 +279,14 @@ def steps_from_zero(
 
 def _dequantize(end: End) -> Found | Refusal:
     graph, node = end.graph, end.node
-    quant = node.attr("quant", Quantization)
+    quant = node.quant
     vectors = _axis_vectors(quant, end.front)
     if isinstance(vectors, Refusal):
         return vectors
     scale, zero = vectors
-    encode = graph.producer(node.inputs[0])
+    encode = graph.producer(node.input)
     if encode is not None and encode.op == "Quantize" and is_decoded_at_once(graph, encode):
-        zero = vec(zero - vec(encode.attr("quant", Quantization).zero_points))
+        zero = vec(zero - vec(encode.quant.zero_points))
         if not zero.any():
             return [ScaleBy(scale)], None
     return [*decoding(scale, zero)], None
@@ -309,7 +309,7 @@ def _eltwise(end: End) -> Found | None:
         return [ScaleBy(vec(-1.0))], None
     if node.op == "Pow":
         exponent = graph.constant(node.inputs[1])
-        if exponent is None or exponent.size != 1 or graph.constant(node.inputs[0]) is not None:
+        if exponent is None or exponent.size != 1 or graph.constant(node.input) is not None:
             return None
         power = float(np.asarray(exponent).reshape(()))
         return [EltwiseOp("square") if power == 2 else EltwiseOp("pow", 1.0, power)], None

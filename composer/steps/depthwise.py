@@ -32,7 +32,6 @@ from ..mapping.homes import depthwise
 from .builder import StepBuilder
 
 _RULE = "depthwise convolution as post-op"
-_CODES = (DType.U8, DType.S8)
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def _weights_shape(builder: StepBuilder, step: Step) -> tuple[int, ...]:
 
 
 def _is_pointwise(step: Step, weights: tuple[int, ...], gives: TensorType) -> bool:
-    if len(weights) != 4 or weights[2:] != (1, 1) or gives.dtype not in _CODES:
+    if len(weights) != 4 or weights[2:] != (1, 1) or not gives.dtype.is_code:
         return False
     plain = step.params.get("group", 1) == 1 and not any(_ints(step, "pads"))
     return plain and _ints(step, "strides") == (1, 1)

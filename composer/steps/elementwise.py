@@ -16,7 +16,7 @@ from ...ir.ops.spec import Trait
 from ...ir.paths import keeps_shape
 from ...ir.rule import Refusal
 from ...ir.telling import is_told, zero_sensitive
-from ...ir.types import DType, Quantization
+from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
 from ..formula.formula import Shift, vec
 from ..mapping.post_ops_composer import PostOpsComposer
@@ -93,7 +93,7 @@ def _chain_operand(builder: StepBuilder, node: Node, computed: list[str]) -> str
     decodes = {
         value: decode for value in computed if (decode := codes_behind(builder, value)) is not None
     }
-    quants = {value: decode.attr("quant", Quantization) for value, decode in decodes.items()}
+    quants = {value: decode.quant for value, decode in decodes.items()}
     along = [value for value, quant in quants.items() if not quant.per_tensor]
     if node.spec.binary in ("add", "sub") and not zero_sensitive(graph, node):
         return next(iter(along), "")
@@ -165,7 +165,7 @@ def _unary(builder: StepBuilder, node: Node, value: str) -> bool:
     ) and codes.decode is not None:  # (q - z)*s rounds once, q*s - z*s twice
         along = codes.decode
     if along is not None:
-        codes = Source(along.inputs[0], graph.type(along.inputs[0]).dtype, decode=along)
+        codes = Source(along.input, graph.type(along.input).dtype, decode=along)
     if _from_source(builder, node, value, codes, along):
         return True
     # A prelu of codes with several scales has a form on what they decode to.
@@ -184,7 +184,7 @@ def _from_source(
     front = front_of(builder, node, "binary", codes.dtype, _vector_axis(builder, node, along))
     composer = PostOpsComposer(builder.target, front)
     if along is not None:
-        decoding = operations_of(End(graph, along, along.inputs[0], composer, node))
+        decoding = operations_of(End(graph, along, along.input, composer, node))
         if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
             return False
     found = operations_of(End(graph, node, value, composer, node))
@@ -279,7 +279,7 @@ def _vector_axis(builder: StepBuilder, node: Node, decode: Node | None) -> int:
     """The axis along which the node's codes or constant vary; the channels without one."""
     rank = builder.graph.type(node.output).rank
     if decode is not None:
-        quant = decode.attr("quant", Quantization)
+        quant = decode.quant
         if quant.axis is not None:
             return quant.axis
     for value in node.inputs:

@@ -16,7 +16,6 @@ from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.ranges import Ranges, makes_codes, ranges_of
 from ...ir.rule import Refusal, Rule
-from ...ir.types import Quantization
 from ..formula.algebra import is_normal
 from ..formula.formula import BasicOp, BinaryOp, Clip, EltwiseOp, Round, ScaleBy, Shift, Vec, vec
 from ..mapping.composed import Front
@@ -35,11 +34,11 @@ that products could bear.
 def compare(graph: Graph, node: Node, value: str, front: Front) -> list[BasicOp] | Refusal:
     """What the FakeQuantize `node` does to `value` behind `front`, or why post-ops cannot do it."""
     ranges = ranges_of(graph, node)
-    if isinstance(ranges, str) and value == node.inputs[0]:
+    if isinstance(ranges, str) and value == node.input:
         found = _along_several_axes(graph, node, value)
         if found is not None:
             return found
-    if isinstance(ranges, str) or value != node.inputs[0]:
+    if isinstance(ranges, str) or value != node.input:
         return Refusal(
             "the FakeQuantize has no form as post-ops",
             "constant ranges, which have the dimensions of the input",
@@ -133,10 +132,10 @@ def keeps_codes(graph: Graph, node: Node) -> bool:
     """True of a Quantize behind a FakeQuantize that makes codes, all of which it keeps as they
     are.
     """
-    maker = graph.producer(node.inputs[0])
+    maker = graph.producer(node.input)
     if maker is None or not makes_codes(graph, maker):
         return False
-    quant = node.attr("quant", Quantization)
+    quant = node.quant
     ends = [graph.constant(value) for value in maker.inputs[3:5]]
     codes = np.concatenate([np.ravel(end) for end in ends if end is not None]) + np.float32(
         quant.zero_point[0]

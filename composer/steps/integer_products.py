@@ -21,8 +21,6 @@ from .primitives import plain
 INTEGER_PRODUCTS = {"MatMulInteger": ("matmul", "MatMul"), "ConvInteger": ("convolution", "Conv")}
 """The primitive of each product of codes, and the row that computes it over the reals."""
 
-_BYTES = (DType.U8, DType.S8)
-
 
 def integer_product(builder: StepBuilder, node: Node) -> None:
     """Adds the step of a product of codes; the operator itself where no primitive takes them."""
@@ -77,7 +75,7 @@ def _operands(builder: StepBuilder, node: Node, primitive: str) -> tuple[Source,
 
 
 def _source(builder: StepBuilder, node: Node, primitive: str) -> Source | Refusal:
-    value, name = node.inputs[0], node.operand(2)
+    value, name = node.input, node.operand(2)
     zero = _zero_point(builder, name, primitive)
     if isinstance(zero, Refusal):
         return zero

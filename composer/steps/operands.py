@@ -117,7 +117,7 @@ def source_of(
             str(graph.type(value)),
             "quantize the input of this operation",
         )
-    codes, quant = node.inputs[0], node.attr("quant", Quantization)
+    codes, quant = node.input, node.quant
     dtype = graph.type(codes).dtype
     along = groups > 1 and quant.axis == 1 and len(quant.scale) % groups == 0
     if along and dtype in capability.src and graph.constant(codes) is None:
@@ -129,27 +129,11 @@ def source_of(
             f"{dtype.value}, axis {quant.axis}",
             "quantize activations per tensor, to 8 bits",
         )
-    zero = quant.zero_point[0]
-    refusal = _type_refusal(dtype, capability) or _zero_refusal(zero, capability, fraction=fraction)
-    if refusal is not None:
-        return refusal
-    nearest = round(zero)
-    return Source(codes, dtype, quant.scale[0], nearest, node, fraction=zero - nearest)
-
-
-def _type_refusal(dtype: DType, capability: Capability) -> Refusal | None:
-    if dtype in capability.src:
-        return None
-    return Refusal(
-        f"the primitive takes no {dtype.value} source",
-        ", ".join(sorted(kind.value for kind in capability.src)),
-        dtype.value,
-        "quantize the input to one of these types",
-    )
-
-
-def _zero_refusal(zero: float, capability: Capability, *, fraction: bool) -> Refusal | None:
-    if zero != round(zero) and not fraction:
+    if dtype not in capability.src:
+        return _other_type(dtype, capability)
+    zero, nearest = quant.zero_point[0], round(quant.zero_point[0])
+    part = zero - nearest
+    if part and not fraction:
         return Refusal(
             "the zero point of the source is not an integer",
             "an integer zero point",
@@ -163,11 +147,20 @@ def _zero_refusal(zero: float, capability: Capability, *, fraction: bool) -> Ref
             f"{zero:g}",
             "quantize the input symmetrically, or what comes out of a relu to unsigned codes (QUInt8)",
         )
-    return None
+    return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
+
+
+def _other_type(dtype: DType, capability: Capability) -> Refusal:
+    return Refusal(
+        f"the primitive takes no {dtype.value} source",
+        ", ".join(sorted(kind.value for kind in capability.src)),
+        dtype.value,
+        "quantize the input to one of these types",
+    )
 
 
 def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> Source | Refusal:
-    codes, dtype = decode.inputs[0], graph.type(decode.inputs[0]).dtype
+    codes, dtype = decode.input, graph.type(decode.input).dtype
     if not capability.run_time:
         return Refusal(
             "the scale and zero point of the source are computed at run time",
@@ -175,9 +168,8 @@ def _source_at_run_time(graph: Graph, decode: Node, capability: Capability) -> S
             decode.inputs[1],
             "quantize statically, or compile with --target onednn-v3",
         )
-    refusal = _type_refusal(dtype, capability)
-    if refusal is not None:
-        return refusal
+    if dtype not in capability.src:
+        return _other_type(dtype, capability)
     if decode.attrs.get("axis") is not None:
         return Refusal(
             "the source has computed scales along an axis",
@@ -208,7 +200,7 @@ def unknown_count(graph: Graph, decode: Node, size: Dim) -> Refusal | None:
 
 
 def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) -> Source | Refusal:
-    quant = decode.attr("quant", Quantization)
+    quant = decode.quant
     zeros = set(quant.zero_point)
     if len(zeros) != 1 or not (fraction or quant.integral):
         return Refusal(
@@ -228,7 +220,7 @@ def _grouped_source(decode: Node, dtype: DType, groups: int, *, fraction: bool) 
     zero = zeros.pop()
     nearest = round(zero)
     return Source(
-        decode.inputs[0], dtype, 1.0, nearest, decode, by_group[:, 0], fraction=zero - nearest
+        decode.input, dtype, 1.0, nearest, decode, by_group[:, 0], fraction=zero - nearest
     )
 
 
@@ -252,8 +244,8 @@ def weights_of(
             "f32 weights",
             "quantize the weights of this operation too",
         )
-    quant = decode.attr("quant", Quantization)
-    codes = decode.inputs[0]
+    quant = decode.quant
+    codes = decode.input
     data = graph.constant(codes)
     kind = graph.type(codes).dtype
     if kind not in (DType.S8, DType.U8, DType.S4, DType.U4):
@@ -283,12 +275,7 @@ def weights_of(
     zero = int(zeros[0])
     if data is None:
         if kind is not DType.S8:
-            return Refusal(
-                "the second operand is computed at run time, and is not s8",
-                "s8 codes",
-                kind.value,
-                "quantize the second operand to signed codes (QInt8), or make it a constant",
-            )
+            return _not_signed(kind)
         return Weights(codes, scale, zero, decode)
     codes, zero = signed(graph, codes, zero)
     return Weights(codes, scale, zero, decode)
@@ -298,7 +285,7 @@ def _weights_at_run_time(
     graph: Graph, decode: Node, axis: int, capability: Capability
 ) -> Weights | Refusal:
     """Weights whose scale or zero point is computed, with what is constant of the two."""
-    codes, zeros = decode.inputs[0], decode.operand(2)
+    codes, zeros = decode.input, decode.operand(2)
     kind, along = graph.type(codes).dtype, decode.attrs.get("axis")
     if not capability.run_time:
         return Refusal(
@@ -327,12 +314,7 @@ def _weights_at_run_time(
         )
     zero = 0 if shift is None else int(shift.item())
     if kind is not DType.S8 and (graph.constant(codes) is None or (zeros and shift is None)):
-        return Refusal(
-            "the second operand is computed at run time, and is not s8",
-            "s8 codes",
-            kind.value,
-            "quantize the second operand to signed codes (QInt8), or make it a constant",
-        )
+        return _not_signed(kind)
     parameters = []
     if scale is None:
         parameters.append((WEIGHTS_AT_RUN_TIME[0], decode.inputs[1]))
@@ -340,6 +322,15 @@ def _weights_at_run_time(
         parameters.append((WEIGHTS_AT_RUN_TIME[1], zeros))
     codes, zero = signed(graph, codes, zero)
     return Weights(codes, vec(1.0 if scale is None else scale), zero, decode, tuple(parameters))
+
+
+def _not_signed(kind: DType) -> Refusal:
+    return Refusal(
+        "the second operand is computed at run time, and is not s8",
+        "s8 codes",
+        kind.value,
+        "quantize the second operand to signed codes (QInt8), or make it a constant",
+    )
 
 
 def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:
@@ -477,7 +468,7 @@ def float_weights(graph: Graph, value: str) -> npt.NDArray[np.float32] | None:
     decode = graph.producer(value)
     if decode is None or decode.op != "Dequantize":
         return None
-    codes, evaluate = graph.constant(decode.inputs[0]), decode.spec.evaluate
+    codes, evaluate = graph.constant(decode.input), decode.spec.evaluate
     if codes is None or evaluate is None:
         return None
     return np.asarray(evaluate([codes], decode.attrs)[0], np.float32)

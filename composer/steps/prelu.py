@@ -13,7 +13,7 @@ import numpy as np
 from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.rule import Refusal, Rule
-from ...ir.types import DType, Quantization
+from ...ir.types import DType
 from ..formula.formula import BinaryOp, ChainOp, CodesOp, ScaleBy, Vec
 from ..mapping.composed import Front
 from .operands import Source
@@ -89,8 +89,8 @@ def prelu_as_maximum(
         )
     codes = None
     if source.decode is not None:
-        quant = source.decode.attr("quant", Quantization)
-        if not quant.per_tensor or source.dtype not in (DType.U8, DType.S8):
+        quant = source.decode.quant
+        if not quant.per_tensor or not source.dtype.is_code:
             return Refusal(
                 "the codes are decoded with several scales",
                 "one scale",
@@ -101,5 +101,5 @@ def prelu_as_maximum(
 
     factors = partial(graph.add_constant, f"{node.inputs[1]}/factors", front.along_channels(slopes))
     return PRELU.apply(
-        PreluOfSource(slopes, node.inputs[0] if codes is None else source.value, codes, factors)
+        PreluOfSource(slopes, node.input if codes is None else source.value, codes, factors)
     )

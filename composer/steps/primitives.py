@@ -10,7 +10,7 @@ import numpy as np
 from ...ir.decision import DequantizeFate, QuantizeFate
 from ...ir.node import Node, origin_of
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization
+from ...ir.types import DType
 from ...plan.attributes import PrimitiveAttr, Scale
 from ...plan.types import Step
 from ...plan.verify_shapes import SCHEMAS, Schema
@@ -39,7 +39,7 @@ def pooling(builder: StepBuilder, node: Node) -> None:
     primitive = node.spec.primitive
     assert primitive is not None
     capability = replace(builder.target.capability(primitive), src_zero_point=True)
-    source = source_of(builder.graph, node.inputs[0], capability, fraction=True)
+    source = source_of(builder.graph, node.input, capability, fraction=True)
     found: Chain | Refusal
     if isinstance(source, Refusal):
         found = source
@@ -105,7 +105,7 @@ def concat(builder: StepBuilder, node: Node) -> None:
             quantize, decode, factor = requant
             scales[role] = scale_of(factor)
             folded.append((quantize, decode))
-            args[number] = role, decode.inputs[0]
+            args[number] = role, decode.input
     stored = None if scales else _stored_otherwise(builder, node)
     if stored is not None:
         quantize, decode, factors = stored
@@ -132,10 +132,8 @@ def _rescaled_by(builder: StepBuilder, quantize: Node | None, decode: Node | Non
     if quantize.op != "Quantize" or decode.op != "Dequantize":
         return None
     quant, dtype, low, high = quantizing(quantize)
-    symmetric = (
-        quant.per_tensor and quant.symmetric and decode.attr("quant", Quantization).symmetric
-    )
-    full = dtype in (DType.U8, DType.S8) and (low, high) == dtype.range
+    symmetric = quant.per_tensor and quant.symmetric and decode.quant.symmetric
+    full = dtype.is_code and (low, high) == dtype.range
     takes = builder.target.capability("concat").src_scale
     return quant.scale[0] if symmetric and full and takes else None
 
@@ -148,11 +146,11 @@ def _rescaling(builder: StepBuilder, value: str) -> tuple[Node, Node, float] | N
     quantize = graph.producer(value)
     if quantize is None or graph.read_count(value) != 1 or graph.is_output(value):
         return None
-    decode = decoded(graph, quantize.inputs[0]) if quantize.inputs else None
+    decode = decoded(graph, quantize.input) if quantize.inputs else None
     scale = _rescaled_by(builder, quantize, decode)
     if decode is None or scale is None:
         return None
-    return quantize, decode, decode.attr("quant", Quantization).scale[0] / scale
+    return quantize, decode, decode.quant.scale[0] / scale
 
 
 def _stored_otherwise(builder: StepBuilder, node: Node) -> tuple[Node, Node, list[float]] | None:
@@ -169,7 +167,7 @@ def _stored_otherwise(builder: StepBuilder, node: Node) -> tuple[Node, Node, lis
     shape = graph.type(node.output).shape
     if decode is None or quantize is None or scale is None or shape is None:
         return None
-    inner, axis = decode.attr("quant", Quantization), node.attr("axis", int) % len(shape)
+    inner, axis = decode.quant, node.attr("axis", int) % len(shape)
     if inner.axis not in (None, axis):
         return None
     size = size_along(builder, node.output, axis) or 1
@@ -252,9 +250,9 @@ def _primitive_of(builder: StepBuilder, node: Node) -> str | None:
     the ONNX operator itself does.
     """
     types = [builder.graph.type(value) for value in (*node.inputs[:1], *node.outputs) if value]
-    pools_codes = node.spec.primitive in ("pooling", "resampling", "shuffle") and types[
-        -1
-    ].dtype in (DType.U8, DType.S8)
+    pools_codes = (
+        node.spec.primitive in ("pooling", "resampling", "shuffle") and types[-1].dtype.is_code
+    )
     floats = all(type_.dtype is DType.F32 for type_ in types)
     known = all(type_.shape for type_ in types)  # of a known rank that is not 0
     alone = len([value for value in node.outputs if value]) == 1

@@ -127,7 +127,7 @@ def _settle_operand(builder: StepBuilder, step: Step, chain: Chain, link: Link) 
     """The fate of the Dequantize of a second operand. Where the step reads the decoded f32 values,
     the standalone step that decodes them settles it.
     """
-    codes = "" if link.decoded is None else link.decoded.inputs[0]
+    codes = "" if link.decoded is None else link.decoded.input
     if link.decoded is None or codes not in step.inputs:
         return
     if codes in chain.composed.sums:
@@ -221,7 +221,7 @@ def _operand(graph: Graph, link: Link, value: str) -> str:
     '' without one.
     """
     if link.decoded is not None:
-        return link.decoded.inputs[0]
+        return link.decoded.input
     return next((v for v in link.node.inputs if v and v != value and graph.constant(v) is None), "")
 
 

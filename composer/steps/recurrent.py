@@ -13,15 +13,15 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization, TensorType
 from ...plan.accumulator import ACCUMULATOR
 from ...plan.attributes import PrimitiveAttr, Scale
-from ...plan.conversion.recurrent import GATES_AND_OUTPUTS, with_scales
 from ...plan.recurrent import beyond_int8, beyond_primitive
+from ...plan.recurrent_parameters import GATES_AND_OUTPUTS, with_scales
 from ...plan.types import Step
 from ..approximations import APPROXIMATIONS, INT8_RECURRENCE
-from .build import scale_of
+from .build import reorder_attributes, scale_of
 from .builder import StepBuilder
 from .chain import quantizing
 from .primitives import plain
-from .standalone_quantizers import reorder_attributes
+from .two_operands import decoding_of
 
 LAYERS = frozenset({"AUGRU", "GRU", "LSTM", "RNN", DYNAMIC})
 """The operations that are recurrent layers."""
@@ -76,7 +76,7 @@ def _arguments(node: Node) -> list[tuple[str, str]]:
 
 def _are_whole(builder: StepBuilder, node: Node, value: str) -> bool:
     """True where constant lengths say that every sequence has all steps."""
-    lens, shape = builder.graph.constant(value), builder.graph.type(node.inputs[0]).shape
+    lens, shape = builder.graph.constant(value), builder.graph.type(node.input).shape
     return lens is not None and shape is not None and bool(np.all(lens == shape[0]))
 
 
@@ -137,7 +137,7 @@ def _beyond_int8(
 
 
 def _int8(builder: StepBuilder, node: Node, args: dict[str, str]) -> None:
-    graph, decode = builder.graph, _decode_of(builder, node)
+    graph, decode = builder.graph, decoding_of(builder.graph, node.input)
     quant = None if decode is None else _of_data(builder, decode)
     whose = "those of its input"
     if quant is None:
@@ -146,7 +146,7 @@ def _int8(builder: StepBuilder, node: Node, args: dict[str, str]) -> None:
     if decode is None or graph.sole_consumer(decode.output) is None or _are_s8(builder, decode):
         args["src"] = _codes_of(builder, node, quant)
     else:
-        args["src"] = decode.inputs[0]
+        args["src"] = decode.input
         builder.claim(decode)
         how = f"scale and shift of {node.op}'s data, its hidden state among them"
         builder.decoded(decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
@@ -174,24 +174,15 @@ def _int8(builder: StepBuilder, node: Node, args: dict[str, str]) -> None:
     graph.decide(Decision(_RULE_INT8, subject(node), Outcome.FIRED, reason))
 
 
-def _decode_of(builder: StepBuilder, node: Node) -> Node | None:
-    """The Dequantize of 8-bit codes made at run time that the input comes from."""
-    graph = builder.graph
-    decode = graph.producer(node.inputs[0])
-    if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
-        return None
-    return decode if graph.type(decode.inputs[0]).dtype in (DType.U8, DType.S8) else None
-
-
 def _are_s8(builder: StepBuilder, decode: Node) -> bool:
-    return builder.graph.type(decode.inputs[0]).dtype is DType.S8
+    return builder.graph.type(decode.input).dtype is DType.S8
 
 
 def _of_data(builder: StepBuilder, decode: Node) -> Quantization | None:
     """The parameters of a quantized input, for codes of u8, where they can be those of the hidden
     state, too: one integer zero point, and a range that holds -1..1.
     """
-    quant = decode.attr("quant", Quantization)
+    quant = decode.quant
     if not quant.per_tensor or not quant.integral:
         return None
     scale, zero = quant.scale[0], quant.zero_point[0] + 128 * _are_s8(builder, decode)
@@ -201,7 +192,7 @@ def _of_data(builder: StepBuilder, decode: Node) -> Quantization | None:
 
 def _codes_of(builder: StepBuilder, node: Node, quant: Quantization) -> str:
     """The input as codes, by a step of its own."""
-    graph, value = builder.graph, node.inputs[0]
+    graph, value = builder.graph, node.input
     codes = graph.fresh(f"{node.name}/codes")
     step = Step(
         f"{node.name}/quantize",

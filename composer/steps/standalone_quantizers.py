@@ -4,15 +4,12 @@ itself.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...ir.decision import DequantizeFate, QuantizeFate
 from ...ir.node import Node
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
-from ...plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from ..formula.formula import ChainOp, Store, decoding, vec
-from .build import add_alone, codes_behind, front_of, grown, knows_axis, scale_of
+from .build import add_alone, codes_behind, front_of, grown, knows_axis, reorder_attributes
 from .builder import StepBuilder
 from .chain import Chain, is_decoded_at_once, quantizing, steps_from_zero
 from .elementwise import one_source_step
@@ -24,8 +21,6 @@ UNKNOWN_RANK = (
 )
 
 UNKNOWN_SIZE = "the model does not tell the size of the axis that the scales run along, which primitives must know"
-
-_CODES = (DType.U8, DType.S8)
 
 
 def quantize_alone(builder: StepBuilder, node: Node) -> None:
@@ -44,15 +39,15 @@ def _encode(builder: StepBuilder, node: Node) -> str:
     quant, dtype, low, high = quantizing(node)
     wide = is_decoded_at_once(graph, node)
     no_codes = f"no primitive stores {dtype.value} codes"
-    if (dtype not in _CODES and not wide) or graph.type(node.inputs[0]).dtype is not DType.F32:
+    if not (dtype.is_code or wide) or graph.type(node.input).dtype is not DType.F32:
         return no_codes
     if unknown := _unknown(builder, node):
         return unknown
-    decode = codes_behind(builder, node.inputs[0])
-    inner = None if decode is None else decode.attr("quant", Quantization)
+    decode = codes_behind(builder, node.input)
+    inner = None if decode is None else decode.quant
     if inner is not None and len({quant.axis, inner.axis} - {None}) > 1:
         decode = inner = None
-    source = _source(builder, node.inputs[0], decode)
+    source = _source(builder, node.input, decode)
     scale, zero = vec(quant.scales), vec(quant.zero_points)
     own: list[ChainOp] = [Store(dtype, scale, zero, low, high)]
     if dtype.is_wide_code:
@@ -86,7 +81,7 @@ def _source(builder: StepBuilder, value: str, decode: Node | None) -> Source:
     """A value in f32, or the codes that are decoded to it."""
     if decode is None:
         return Source(value, DType.F32)
-    codes = decode.inputs[0]
+    codes = decode.input
     return Source(codes, builder.graph.type(codes).dtype, decode=decode)
 
 
@@ -106,34 +101,12 @@ def _fits_reorder(quant: Quantization) -> bool:
     return quant.integral and len(set(quant.zero_point)) == 1
 
 
-def reorder_attributes(
-    builder: StepBuilder, source: Quantization | None, destination: Quantization | None
-) -> PrimitiveAttr:
-    """The attributes of a reorder from codes, or f32, to codes, or f32."""
-    scales: dict[str, Scale] = {}
-    zero_points: dict[str, ZeroPoint] = {}
-    factor = np.asarray(1.0)
-    for role, quant in (("src", source), ("dst", destination)):
-        if quant is None:
-            continue
-        mask = 0 if quant.axis is None else 1 << quant.axis
-        scales[role] = Scale(quant.scale, mask)
-        if quant.zero_point[0]:
-            zero_points[role] = ZeroPoint((int(quant.zero_point[0]),))
-        wide = quant.scales.astype(np.float64)
-        factor = factor * wide if role == "src" else factor / wide
-    if builder.target.scales == "arguments":
-        return PrimitiveAttr(scales, zero_points)
-    mask = max((scale.mask for scale in scales.values()), default=0)
-    return PrimitiveAttr({}, zero_points, (), scale_of(factor, mask))
-
-
 def dequantize_alone(builder: StepBuilder, node: Node) -> None:
     """A Dequantize whose f32 values something reads: a constant, a reorder, or the operation itself
     for other than 8-bit codes.
     """
     graph = builder.graph
-    quant, value = node.attr("quant", Quantization), node.inputs[0]
+    quant, value = node.quant, node.input
     evaluate, codes = node.spec.evaluate, graph.constant(value)
     fate, why, step = DequantizeFate.STANDALONE, "its reader takes f32", node.name
     unknown = _unknown(builder, node)
@@ -142,10 +115,10 @@ def dequantize_alone(builder: StepBuilder, node: Node) -> None:
         builder.claim(node)
         fate, step = DequantizeFate.CONSTANT, ""
         why = "decoded at compile time: its reader takes f32"
-    elif graph.type(value).dtype not in _CODES or codes is not None or unknown:
+    elif not graph.type(value).dtype.is_code or codes is not None or unknown:
         plain(builder, node)
         fate = DequantizeFate.FALLBACK
-        readable = graph.type(value).dtype in _CODES and codes is None
+        readable = graph.type(value).dtype.is_code and codes is None
         why = unknown if readable else "codes that no primitive reads"
     elif _fits_reorder(quant):
         attr = reorder_attributes(builder, quant, None)

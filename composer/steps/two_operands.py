@@ -21,7 +21,7 @@ from ...ir.ops import dims
 from ...ir.paths import RESHAPES, first_view, reaches, same_bytes
 from ...ir.rule import Refusal
 from ...ir.telling import is_told_behind, jumps_behind
-from ...ir.types import DType, Quantization
+from ...ir.types import DType
 from ..formula.definitions import with_constant, with_itself, with_tensor
 from ..formula.formula import (
     Add,
@@ -77,11 +77,11 @@ def two_operands(end: End) -> Found | Refusal | None:
     graph, node, front = end.graph, end.node, end.front
     algorithm = node.spec.binary
     assert algorithm is not None
-    if node.inputs[0] == node.inputs[1]:
+    if node.input == node.inputs[1]:
         same = with_itself(algorithm)
         return None if same is None else ([*same], None)
-    first = node.inputs[0] == end.value
-    other = node.inputs[1] if first else node.inputs[0]
+    first = node.input == end.value
+    other = node.inputs[1] if first else node.input
     if algorithm in ("gt", "ge", "lt", "le") and not first:
         algorithm = MIRRORED[algorithm]
     data = graph.constant(other)
@@ -131,19 +131,18 @@ def two_operands(end: End) -> Found | Refusal | None:
     return [*found], None
 
 
-def decoded(graph: Graph, value: str) -> Node | None:
-    """The Dequantize of 8-bit per-tensor codes, computed at run time, that produces a value; else
-    None.
-    """
-    node = graph.producer(value)
-    if node is None or node.op != "Dequantize" or graph.constant(node.inputs[0]) is not None:
+def decoding_of(graph: Graph, value: str) -> Node | None:
+    """The Dequantize of 8-bit codes, computed at run time, that produces a value; else None."""
+    node = graph.producer(value, "Dequantize")
+    if node is None or graph.constant(node.input) is not None:
         return None
-    quant = node.attr("quant", Quantization)
-    return (
-        node
-        if quant.per_tensor and graph.type(node.inputs[0]).dtype in (DType.U8, DType.S8)
-        else None
-    )
+    return node if graph.type(node.input).dtype.is_code else None
+
+
+def decoded(graph: Graph, value: str) -> Node | None:
+    """The same of codes with one scale and zero point."""
+    node = decoding_of(graph, value)
+    return node if node is not None and node.quant.per_tensor else None
 
 
 # -- a constant ------------------------------------------------------------------------------------
@@ -213,13 +212,13 @@ def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[
     grid of the codes, c/s is what was c, and c/s*s misses it; so does one shift for two zero points
     where the operand has a scale: where that is told, they are decoded apart.
     """
-    zero_point = decode.attr("quant", Quantization).zero_point[0]
+    zero_point = decode.quant.zero_point[0]
     one_shift = algorithm in ("add", "sub") and end.composer.target.operand_scale and zero_point
     if (one_shift or not _keeps_zero(end.front, end.composer.chain)) and (
         end.node.spec.jumps or jumps_behind(end.graph, end.node)
     ):
         return None
-    quant, codes = decode.attr("quant", Quantization), decode.inputs[0]
+    quant, codes = decode.quant, decode.input
     numbers = end.graph.type(codes).dtype, quant.scale[0], quant.zero_point[0]
     if algorithm in MIRRORED:
         op = CodesOp(algorithm, codes, *numbers)
@@ -236,16 +235,15 @@ def _with_codes_of_channels(end: End, other: str, algorithm: str, *, first: bool
     added where the target scales the operand.
     """
     graph, front = end.graph, end.front
-    decode = graph.producer(other)
-    if decode is None or decode.op != "Dequantize" or graph.constant(decode.inputs[0]) is not None:
+    decode = decoding_of(graph, other)
+    if decode is None:
         return None
-    codes, quant = decode.inputs[0], decode.attr("quant", Quantization)
+    codes, quant = decode.input, decode.quant
     if (
-        graph.type(codes).dtype not in (DType.U8, DType.S8)
-        or quant.axis != front.channel_axis
+        quant.axis != front.channel_axis
         or len(quant.scale) != front.channels
         or graph.type(codes).shape is None
-        or len(graph.type(codes).shape or ()) != front.rank
+        or graph.type(codes).rank != front.rank
     ):
         return None
     if end.node.spec.jumps or jumps_behind(graph, end.node):

@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from ..types import Shape
-from .elementwise import unary
-from .rows import A, Call, number, row, text
+from .rows import A, Call, number, row, text, unary
 from .spec import Attrs, OpSpec, Trait
 from .special import erf
 

@@ -6,24 +6,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
 from ..types import DType, Shape
 from .broadcasting import broadcast_shapes
 from .carried import axis_stays
-from .rows import FLOATS, INDICES, LAYOUT, A, Call, UnknownRankError, not_covered, row
+from .rows import (
+    FLOATS,
+    INDICES,
+    LAYOUT,
+    A,
+    Call,
+    UnknownRankError,
+    not_covered,
+    row,
+    same_shape,
+    unary,
+)
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 _E, _C, _S = Trait.ELEMENTWISE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING
 _TELLS, _NAN = frozenset({Trait.TELLS_ZERO}), Trait.NAN_BELOW_ZERO
 _JUMPS = _TELLS | {Trait.JUMPS}
-
-
-def same_shape(call: Call) -> Shape:
-    """The shape of the first input."""
-    return call.shape(0)
 
 
 def broadcast_inputs(call: Call) -> Shape:
@@ -142,31 +147,6 @@ def _round_to_bf16(x: A) -> A:
     bits = x.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(x), x, rounded.view(np.float32))
-
-
-def unary(
-    name: str,
-    doc: str,
-    function: Callable[..., A],
-    *,
-    letter: str = "F",
-    shape: Callable[[Call], Shape] = same_shape,
-    traits: Collection[Trait] = (),
-    eltwise: str | None = None,
-    **more: Any,
-) -> OpSpec:
-    """A row of one input."""
-    return row(
-        name,
-        doc,
-        f"x:{letter}",
-        shape=shape,
-        compute=function,
-        traits={_E, *traits},
-        primitive="eltwise" if eltwise else None,
-        eltwise=eltwise,
-        **more,
-    )
 
 
 _SIGNED = frozenset({DType.S8, DType.S16, DType.S32, DType.S64}) | FLOATS

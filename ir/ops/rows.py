@@ -253,7 +253,8 @@ def row(
     """A row of the op table.
 
     Args:
-        name, doc: the op's name, and what it computes, one line.
+        name: the op's name.
+        doc: what it computes, one line.
         inputs: its inputs, `x:F axes:I?`: a name, the letter of its element type, `?` when
             optional, `*` when it repeats. F: floats, N: numbers, I: indices, L: s64, B: bool; any
             other letter: all types, unless `types` says which. All inputs with one letter have the
@@ -270,107 +271,110 @@ def row(
         quant: quantization of the first output, where `carries` cannot tell; default: none.
         wide: how many inputs are computed in f32 where they are half precision; the first output is
             rounded once then.
-        outputs, traits, **more: onnx, primitive, eltwise, parameters, binary: as in OpSpec.
+        outputs, traits: as in OpSpec.
+        **more: onnx, primitive, eltwise, parameters, binary: as in OpSpec.
     """
     params, letters = _params(inputs)
+    allowed = {**_LETTERS, **(types or {})}
     told = quant or (_carried(carries) if carries else lambda _call, _shape: None)
+    # The first output holds elements of the first input; so do all pieces where the one named
+    # output repeats (Split).
+    holds = 1 if len(outputs) > 1 else None
+    halves = _Halves(name, params, letters, allowed, shape, result, told, holds)
     return OpSpec(
         name=name,
         doc=doc,
         inputs=params,
         attrs=dict(attrs or {}),
-        infer=_inference(
-            _calls(name, params, letters, types or {}), shape, result, told, alike=len(outputs) == 1
-        ),
-        evaluate=_evaluation(compute, len(params), wide, with_attributes=bool(attrs)),
+        infer=halves.infer,
+        evaluate=_Meaning(compute, len(params), bool(attrs), wide).evaluate,
         outputs=outputs,
         traits=frozenset(traits),
         **more,
     )
 
 
-def _calls(
-    name: str,
-    params: tuple[Param, ...],
-    letters: tuple[str, ...],
-    types: Mapping[str, Collection[DType]],
-) -> Callable[..., Call]:
-    """What makes a call of what `infer` is given, with types that the row takes."""
-    allowed = {**_LETTERS, **types}
+@dataclass(frozen=True)
+class _Halves:
+    """The halves of a row that give types.
 
-    def call(
-        given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
-    ) -> Call:
-        found = _call(name, params, given, attributes, data)
-        _check_types(found, letters, allowed)
-        return found
+    Attributes:
+        name, shape, result: as `row` has them.
+        params, letters: the inputs, and the letter of each one's element type.
+        allowed: what the letters stand for.
+        quant: the quantization of an output.
+        holds: how many outputs have one; None: all.
+    """
 
-    return call
-
-
-def _inference(
-    calls: Callable[..., Call],
-    shape: ShapeOf,
-    result: Result | None,
-    quant: QuantOf,
-    *,
-    alike: bool,
-) -> Callable[..., tuple[TensorType, ...]]:
-    """The `infer` of a row; `alike`: its one named output may repeat."""
+    name: str
+    params: tuple[Param, ...]
+    letters: tuple[str, ...]
+    allowed: Mapping[str, Collection[DType]]
+    shape: ShapeOf
+    result: Result | None
+    quant: QuantOf
+    holds: int | None
 
     def infer(
-        given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
+        self, given: Sequence[TensorType | None], attributes: Attrs, data: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
-        call = calls(given, attributes, data)
+        """The types of the outputs."""
+        call = _call(self.name, self.params, given, attributes, data)
+        _check_types(call, self.letters, self.allowed)
+        result = self.result
         dtypes = (
             result(call) if callable(result) else call.type(0).dtype if result is None else result
         )
-        shapes = _shapes(call, shape, len(dtypes) if isinstance(dtypes, tuple) else None)
+        shapes = self._shapes(call, dtypes)
         several = dtypes if isinstance(dtypes, tuple) else (dtypes,) * len(shapes)
-        # The first output holds elements of the first input; so do all pieces where the one named
-        # output repeats (Split).
-        holds = len(shapes) if alike else 1
-        quants = [quant(call, s) if i < holds else None for i, s in enumerate(shapes)]
+        quants: list[Quantization | None] = [None] * len(shapes)
+        for place, found in list(enumerate(shapes))[: self.holds]:
+            quants[place] = self.quant(call, found)
         return tuple(TensorType(d, s, q) for d, s, q in zip(several, shapes, quants, strict=True))
 
-    return infer
+    def _shapes(self, call: Call, dtypes: DType | tuple[DType, ...]) -> Sequence[Shape | None]:
+        try:
+            found = self.shape(call)
+        except ShapeError:
+            raise
+        except (ValueError, LookupError, ArithmeticError) as error:
+            # a kernel of another rank, a size that is infinite: sizes or attributes without sense
+            raise ShapeError(f"its attributes or shapes make no sense: {error}") from error
+        except UnknownRankError as unknown:
+            return [None] * (len(dtypes) if isinstance(dtypes, tuple) else unknown.outputs)
+        return found if isinstance(found, list) else [found]
 
 
-def _shapes(call: Call, shape: ShapeOf, count: int | None) -> Sequence[Shape | None]:
-    """Shapes of the outputs; of unknown rank where an input's rank is unknown."""
-    try:
-        found = shape(call)
-    except ShapeError:
-        raise
-    except (ValueError, LookupError, ArithmeticError) as error:
-        # a kernel of another rank, a size that is infinite: sizes or attributes without sense
-        raise ShapeError(f"its attributes or shapes make no sense: {error}") from error
-    except UnknownRankError as unknown:
-        return [None] * (unknown.outputs if count is None else count)
-    return found if isinstance(found, list) else [found]
+@dataclass(frozen=True)
+class _Meaning:
+    """The half of a row that computes.
 
+    Attributes:
+        compute, wide: as `row` has them.
+        inputs: how many there may be.
+        takes_attrs: `compute` gets the attributes.
+    """
 
-def _evaluation(
-    compute: Callable[..., A | tuple[A, ...]], inputs: int, wide: int, *, with_attributes: bool
-) -> Callable[..., tuple[Array, ...]]:
-    """The `evaluate` of a row."""
+    compute: Callable[..., A | tuple[A, ...]]
+    inputs: int
+    takes_attrs: bool
+    wide: int
 
-    def evaluate(arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
-        given = [*arrays, *[None] * (inputs - len(arrays))]
-        for place, array in enumerate(given[:wide]):
+    def evaluate(self, arrays: Sequence[Array | None], attributes: Attrs) -> tuple[Array, ...]:
+        """The outputs."""
+        given = [*arrays, *[None] * (self.inputs - len(arrays))]
+        for place, array in enumerate(given[: self.wide]):
             if array is not None and array.dtype == np.float16:
                 given[place] = array.astype(np.float32)
         with np.errstate(all="ignore"):
-            found = compute(*given, attributes) if with_attributes else compute(*given)
+            found = self.compute(*given, attributes) if self.takes_attrs else self.compute(*given)
         # NumPy gives scalars, which are no arrays, where all operands have no dimensions; of texts,
         # which are objects here, it gives the text.
         several: Sequence[Any] = found if isinstance(found, tuple) else (found,)
         results = [np.asarray(y, object if isinstance(y, str) else None) for y in several]
-        if wide and arrays[0] is not None:
+        if self.wide and arrays[0] is not None:
             results[0] = results[0].astype(arrays[0].dtype, copy=False)
         return tuple(results)
-
-    return evaluate
 
 
 def _carried(carries: AxisOf) -> QuantOf:
@@ -445,3 +449,33 @@ def _check_types(
 def not_covered(what: str) -> NotCovered:
     """The error for a valid use that a row does not cover."""
     return NotCovered(f"{what} is not covered by the op table")
+
+
+def same_shape(call: Call) -> Shape:
+    """The shape of the first input."""
+    return call.shape(0)
+
+
+def unary(
+    name: str,
+    doc: str,
+    function: Callable[..., A],
+    *,
+    letter: str = "F",
+    shape: Callable[[Call], Shape] = same_shape,
+    traits: Collection[Trait] = (),
+    eltwise: str | None = None,
+    **more: Any,
+) -> OpSpec:
+    """A row of one input."""
+    return row(
+        name,
+        doc,
+        f"x:{letter}",
+        shape=shape,
+        compute=function,
+        traits={Trait.ELEMENTWISE, *traits},
+        primitive="eltwise" if eltwise else None,
+        eltwise=eltwise,
+        **more,
+    )

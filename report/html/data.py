@@ -26,7 +26,6 @@ from ..verdict.work import (
     NO_SIZES,
     bytes_of,
     elements_of,
-    multiplies_codes,
     operator_of,
 )
 from .layout import laid_out
@@ -245,7 +244,7 @@ def _category(plan: Plan, step: Step) -> str:
         return "move"
     if step.primitive == "reorder":
         return "convert"
-    return "int8" if runs_in_int8(plan, step) or multiplies_codes(plan, step) else "f32"
+    return "int8" if runs_in_int8(plan, step) else "f32"
 
 
 def _read(step: Step) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from ...ir.types import TensorType
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
 from ...plan.targets import TARGETS
-from ...plan.types import Plan, Step
+from ...plan.types import Plan, Step, runs_in_int8
 from .work import (
     MOVES,
     PRODUCTS,
@@ -23,7 +23,6 @@ from .work import (
     VIEWS,
     WITH_BODIES,
     Work,
-    multiplies_codes,
     operator_of,
     work_of,
 )
@@ -74,7 +73,7 @@ class View:
 
     @cached_property
     def _in_int8(self) -> list[bool]:
-        return [multiplies_codes(self.plan, step) for step in self.steps]
+        return [runs_in_int8(self.plan, step) for step in self.steps]
 
     @cached_property
     def works(self) -> tuple[Work, ...]:

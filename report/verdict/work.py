@@ -98,7 +98,7 @@ def work_of(plan: Plan, step: Step, narrow: frozenset[str] = frozenset()) -> Wor
     picked = size(step.outputs) if operator_of(step) == "Gather" else 0
     read = picked + size(step.inputs[1:]) if picked else size(dict.fromkeys(step.inputs))
     if bodies is None:
-        return Work(macs, multiplies_codes(plan, step), read, size(step.outputs))
+        return Work(macs, runs_in_int8(plan, step), read, size(step.outputs))
     calls = max(1, bodies.nodes)
     return Work(bodies.macs, False, read, size(step.outputs), calls, bodies.once)
 
@@ -109,16 +109,6 @@ def _bodies(plan: Plan, step: Step) -> Body | None:
     from .bodies import body_of  # imports onnx
 
     return body_of(plan, step)
-
-
-def multiplies_codes(plan: Plan, step: Step) -> bool:
-    """True where a step computes on 8-bit codes; a recurrent one that takes the range of its input
-    in each run has codes for weights only.
-    """
-    if operator_of(step) not in RECURRENT:
-        return runs_in_int8(plan, step)
-    types = [plan.find(value) for _, value in step.args[1:3]]
-    return bool(types) and all(type_ is not None and type_.dtype.is_code for type_ in types)
 
 
 def bytes_of(plan: Plan, value: str, narrow: frozenset[str] = frozenset()) -> int:

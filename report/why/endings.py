@@ -12,7 +12,6 @@ from ...ir.ops import OPS
 from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from ...plan.types import Plan, Step, runs_in_int8
 from ..notation import Notation, layer_names, middle_cut
-from ..verdict.work import multiplies_codes
 from .index import Index
 
 _NAME = 60
@@ -86,7 +85,7 @@ def steps_text(numbers: Sequence[int]) -> str:
 def precision(plan: Plan, index: int) -> str:
     """`in int8`, `in f32`, or `on codes` of what computes in f32 from codes and constants; '' of what only converts or moves."""
     step = plan.steps[index]
-    if multiplies_codes(plan, step) or runs_in_int8(plan, step):
+    if runs_in_int8(plan, step):
         return "in int8"
     if step.primitive == "reorder":
         return ""

@@ -6,6 +6,7 @@
 - `pairs.py`: what CPUs without VNNI lose in them
 - `convolution.py`, `deconvolution.py`, `depthwise.py`, `fused_depthwise.py`, `matmul.py`,
   `block_gemm.py`, `pooling.py`: what accumulates
+- `recurrent.py`, `recurrent_int8.py`: recurrent layers
 - `elementwise.py`, `table.py`: what does not: binary, eltwise, reorder, concat, and operators by
   their rows of the op table
 - `epilogue.py`, `passes.py`, `eltwise_math.py`, `tail.py`: scales, bias, post-ops and rounding

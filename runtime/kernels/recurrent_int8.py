@@ -19,7 +19,7 @@ from ...ir.ops import OPS
 from ...ir.ops.recurrent import directions_of
 from ...ir.ops.rows import A
 from ...ir.ops.spec import Array
-from ...plan.conversion.recurrent import qparams_of
+from ...plan.recurrent_parameters import qparams_of
 from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes
 
 

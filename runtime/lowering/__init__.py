@@ -7,6 +7,8 @@ primitives and host calls, and its runs.
   `reorder.py`: the lowerings
 - `convolving.py`: convolutions, and what runs as one
 - `packed.py`, `decoder.py`, `coded.py`: products with packed weights
+- `recurrent.py`, `recurrent_dynamic.py`, `recurrent_f32.py`, `recurrent_steps.py`,
+  `recurrent_weights.py`: recurrent layers, by the library and by kernels of our own
 - `joining.py`: neighbouring dimensions that become one
 - `host.py`, `host_calls.py`: steps that no primitive takes run on NumPy
 - `binding.py`: one plan bound to shapes; `program.py`: what came of it; `runs.py`: memory of a run

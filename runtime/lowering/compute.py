@@ -20,7 +20,6 @@ from ..padding import has_fraction
 from .binding import Binder, first_lowered, need
 from .convolving import (
     Weights,
-    bias_of,
     by_position,
     convolution_window,
     offered,
@@ -28,6 +27,7 @@ from .convolving import (
     space_to_depth_of,
 )
 from .joining import wide
+from .translation import bias_of
 from .values import NotLowered, Wanted
 
 

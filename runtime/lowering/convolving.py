@@ -27,7 +27,8 @@ from ...plan.types import Step
 from ..padding import bias_by_position, has_fraction
 from ..windows import window_of
 from .binding import Binder, first_accepted, is_refusal, need
-from .translation import Frame, same_frame, translate
+from .joining import Frame
+from .translation import bias_of, same_frame, translate
 from .values import NotLowered, Offer, Wanted
 
 _CODES = (DataType.u8, DataType.s8)
@@ -78,14 +79,6 @@ class Weights:
         if self.data is None:
             return Wanted(self.name, desc)
         return binder.constants.packed(self.name, self.form, self.data(), desc)
-
-
-def bias_of(binder: Binder, step: Step, dims: Sequence[int]) -> Wanted | None:
-    """The bias of a step in the primitive's shape; None where it has none."""
-    name = step.arg("bias")
-    return (
-        None if name is None else Wanted(name, row_major(binder.library, dims, binder.dtype(name)))
-    )
 
 
 def check_sums(binder: Binder, step: Step) -> None:

@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ...errors import InternalError, InvalidInput
+from ...ir.ops.recurrent import DYNAMIC
 from ...ir.ops.spec import Array
 from ...onednn import workers
 from ...onednn.library import Engine, Stream
 from ...onednn.loading import load
 from ...plan.conversion.convert import convert_steps
-from ...plan.types import Plan
+from ...plan.types import Plan, Step
 from ..budget import RunBudget
 from ..executor import StepTimes
 from ..placement import Placement
-from ..processors import default_threads
+from ..processors import default_threads, run_budget
 from ..shapes import StaticShape, bind_shapes
 from .binary import binary
 from .binding import RESHAPES, Binder, Lowering
@@ -41,12 +42,18 @@ from .normalization import (
 from .pointwise import concat, eltwise, pooling
 from .program import Program
 from .recurrent import rnn
+from .recurrent_dynamic import dynamic_lstm
 from .reorder import quantizing_reorder
 from .runs import Run
 from .values import NotCompiled
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_RUNS = 4  # memories kept for the next runs of one program
+
+
+def _layer(binder: Binder, step: Step) -> None:
+    (dynamic_lstm if step.op == DYNAMIC else rnn)(binder, step)
+
 
 LOWERINGS: Mapping[str, Lowering] = {
     "convolution": convolution,
@@ -63,7 +70,7 @@ LOWERINGS: Mapping[str, Lowering] = {
     "lrn": lrn,
     "prelu": prelu,
     "reduction": reduction,
-    "rnn": rnn,
+    "rnn": _layer,
     "resampling": resampling,
     "shuffle": shuffle,
     **dict.fromkeys(RESHAPES, reshape),
@@ -125,7 +132,7 @@ class OneDnnExecutor:
         self._plan = plan
         self._lowered, kept = convert_steps(plan) if plan.target == "onednn-v2" else (plan, {})
         self._kept = {index: refusal.reason for index, refusal in kept.items()}
-        self._budget = budget or RunBudget.of(None)
+        self._budget = budget or run_budget()
         self._threads = threads or default_threads()
         self._library = load(library)
         self._exact = exact or self._library.effective_isa().has_vnni

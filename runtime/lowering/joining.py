@@ -5,16 +5,35 @@ dimensions, in few patterns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...onednn.memory import MemoryDesc
-from .translation import Frame
 
 Groups = tuple[tuple[int, ...], ...]
 """Each dimension of a primitive: the axes of the plan's tensor that it joins, neighbours all; none:
 a dimension of length 1.
 """
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The destination as the primitive sees it.
+
+    Attributes:
+        plan: its shape in the plan.
+        dims: its shape in the primitive.
+        operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of
+            dst's rank); None where it has none.
+        like: a descriptor of the destination with the layout that operands should have.
+        written_out: operands of binary post-ops that are broadcast beforehand.
+    """
+
+    plan: tuple[int, ...]
+    dims: tuple[int, ...]
+    operand: Callable[[tuple[int, ...]], tuple[int, ...] | None]
+    like: MemoryDesc
+    written_out: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

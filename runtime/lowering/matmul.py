@@ -22,10 +22,10 @@ from ...plan.arguments import PACKED
 from ...plan.attributes import Binary, Prelu
 from ...plan.types import Step
 from .binding import Binder, distinct, first_accepted, first_lowered, need
-from .convolving import Weights, bias_of, check_sums
+from .convolving import Weights, check_sums
 from .joining import Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
-from .translation import translate
+from .translation import bias_of, translate
 from .values import Args, NotLowered, Offer, Wanted
 
 _LARGEST_JOINED = 3

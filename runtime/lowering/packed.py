@@ -31,11 +31,10 @@ from ...plan.types import Step, codes_source
 from ..kernels.block_gemm import Blocks
 from .binding import Binder, first_accepted, first_lowered, need
 from .coded import CodedRows
-from .convolving import bias_of
 from .decoder import LANES, Decoder
 from .joining import Groups, Way, joined, joined_frame, wide
 from .program import Buffer, Owner, Tensor
-from .translation import translate
+from .translation import bias_of, translate
 from .values import NotLowered, Offer, Wanted
 
 _SCRATCH_BYTES = 3 << 19  # of decoded columns for each thread: about a second-level cache

@@ -11,28 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.ops import OPS
-from ...ir.ops.recurrent import DYNAMIC, activations_of, directions_of, gates_of
+from ...ir.ops.recurrent import activations_of, directions_of, gates_of
 from ...ir.ops.spec import Attrs
 from ...onednn.attributes import Attributes
 from ...onednn.enums import AlgKind, Arg, DataType, RnnDirection
 from ...onednn.layouts import row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.strides import agree
-from ...plan.conversion.recurrent import qparams_of
 from ...plan.recurrent import RNN_ACTIVATIONS, beyond_primitive, gates_first, peepholes_first
+from ...plan.recurrent_parameters import qparams_of
 from ...plan.types import Step
 from .binding import Binder, first_accepted, need
 from .program import Tensor
-from .recurrent_dynamic import dynamic_lstm
 from .recurrent_f32 import directions_apart, lstm_by_kernel
 from .values import Args, NotLowered, Offer, Wanted
 
 
 def rnn(binder: Binder, step: Step) -> None:
     """A layer of an RNN, GRU or LSTM."""
-    if step.op == DYNAMIC:
-        dynamic_lstm(binder, step)
-        return
     attrs = OPS[step.op].known(step.params)
     roles = [role for role, _ in step.args]
     if _goes_through_all(binder, step):

@@ -24,8 +24,7 @@ from ...onednn.strides import agree
 from ...plan.types import Step
 from .binding import Binder, first_accepted, need
 from .program import Buffer, Owner, Tensor
-from .recurrent_steps import by_blocks
-from .recurrent_weights import F32, biases
+from .recurrent_weights import F32, biases, by_blocks
 from .values import NotLowered, Offer, Wanted
 
 _GATES = 4

@@ -4,22 +4,21 @@ all of them, or, where the CPU lacks its instructions, by the library's product 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from ...aligned import aligned_bytes
 from ...ir.ops.recurrent import DYNAMIC
 from ...onednn.kernels import Kernels
 from ...onednn.library import Library, Stream
 from ...onednn.recurrent_kernel import CONSTANTS, LANES
 from ...plan.types import Step
 from .binding import Binder, need
-from .recurrent_weights import F32, biases, product, weights
+from .recurrent_weights import F32, aligned_zeros, biases, by_blocks, product, weights
 
 _GATES = 4
 
@@ -131,9 +130,9 @@ class _KernelRoom:
         size = steps.size
         directions, blocks = len(size.backwards), -(-size.hidden // LANES)
         rows, width = (directions, size.batch), blocks * LANES
-        h, c = (_filled((*rows, width), np.float32) for _ in range(2))
-        codes = _filled((*rows, width), np.uint8)
-        products = _filled((*rows, _GATES * width), np.int32)
+        h, c = (aligned_zeros((*rows, width), np.float32) for _ in range(2))
+        codes = aligned_zeros((*rows, width), np.uint8)
+        products = aligned_zeros((*rows, _GATES * width), np.int32)
         self.h, self.c = h[..., : size.hidden], c[..., : size.hidden]
         self._shape = (size.steps, *rows, size.hidden)
         wanted = (size.steps, size.batch, directions, _GATES * size.hidden)
@@ -179,25 +178,6 @@ def packed_codes(codes: NDArray[np.int8]) -> NDArray[np.int8]:
     whole[:hidden, :, :hidden] = codes.reshape(hidden, _GATES, hidden)
     parts = whole.reshape(width // 4, 4, _GATES, width // LANES, LANES)
     return np.ascontiguousarray(parts.transpose(3, 0, 2, 4, 1))
-
-
-def by_blocks(rows: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of each gate and hidden value, [D, 4H], as [D, blocks, 4, 16]."""
-    directions, hidden = rows.shape[0], rows.shape[1] // _GATES
-    blocks = -(-hidden // LANES)
-    whole = np.zeros((directions, _GATES, blocks * LANES), rows.dtype)
-    whole[..., :hidden] = rows.reshape(directions, _GATES, hidden)
-    found = _filled((directions, blocks, _GATES, LANES), rows.dtype)
-    found[...] = whole.reshape(directions, _GATES, blocks, LANES).swapaxes(1, 2)
-    return found
-
-
-def _filled(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros that start on a cache line."""
-    kind = np.dtype(dtype)
-    found = aligned_bytes(int(np.prod(shape)) * kind.itemsize).view(kind).reshape(shape)
-    found[...] = 0
-    return found
 
 
 # -- step by step ----------------------------------------------------------------------------------

@@ -1,13 +1,17 @@
-"""The weights of a DynamicQuantizeLSTM layer, and the library's products of codes with them."""
+"""The weights of a layer whose steps are kernels of our own, and the library's products of codes with
+them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from ...aligned import aligned_bytes
 from ...ir.ops.recurrent import DYNAMIC
 from ...onednn.attributes import Attributes, Sum
 from ...onednn.enums import Arg, DataType, arg_scales, arg_zero_points
@@ -15,11 +19,14 @@ from ...onednn.layouts import row_major
 from ...onednn.library import Stream
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import ExecArgs, Primitive
+from ...onednn.recurrent_kernel import LANES
 from ...plan.types import Step
 from .binding import Binder, need
 from .values import NotLowered
 
 F32 = NDArray[np.float32]
+
+_GATES = 4
 
 
 @dataclass(frozen=True)
@@ -137,3 +144,24 @@ def biases(binder: Binder, step: Step) -> F32 | None:
         raise NotLowered("its b is computed at run time")
     of_w, of_r = np.split(binder.constants.data(name), 2, axis=1)
     return np.asarray(of_w + of_r, np.float32)
+
+
+def by_blocks(rows: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of each gate and hidden value, [D, 4H], as kernels of our own read them: [D, blocks, 4,
+    16].
+    """
+    directions, hidden = rows.shape[0], rows.shape[1] // _GATES
+    blocks = -(-hidden // LANES)
+    whole = np.zeros((directions, _GATES, blocks * LANES), rows.dtype)
+    whole[..., :hidden] = rows.reshape(directions, _GATES, hidden)
+    found = aligned_zeros((directions, blocks, _GATES, LANES), rows.dtype)
+    found[...] = whole.reshape(directions, _GATES, blocks, LANES).swapaxes(1, 2)
+    return found
+
+
+def aligned_zeros(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    """Zeros that start on a cache line."""
+    kind = np.dtype(dtype)
+    found = aligned_bytes(int(np.prod(shape)) * kind.itemsize).view(kind).reshape(shape)
+    found[...] = 0
+    return found

@@ -7,7 +7,7 @@ They are those of `onednn-v3`: plans for `onednn-v2` were converted (`executor.p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.attributes import PrimitiveAttr
 from ...plan.types import Step
 from .binding import Binder
+from .joining import Frame
 from .program import data_type
 from .values import Args, NotLowered, Offer, Wanted
 
@@ -32,26 +33,6 @@ _ROLES = {
     "src_0": Arg.SRC_0,
     "src_1": Arg.SRC_1,
 }
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The destination as the primitive sees it.
-
-    Attributes:
-        plan: its shape in the plan.
-        dims: its shape in the primitive.
-        operand: the shape of a post-op's operand in the primitive, from its shape in the plan (of
-            dst's rank); None where it has none.
-        like: a descriptor of the destination with the layout that operands should have.
-        written_out: operands of binary post-ops that are broadcast beforehand.
-    """
-
-    plan: tuple[int, ...]
-    dims: tuple[int, ...]
-    operand: Callable[[tuple[int, ...]], tuple[int, ...] | None]
-    like: MemoryDesc
-    written_out: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -243,3 +224,11 @@ def same_frame(
 ) -> Frame:
     """The frame of a primitive that sees the destination as the plan does."""
     return Frame(dims, dims, lambda shape: shape, like, written_out)
+
+
+def bias_of(binder: Binder, step: Step, dims: Sequence[int]) -> Wanted | None:
+    """The bias of a step in the primitive's shape; None where it has none."""
+    name = step.arg("bias")
+    return (
+        None if name is None else Wanted(name, row_major(binder.library, dims, binder.dtype(name)))
+    )

@@ -10,7 +10,7 @@ from support.onnx_cases import compare, model, node, ops, random, run_import
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import Budgets, graph_from_onnx
-from fqfuse.frontend.foreign import INPUTS_KEY, OPSETS_KEY
+from fqfuse.frontend.operators.foreign import INPUTS_KEY, OPSETS_KEY
 from fqfuse.ir.decision import Outcome
 from fqfuse.ir.types import DType
 

@@ -22,7 +22,7 @@ from support.qparams import with_qparams
 
 import fqfuse
 from fqfuse.onednn.loading import load
-from fqfuse.plan.conversion.recurrent import with_scales
+from fqfuse.plan.recurrent_parameters import with_scales
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
 

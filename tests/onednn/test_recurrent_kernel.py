@@ -19,7 +19,8 @@ from fqfuse.onednn.kernels import Kernels
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.recurrent_kernel import CONSTANTS, LANES, lstm_kernel
 from fqfuse.runtime.lowering import recurrent_dynamic
-from fqfuse.runtime.lowering.recurrent_steps import by_blocks, packed_codes
+from fqfuse.runtime.lowering.recurrent_steps import packed_codes
+from fqfuse.runtime.lowering.recurrent_weights import by_blocks
 
 GATES, FORGET = 4, 2
 

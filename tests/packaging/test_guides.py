@@ -98,8 +98,8 @@ def test_a_dialect(tmp_path: Path) -> None:
     copy = copied(tmp_path)
     follow(copy, guide)
     assert {edit.path for edit in edits(guide) if edit.path.startswith("frontend/")} == {
-        "frontend/snap.py",
-        "frontend/dialects.py",
+        "frontend/operators/snap.py",
+        "frontend/operators/dialects.py",
     }
     run_commands(copy, guide)
 

@@ -11,8 +11,8 @@ from support.qparams import with_qparams
 import fqfuse
 from fqfuse.plan.attributes import PrimitiveAttr, Scale
 from fqfuse.plan.conversion.convert import convert
-from fqfuse.plan.conversion.recurrent import qparams_of, with_scales
 from fqfuse.plan.parse import parse_plan
+from fqfuse.plan.recurrent_parameters import qparams_of, with_scales
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan

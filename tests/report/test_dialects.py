@@ -10,7 +10,7 @@ from make.dialects import dialects_document
 from support.onnx_cases import model, node
 
 import fqfuse
-from fqfuse.frontend.dialects import HANDLERS, OTHER_DOMAINS
+from fqfuse.frontend.operators.dialects import HANDLERS, OTHER_DOMAINS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "dialects.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

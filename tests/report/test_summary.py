@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from laws.recurrent import draw_dynamic
 from onnx import TensorProto, helper
 from support.onnx_cases import model, node, random
 
 import fqfuse
+from fqfuse.ir.ops.recurrent import DYNAMIC
 from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.file import save_plan
 from fqfuse.plan.parse import parse_plan
+from fqfuse.plan.targets import TARGETS
 from fqfuse.plan.types import runs_in_int8
 from fqfuse.report.summary import Kind, summary_of
+from fqfuse.report.tables import steps_table
 from fqfuse.report.text import _quantizers
+from fqfuse.report.verdict.findings import verdict_of
+from fqfuse.report.verdict.view import View
+from fqfuse.report.verdict.work import operator_of, work_of
+from fqfuse.report.why.endings import precision
 
 STEPS = """plan p target=onednn-v3
   in %u : u8[N,4,2,2]
@@ -39,6 +47,23 @@ def test_int8_needs_all_sources_and_the_weights() -> None:
         "concat",
         "codes",
     }
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(4))
+def test_all_that_tell_of_a_layer_with_codes_for_weights_call_it_int8(seed, target) -> None:
+    # it takes the range of its f32 input, and of its state, in each run
+    plan = fqfuse.compile(draw_dynamic(seed).model, target=target)
+    (index,) = [index for index, step in enumerate(plan.steps) if operator_of(step) == DYNAMIC]
+    told = (
+        summary_of(plan).kinds[plan.steps[index].primitive].int8 == 1,
+        steps_table(plan)[index]["int8"],
+        View(plan).in_int8(index),
+        work_of(plan, plan.steps[index]).int8,
+        precision(plan, index) == "in int8",
+        verdict_of(plan).shares.int8_macs == verdict_of(plan).shares.macs > 0,
+    )
+    assert all(told), told
 
 
 def test_kinds_are_counted_the_most_frequent_first() -> None:

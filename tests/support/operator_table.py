@@ -23,7 +23,7 @@ from onnx.reference import ReferenceEvaluator
 
 import fqfuse
 from fqfuse import FqfuseError, Plan
-from fqfuse.frontend.dialects import HANDLERS
+from fqfuse.frontend.operators.dialects import HANDLERS
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.types import DType

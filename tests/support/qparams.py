@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fqfuse.plan.attributes import PrimitiveAttr
-from fqfuse.plan.conversion.recurrent import qparams_of
+from fqfuse.plan.recurrent_parameters import qparams_of
 
 
 def with_qparams(attr: PrimitiveAttr) -> PrimitiveAttr:

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from onnx import AttributeProto
 
-from ..errors import UnsupportedOp
-from ..ir.element_types import ELEMENT_TYPES
-from ..ir.ops.spec import Array
-from ..ir.types import DType
-from .importer import Handler, Importer
-from .nodes import OnnxNode, signature
+from ...errors import UnsupportedOp
+from ...ir.element_types import ELEMENT_TYPES
+from ...ir.ops.spec import Array
+from ...ir.types import DType
+from ..importer import Handler, Importer
+from ..nodes import OnnxNode, signature
 
 RULE: Final = "import_quantize_dequantize"
 """Name of the rule in decisions: from codes, scales and zero points to Quantize and Dequantize."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ..ir.ops import OPS
-from ..ir.ops.recurrent import DYNAMIC
-from ..ir.types import DType
-from .importer import Handler, Importer
-from .nodes import OnnxNode
+from ...ir.ops import OPS
+from ...ir.ops.recurrent import DYNAMIC
+from ...ir.types import DType
+from ..importer import Handler, Importer
+from ..nodes import OnnxNode
 from .standard import row_attrs
 
 _INPUTS: Final = 12

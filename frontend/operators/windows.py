@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..ir.types import Dim
-from .importer import Importer
-from .nodes import OnnxNode
+from ...ir.types import Dim
+from ..importer import Importer
+from ..nodes import OnnxNode
 
 WINDOWED: Final = frozenset(
     {"AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv"}

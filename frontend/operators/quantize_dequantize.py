@@ -19,18 +19,18 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from ..errors import UnsupportedOp
-from ..ir.decision import Decision, Outcome
-from ..ir.ops.spec import Attr
-from ..ir.rule import Refusal
-from ..ir.types import DType, Quantization, dimensions
+from ...errors import UnsupportedOp
+from ...ir.decision import Decision, Outcome
+from ...ir.ops.spec import Attr
+from ...ir.rule import Refusal
+from ...ir.types import DType, Quantization, dimensions
+from ..element_types import dtype_of
+from ..importer import Handler, Importer
+from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 from . import run_time
 from .blocked import decode_blocks
 from .derived import FOLD_HINT, RULE
-from .element_types import dtype_of
 from .foreign import import_foreign
-from .importer import Handler, Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
 _LEAST_SCALE: Final = 2.0**-63
 _LARGEST_SCALE: Final = 2.0**63

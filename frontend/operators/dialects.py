@@ -9,8 +9,11 @@ from typing import Final
 import onnx
 from onnx import NodeProto
 
-from ..errors import UnsupportedOp
-from ..ir.ops.spec import NotCovered
+from ...errors import UnsupportedOp
+from ...ir.ops.spec import NotCovered
+from ..importer import Handler, Importer
+from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature
+from ..structure import subgraphs
 from . import (
     blocked,
     fake_quantize,
@@ -22,10 +25,7 @@ from . import (
 )
 from .cast_and_scale import import_decoded
 from .foreign import import_foreign
-from .importer import Handler, Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature
 from .standard import import_newest, keep
-from .structure import subgraphs
 from .upgrade import newest
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(

@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from ..errors import UnsupportedOp
-from ..ir.ops.spec import Attr
-from ..ir.types import DType
-from .importer import Handler, Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode
+from ...errors import UnsupportedOp
+from ...ir.ops.spec import Attr
+from ...ir.types import DType
+from ..importer import Handler, Importer
+from ..nodes import DEFAULT_DOMAIN, OnnxNode
 
 _RANGES: Final = ("input_low", "input_high", "output_low", "output_high")
 _ATTRIBUTES: Final = frozenset({"levels", "auto_broadcast"})

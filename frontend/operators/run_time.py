@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from ..ir.ops.spec import Attr
-from ..ir.types import DType, Quantization, is_static
-from .importer import Handler, Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
+from ...ir.ops.spec import Attr
+from ...ir.types import DType, Quantization, is_static
+from ..importer import Handler, Importer
+from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
 _CODES: Final = (DType.U8, DType.S8)
 _EXACT_IN_F32: Final = 1 << 24  # every integer up to here is an f32

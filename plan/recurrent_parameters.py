@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..attributes import PrimitiveAttr, Scale, ZeroPoint
+from .attributes import PrimitiveAttr, Scale, ZeroPoint
 
 GATES_AND_OUTPUTS = 24
 """The mask of weights (layers, directions, inputs, gates, outputs)."""

@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from ..errors import UnsupportedOp
-from ..ir.ops import OPS
-from ..ir.ops.spec import NotCovered
-from ..ir.types import DType, dimensions, is_static
+from ...errors import UnsupportedOp
+from ...ir.ops import OPS
+from ...ir.ops.spec import NotCovered
+from ...ir.types import DType, dimensions, is_static
+from ..importer import Importer
+from ..nodes import OnnxNode
 from . import upgrade_inputs as inputs
-from .importer import Importer
-from .nodes import OnnxNode
 from .windows import WINDOWED, explicit_window
 
 Upgrade = Callable[[Importer, OnnxNode], OnnxNode | None]

@@ -10,14 +10,14 @@ from typing import Any, Final
 import onnx
 from onnx import helper
 
-from ..ir.ops import OPS
-from ..ir.ops.spec import Attr, NotCovered, OpSpec, Trait
-from ..ir.rule import Refusal
-from ..ir.types import DType
-from .element_types import dtype_of
+from ...ir.ops import OPS
+from ...ir.ops.spec import Attr, NotCovered, OpSpec, Trait
+from ...ir.rule import Refusal
+from ...ir.types import DType
+from ..element_types import dtype_of
+from ..importer import Importer
+from ..nodes import OnnxNode
 from .foreign import import_foreign
-from .importer import Importer
-from .nodes import OnnxNode
 
 _RULE: Final = "import_by_row"
 

@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from ..ir.ops.spec import Array
-from ..ir.rule import Refusal
-from ..ir.types import DType, Quantization
+from ...ir.ops.spec import Array
+from ...ir.rule import Refusal
+from ...ir.types import DType, Quantization
+from ..importer import Importer
+from ..nodes import OnnxNode
 from .blocked import decode_grouped
 from .derived import RULE
-from .importer import Importer
-from .nodes import OnnxNode
 
 _CODES: Final = frozenset({DType.S8, DType.U8, DType.S4, DType.U4})
 

@@ -22,14 +22,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UnsupportedOp
-from ..ir.decision import MAY_ROUND
-from ..ir.ops.blocks import WIDTHS, middle, packed, unpacked
-from ..ir.ops.spec import Array, Attr
-from ..ir.types import DType
+from ...errors import UnsupportedOp
+from ...ir.decision import MAY_ROUND
+from ...ir.ops.blocks import WIDTHS, middle, packed, unpacked
+from ...ir.ops.spec import Array, Attr
+from ...ir.types import DType
+from ..importer import Handler, Importer
+from ..nodes import OnnxNode
 from .derived import Derived, written
-from .importer import Handler, Importer
-from .nodes import OnnxNode
 
 _BITS: Final[Mapping[DType, int]] = {DType.S4: 4, DType.U4: 4, DType.S8: 8, DType.U8: 8}
 _MICROSOFT: Final = "com.microsoft"

@@ -18,13 +18,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UnsupportedOp
-from ..ir.ops.spec import Attr
-from ..ir.rule import Refusal
-from ..ir.types import DType, Quantization
+from ...errors import UnsupportedOp
+from ...ir.ops.spec import Attr
+from ...ir.rule import Refusal
+from ...ir.types import DType, Quantization
+from ..importer import Handler
+from ..nodes import OnnxNode
 from .derived import Derived, written
-from .importer import Handler
-from .nodes import OnnxNode
 
 _RULE: Final = "import_qonnx"
 _ROUNDING: Final = ("ROUND", "CEIL", "FLOOR", "UP", "DOWN", "HALF_UP", "HALF_DOWN")

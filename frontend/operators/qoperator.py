@@ -15,11 +15,11 @@ from typing import Final
 
 import onnx
 
-from ..ir.rule import Refusal
+from ...ir.rule import Refusal
+from ..importer import Handler
+from ..nodes import DEFAULT_DOMAIN
 from .derived import FOLD_HINT, RULE, Derived, written
 from .foreign import import_foreign
-from .importer import Handler
-from .nodes import DEFAULT_DOMAIN
 
 _MICROSOFT: Final = "com.microsoft"
 

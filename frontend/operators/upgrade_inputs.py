@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..ir.ops.spec import NotCovered
-from ..ir.types import DType
-from .importer import Importer
-from .nodes import OnnxNode
+from ...ir.ops.spec import NotCovered
+from ...ir.types import DType
+from ..importer import Importer
+from ..nodes import OnnxNode
 
 _ASYMMETRIC: Final[dict[str, Any]] = {
     "coordinate_transformation_mode": "asymmetric",

@@ -18,17 +18,17 @@ from typing import Any, Final
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from ..errors import UnsupportedOp
-from ..ir.ops import dims
-from ..ir.ops.einsum import einsum_shape
-from ..ir.ops.foreign_guards import for_inference, onnx_speaking
-from ..ir.ops.spec import ShapeError
-from ..ir.types import DType, Shape, TensorType
-from ..plan.foreign import declared, known_tensor, shown_problem
-from .element_types import dtype_of
-from .importer import Importer
-from .nodes import OnnxNode
-from .structure import captured_names, subgraphs
+from ...errors import UnsupportedOp
+from ...ir.ops import dims
+from ...ir.ops.einsum import einsum_shape
+from ...ir.ops.foreign_guards import for_inference, onnx_speaking
+from ...ir.ops.spec import ShapeError
+from ...ir.types import DType, Shape, TensorType
+from ...plan.foreign import declared, known_tensor, shown_problem
+from ..element_types import dtype_of
+from ..importer import Importer
+from ..nodes import OnnxNode
+from ..structure import captured_names, subgraphs
 
 INPUTS_KEY: Final = "fqfuse.inputs"
 OPSETS_KEY: Final = "fqfuse.opsets"

@@ -1,0 +1,11 @@
+"""What an operator of a model becomes in the graph. In: the importer, and a node with its attributes
+checked. Out: nodes of the op table.
+
+- `upgrade.py`, `upgrade_inputs.py`, `windows.py`: ONNX's own operators in their newest form
+- `standard.py`, `foreign.py`: rows of the op table; operators that stay as they are
+- `derived.py`: how a dialect says what its nodes mean
+- `fake_quantize.py`, `quantize_dequantize.py`, `run_time.py`, `blocked.py`, `cast_and_scale.py`,
+  `qoperator.py`, `qonnx.py`: a file for each dialect
+- `recurrent.py`: recurrent layers
+- `dialects.py`: who imports which operator
+"""
