@@ -8,6 +8,8 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops import dims
+from ..ir.rule import Refusal
 from .base import Contract, Pass, decide, swap
 
 
@@ -24,7 +26,7 @@ def normalize_gemm(graph: Graph) -> None:
 
     Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C of
     floats. A scale along an axis follows it.
-    Refuses when: never.
+    Refuses when: C may have more columns or rows than the product, which only a run can tell.
     """
     for node in graph.each("Gemm"):
         decide(graph, NORMALIZE_GEMM.name, node, _product(graph, node))
@@ -39,7 +41,15 @@ def normalize_gemm(graph: Graph) -> None:
 NORMALIZE_GEMM = Pass("normalize_gemm", Contract("identity", "ulp", 256), normalize_gemm)
 
 
-def _product(graph: Graph, node: Node) -> str:
+def _product(graph: Graph, node: Node) -> str | Refusal:
+    third = node.operand(2)
+    if third and not dims.fits(graph.type(third).shape, graph.type(node.output).shape):
+        return Refusal(
+            "the third operand may be larger than the product",
+            f"{graph.type(node.output)}, or what broadcasts to it",
+            str(graph.type(third)),
+            "export the model with the sizes of this operand",
+        )
     left, right = (
         transposed(graph, node, value) if node.attrs[flag] else value
         for value, flag in zip(node.inputs, ("transA", "transB"), strict=False)

@@ -255,6 +255,13 @@ def weights_of(
             kind.value,
             "quantize weights to 8 bits",
         )
+    if graph.type(codes).shape != graph.type(value).shape:
+        return Refusal(
+            "the scales of the weights tell a size that the codes do not",
+            str(graph.type(value)),
+            str(graph.type(codes)),
+            "export the model with the number of output channels of this input",
+        )
     scale = _scale_of_outputs(quant, axis, groups, graph.type(codes).shape)
     if isinstance(scale, Refusal):
         return scale
@@ -300,6 +307,13 @@ def _weights_at_run_time(
         return unknown
     scale, shift = graph.constant(decode.inputs[1]), graph.constant(zeros) if zeros else None
     data = graph.constant(codes)
+    if scale is not None and not np.isfinite(scale).all():
+        return Refusal(
+            "a scale of the weights is not finite",
+            "finite scales",
+            f"{scale.reshape(-1)[~np.isfinite(scale.reshape(-1))][0]:g}",
+            "calibrate again: these weights decode to infinity or to no number",
+        )
     if along == axis and shift is not None and data is not None:
         less = less_zero_points(np.asarray(data), shift.reshape(-1), axis)
         if less is not None:

@@ -201,6 +201,54 @@ def test_a_scale_that_is_decoded_itself(runtime: str) -> None:
 
 
 @EACH_RUNTIME
+def test_a_weight_scale_of_infinity_beside_a_fed_zero_point(runtime: str) -> None:
+    nodes = [
+        node("DequantizeLinear", ["q", "s", "z"], ["x"]),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wx"]),
+        node("MatMul", ["x", "wx"], ["y"]),
+    ]
+    proto = model(
+        nodes,
+        inputs={"q": [3, 16], "s": [], "wz": []},
+        constants={
+            "z": np.int8(3),
+            "w": np.full((16, 24), 9, np.int8),
+            "ws": np.float32(np.inf),
+        },
+        types={"q": TensorProto.INT8, "wz": TensorProto.INT8},
+    )
+    q = np.arange(48, dtype=np.int8).reshape(3, 16) + np.int8(4)
+    feeds = {"q": q, "s": np.float32(0.1), "wz": np.asarray(7, np.int8)}
+    found = fqfuse.InferenceSession(proto, runtime).run(None, feeds)
+    np.testing.assert_array_equal(found, run_ort(proto, feeds))
+
+
+@EACH_RUNTIME
+def test_scales_that_alone_tell_the_columns_of_fed_weights(runtime: str) -> None:
+    nodes = [
+        node("DequantizeLinear", ["q", "s"], ["x"]),
+        node("DequantizeLinear", ["w", "ws"], ["wx"], axis=1),
+        node("Gemm", ["x", "wx", "b"], ["p"]),
+        node("Neg", ["p"], ["y"]),
+    ]
+    proto = model(
+        nodes,
+        inputs={"q": [3, 4], "w": ["K", "M"], "b": ["B"]},
+        constants={"s": np.float32(0.1), "ws": np.float32([0.1, 0.2, 0.3, 0.4, 0.5])},
+        types={"q": TensorProto.INT8, "w": TensorProto.INT8},
+    )
+    feeds = {
+        "q": weights_of((3, 4), np.int8),
+        "w": weights_of((4, 5), np.int8),
+        "b": floats(5),
+    }
+    (found,) = fqfuse.InferenceSession(proto, runtime).run(None, feeds)
+    (expected,) = run_ort(proto, feeds)
+    # four products of at most 12.8 * 64, added up in another order
+    np.testing.assert_allclose(found, expected, rtol=0, atol=3200 * 2.0**-22)
+
+
+@EACH_RUNTIME
 def test_one_quantizer_for_several_products(runtime: str) -> None:
     nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
     constants: dict[str, np.ndarray] = {}
