@@ -47,6 +47,7 @@ _PRODUCTS = frozenset(
         "asymmetric-weights",
         "weights-along-inputs",
         "weights-only",
+        "f32-attention",
         "f32-product",
     }
 )
@@ -371,6 +372,17 @@ def weights_only(view: View) -> Iterable[int]:
     return products | {index for index in _feeding(view, products) if not view.is_product(index)}
 
 
+def f32_attention(view: View) -> Iterable[int]:
+    """Matrix products in f32 of two computed values, and what writes f32 for them."""
+    products = {
+        index
+        for index in _float_products(view)
+        if len(view.steps[index].args) > 1
+        and not any(view.is_constant(value) for _, value in view.steps[index].args[:2])
+    }
+    return products | (_feeding(view, products) - _float_products(view))
+
+
 def f32_product(view: View) -> Iterable[int]:
     """Convolutions and matrix products in f32, and what writes f32 for them."""
     products = {
@@ -556,6 +568,23 @@ def _size(view: View, value: str) -> int:
     return 0 if type_ is None else elements_of(type_)
 
 
+def f32_pooling(view: View) -> Iterable[int]:
+    """Poolings and resizings that read f32 and that only quantizers read, these, and what writes f32
+    for them.
+    """
+    found = _all(
+        view,
+        lambda index: (
+            view.steps[index].primitive in {"pooling", "resampling"}
+            and bool(view.floats_read(index))
+            and bool(view.readings(index))
+            and all(converts(view, reading.step) for reading in view.readings(index))
+        ),
+    )
+    quantizers = {reading.step for index in found for reading in view.readings(index)}
+    return found | quantizers | _feeding(view, found)
+
+
 def float_operation(view: View) -> Iterable[int]:
     """Operations that compute in f32 and have no int8 form here, and what writes f32 for them."""
     found = _all(
@@ -712,6 +741,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "dynamic-quantizer": dynamic_quantizer,
         "f32-embedding": embedding,
         "squeeze-excitation": squeeze_excitation,
+        "f32-attention": f32_attention,
         "f32-weights": f32_weights,
         "asymmetric-weights": asymmetric_weights,
         "weights-along-inputs": weights_along_inputs,
@@ -722,6 +752,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "fallback": fallback,
         "model-output": model_output,
         "f32-residual": f32_residual,
+        "f32-pooling": f32_pooling,
         "float-operation": float_operation,
         "decoded-operand": decoded_operand,
         "quantizer-apart": quantizer_apart,

@@ -29,7 +29,11 @@ _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
 _SIZES = 4  # whose option is spelled out
-_UNSPECIFIC = {"f32-product", "quantizer-apart"}  # of several reasons: other kinds are one each
+_UNSPECIFIC = {
+    "f32-attention",
+    "f32-product",
+    "quantizer-apart",
+}  # of several reasons: other kinds are one each
 _REASONS = 2
 
 
