@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from support.masked_attention import cosine, feed, quantized
@@ -61,3 +62,64 @@ def by_onnxruntime(proto: onnx.ModelProto, source: Path, exclude: list[str]) -> 
         nodes_to_exclude=exclude,
     )
     return target
+
+
+def test_the_node_is_named_that_asked_for_a_quantizer(tmp_path: Path) -> None:
+    """As NNCF writes it: the quantizer of a product's input stands in front of the Transpose that it
+    moved over, and goes only with the product, which is the one to be named in ignored_scope.
+    """
+    source = tmp_path / "f32.onnx"
+    onnx.save(transposed(), source)
+    suggestion = fqfuse.compare(
+        source, coarse(transposed()), data={"x": feed_of([4, 8])}, suggest=True
+    )["suggestion"]
+    assert suggestion["nodes"] == ["/fc2/MatMul"]
+    assert suggestion["chosen"]["sqnr"] > suggestion["before"]["sqnr"] + 10
+    assert suggestion["change"] == "ignored_scope=nncf.IgnoredScope(names=['/fc2/MatMul'])"
+
+
+def feed_of(shape: list[int], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def transposed() -> onnx.ModelProto:
+    """Two products with a Transpose between."""
+    make = onnx.helper.make_node
+    nodes = [
+        make("MatMul", ["x", "w1"], ["h"], "/fc1/MatMul"),
+        make("Transpose", ["h"], ["t"], "/Transpose", perm=[1, 0]),
+        make("MatMul", ["t", "w2"], ["y"], "/fc2/MatMul"),
+    ]
+    data = {"w1": feed_of([8, 8], 1), "w2": feed_of([4, 8], 2)}
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "transposed",
+        [info("x", onnx.TensorProto.FLOAT, [4, 8])],
+        [info("y", onnx.TensorProto.FLOAT, [8, 8])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in data.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def coarse(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The first product's result in codes that lie far apart, by NNCF's names."""
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    nodes[1].input[0] = "dq_output_h_1"
+    pair = [
+        onnx.helper.make_node(
+            f"{kind}Linear",
+            [value, "scale", "zero"],
+            [f"{short}_output_h_1"],
+            f"{kind}Linear_h_1",
+        )
+        for kind, short, value in (("Quantize", "q", "h"), ("Dequantize", "dq", "q_output_h_1"))
+    ]
+    model.graph.node.extend([nodes[0], *pair, *nodes[1:]])
+    parameters = {"scale": np.float32(2), "zero": np.int8(0)}
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.array(value), name) for name, value in parameters.items()
+    )
+    return model
