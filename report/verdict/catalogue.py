@@ -135,8 +135,8 @@ _KINDS = (
         "layer with one scale for all of its weights",
         "layers with one scale for all of their weights",
         "One scale serves all weights of a layer, and with a scale for each output channel the rounding of "
-        "weights would have at most half the power: -10 log10 of the mean of (largest code of a channel / 127)^2 is "
-        "3 dB or more.",
+        "weights would have at most half the power: the mean of (largest code of a channel / largest of the layer)^2 "
+        "is 0.5 or less.",
         "the channel with the largest weights sets the scale for all: the others leave most of their codes "
         "unused",
         Gain.ACCURACY,
@@ -580,8 +580,8 @@ _KINDS = (
             ),
             Tool.ORT_DYNAMIC: f"{_STATIC}, with the additions",
             Tool.NNCF: (
-                "take the additions at {names} out of ignored_scope; in transformers, where layer "
-                "normalization reads the sums, it gains next to nothing"
+                "take the additions at {names} out of ignored_scope (model_type=nncf.ModelType.TRANSFORMER leaves all "
+                "additions out); in transformers, where layer normalization reads the sums, it gains next to nothing"
             ),
             Tool.PYTORCH: "FloatFunctional.add with a qconfig in place of + at {names}",
             Tool.ANY: "put a quantizer on both inputs of the addition at {names}",
@@ -600,7 +600,10 @@ _KINDS = (
                 "quantize what {names} read: the types of the nodes in front into op_types_to_quantize (Tanh, "
                 "say, is not there by itself), beside those that are there; none of them in nodes_to_exclude"
             ),
-            Tool.NNCF: "take {names}, and the nodes in front, out of ignored_scope",
+            Tool.NNCF: (
+                "take {names}, and the nodes in front, out of ignored_scope "
+                "(model_type=nncf.ModelType.TRANSFORMER leaves all additions out)"
+            ),
             Tool.PYTORCH: "give the layers in front of {names} a qconfig",
             Tool.ANY: "put a quantizer in front of {names}",
         },
@@ -666,11 +669,15 @@ _KINDS = (
         "requantized",
         "step that only changes scales of codes",
         "steps that only change scales of codes",
-        "Codes with one scale where a reader needs another one.",
+        "Codes with one scale where a reader needs another one; a concatenation of codes with several scales.",
         "all codes are read and written once more",
         effect=Effect.ALL_GO,
         remedies={
-            Tool.ORT: "one quantizer for all readers: no DedicatedQDQPair; equal types on both sides",
+            Tool.ORT: (
+                "one quantizer for all readers: no DedicatedQDQPair; equal types on both sides; around a Concat, the "
+                'same "scale" and "zero_point" for its inputs and its output: extra_options={{"TensorQuantOverrides": '
+                "...}}"
+            ),
             Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: all activations of one sign",
             Tool.PYTORCH: "share one FakeQuantize module between the readers of {names}",
             Tool.ANY: "give both sides of {names} one scale and zero point",

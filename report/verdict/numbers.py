@@ -23,7 +23,6 @@ _ABSURD = 1e30
 _COARSE = 2.0  # a softmax makes a factor of 7 of it
 _SATURATED = 0.05  # of a layer's weights
 _DEAD = 0.1  # of a layer's output channels
-_LARGEST = 127  # code of a symmetric range
 _HALF = 0.5  # of the power of the rounding: 3 dB
 _FOLDING = "fold_batch_norm"
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
@@ -119,18 +118,21 @@ def dead_channels(view: View) -> Iterator[int]:
 
 
 def unused_weight_range(view: View) -> Iterator[int]:
-    """Products with one scale, whose weights a scale for each channel would round with at most half
-    the power: that of a rounding goes with the square of its step, and a channel's own step is
-    smaller as its largest code is.
+    """Products whose weights scales of their own for each channel would round with at most half the
+    power: that of a rounding goes with the square of its step, and a channel's own step is smaller
+    as its largest code is. Several scales may be one, times the factors of a BatchNormalization.
     """
     for index, codes in _weights(view):
         step = view.steps[index]
-        scale = step.attr.scales.get("weights")
-        if scale is None or len(scale.values) > 1 or codes.size < _ENOUGH:
-            continue
-        reach = np.abs(_channels_first(step, _centred(step, codes))).max(axis=1) / _LARGEST
-        if len(reach) > 1 and np.square(reach).mean() <= _HALF:
+        reach = np.abs(_channels_first(step, _centred(step, codes))).max(axis=1)
+        used = reach[reach > 0]  # the others are dead, which is a finding of its own
+        if codes.size >= _ENOUGH and len(used) > 1 and _mean_square(used) <= _HALF:
             yield index
+
+
+def _mean_square(reach: npt.NDArray[np.generic]) -> float:
+    """Of the channels' largest codes, in parts of the layer's: bits that no channel has do not count."""
+    return float(np.square(reach / reach.max()).mean())
 
 
 def norm_behind_quantizer(view: View) -> Iterator[int]:
