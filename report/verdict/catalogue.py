@@ -454,7 +454,7 @@ _KINDS = (
                 "which no option changes"
             ),
             Tool.PYTORCH: "give {names} a qconfig: qconfig_mapping.set_module_name(name, qconfig)",
-            Tool.ANY: "put a quantizer in front of {names}, and one on the weights",
+            Tool.ANY: "put quantizers in front of the inputs and the weights of {names}",
         },
     ),
     Kind(
