@@ -118,21 +118,36 @@ def dead_channels(view: View) -> Iterator[int]:
 
 
 def unused_weight_range(view: View) -> Iterator[int]:
-    """Products whose weights scales of their own for each channel would round with at most half the
+    """Products and LSTMs whose weights scales of their own for each channel would round with at most half the
     power: that of a rounding goes with the square of its step, and a channel's own step is smaller
     as its largest code is. Several scales may be one, times the factors of a BatchNormalization.
     """
     for index, codes in _weights(view):
         step = view.steps[index]
         reach = np.abs(_channels_first(step, _centred(step, codes))).max(axis=1)
-        used = reach[reach > 0]  # the others are dead, which is a finding of its own
-        if codes.size >= _ENOUGH and len(used) > 1 and _mean_square(used) <= _HALF:
+        if codes.size >= _ENOUGH and _is_uneven(reach):
+            yield index
+    for index, step in enumerate(view.steps):
+        if operator_of(step) == "DynamicQuantizeLSTM" and any(map(_is_uneven, _gates(view, step))):
             yield index
 
 
-def _mean_square(reach: npt.NDArray[np.generic]) -> float:
-    """Of the channels' largest codes, in parts of the layer's: bits that no channel has do not count."""
-    return float(np.square(reach / reach.max()).mean())
+def _gates(view: View, step: Step) -> Iterator[npt.NDArray[np.int32]]:
+    """For each direction and operand of an LSTM with constant s8 weights, [directions, inputs, gates],
+    the largest code of each gate's columns.
+    """
+    for role in ("w", "r"):
+        codes = view.plan.constants.get(step.arg(role) or "")
+        if codes is not None and codes.dtype == np.int8:
+            yield from np.abs(codes.astype(np.int32)).max(axis=1)
+
+
+def _is_uneven(reach: npt.NDArray[np.generic]) -> bool:
+    """True of channels whose largest codes, in parts of the layer's (bits that no channel has do not
+    count), have a mean square of a half or less.
+    """
+    used = reach[reach > 0]  # the others are dead, which is a finding of its own
+    return len(used) > 1 and float(np.square(used / used.max()).mean()) <= _HALF
 
 
 def norm_behind_quantizer(view: View) -> Iterator[int]:
