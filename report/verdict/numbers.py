@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +143,7 @@ def _gates(view: View, step: Step) -> Iterator[npt.NDArray[np.int32]]:
             yield from np.abs(codes.astype(np.int32)).max(axis=1)
 
 
-def _is_uneven(reach: npt.NDArray[np.generic]) -> bool:
+def _is_uneven(reach: npt.NDArray[Any]) -> bool:
     """True of channels whose largest codes, in parts of the layer's (bits that no channel has do not
     count), have a mean square of a half or less.
     """
