@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from .compare import Comparison, Models
 
 _TRIED = 8
-_NOTABLE = 0.5  # dB
+NOTABLE = 0.5
+"""dB: what less a layer gains, other samples may not show."""
+
 _GOOD = 25.0  # dB: close to f32; to leave more out would only cost time
 _ABSURD = "absurd-scale"
 
@@ -98,11 +100,11 @@ def suggestion_of(
     chosen = before
     for one in trials:
         if not chosen.layers:
-            if one.sqnr >= before.sqnr + _NOTABLE:
+            if one.sqnr >= before.sqnr + NOTABLE:
                 chosen = one
         elif chosen.sqnr < _GOOD and not set(one.layers) <= set(chosen.layers):
             both = trial(tuple(dict.fromkeys(chosen.layers + one.layers)), "together")
-            if both.sqnr >= chosen.sqnr + _NOTABLE:
+            if both.sqnr >= chosen.sqnr + NOTABLE:
                 chosen = both
     nodes = mixed.nodes(chosen.layers)
     return Suggestion(before, tuple(trials), chosen, nodes, _change(found.tool, nodes))

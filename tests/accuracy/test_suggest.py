@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from rich.console import Console
 from support.masked_attention import cosine, feed, quantized
 from support.small_networks import NETWORKS, Writer, feeds_of
 
 import fqfuse
+from fqfuse.accuracy.compare import compared, read_models
+from fqfuse.accuracy.data import given
+from fqfuse.accuracy.screen import comparison_report
+from fqfuse.accuracy.suggest import NOTABLE, suggestion_of
+from fqfuse.report.layout import Layout
 
 
 def test_leaving_out_what_is_suggested_mends_a_quantized_mask(tmp_path: Path) -> None:
@@ -76,6 +83,28 @@ def test_the_node_is_named_that_asked_for_a_quantizer(tmp_path: Path) -> None:
     assert suggestion["nodes"] == ["/fc2/MatMul"]
     assert suggestion["chosen"]["sqnr"] > suggestion["before"]["sqnr"] + 10
     assert suggestion["change"] == "ignored_scope=nncf.IgnoredScope(names=['/fc2/MatMul'])"
+
+
+def test_gains_below_their_error_are_not_promised(tmp_path: Path) -> None:
+    """One row for what gains, one line for all that does not."""
+    source = tmp_path / "f32.onnx"
+    proto = NETWORKS["cnn"](Writer(1))
+    onnx.save(proto, source)
+    models = read_models(source, by_onnxruntime(proto, source, []))
+    found = compared(models, given(models.f32, [feeds_of(proto, 2, 9)], "the test's data"))
+    suggestion = suggestion_of(found)
+    before = suggestion.before.sqnr
+    small = [trial for trial in suggestion.trials if trial.sqnr < before + NOTABLE]
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(
+        comparison_report(found, suggestion, Layout(None), title="cnn")
+    )
+    lines = shown.getvalue().splitlines()
+    assert small, "the network has layers that gain next to nothing"
+    assert any(f"{len(small)} other trial" in line for line in lines)
+    gains = [float(line.split("+")[1].split(" dB")[0]) for line in lines if " dB  +" in line]
+    assert gains
+    assert min(gains) >= NOTABLE
 
 
 def feed_of(shape: list[int], seed: int = 0) -> np.ndarray:
