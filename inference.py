@@ -41,7 +41,8 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         providers: execution providers of ONNX Runtime; a warning says where the CPU takes the place
             of another.
         path_or_bytes: ONNX Runtime's name for `model`.
-        disabled_optimizers, enable_fallback: of ONNX Runtime: looked at by nothing.
+        disabled_optimizers: of ONNX Runtime: looked at by nothing.
+        enable_fallback: the same.
         budgets: limits on what the model may ask for, `run_bytes` on what a run may.
         isa: what oneDNN 3.2 would answer on a CPU with this instruction set, emulated on NumPy:
             `vnni`, `avx512_core`, `avx2` or `sse41` (None: exact products; docs/isa.md).
