@@ -20,7 +20,7 @@ The names, each with help of its own (`help(fqfuse.compile)`):
     bench               how fast a model runs, beside other runtimes and step by step
     Plan                the steps, with findings(), steps_table(), fates(), decisions()
     InferenceSession    runs a plan or a model
-    SessionOptions      in the place of ONNX Runtime's
+    SessionOptions      in the place of ONNX Runtime's (docs/onnxruntime.md has its other names)
     Budgets             limits on what a model may ask for
     FqfuseError         what is wrong and the user can mend; the next five are its kinds
     InvalidModel        the model breaks the rules of ONNX, or a budget
@@ -103,6 +103,17 @@ _LAZY = {
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
+    # Of ONNX Runtime's module, for `import fqfuse as ort`; docs/onnxruntime.md lists them.
+    "ExecutionMode": "fqfuse.onnxruntime_names",
+    "ExecutionOrder": "fqfuse.onnxruntime_names",
+    "GraphOptimizationLevel": "fqfuse.onnxruntime_names",
+    "RunOptions": "fqfuse.onnxruntime_names",
+    "get_all_providers": "fqfuse.onnxruntime_names",
+    "get_available_providers": "fqfuse.onnxruntime_names",
+    "get_device": "fqfuse.onnxruntime_names",
+    "set_default_logger_severity": "fqfuse.onnxruntime_names",
+    "set_default_logger_verbosity": "fqfuse.onnxruntime_names",
+    "set_seed": "fqfuse.onnxruntime_names",
     # What methods of Plan call; not listed, because the methods are.
     "decisions_table": "fqfuse.report.tables",
     "fates_table": "fqfuse.report.tables",

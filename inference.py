@@ -41,6 +41,8 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         providers: execution providers of ONNX Runtime; a warning says where the CPU takes the place
             of another.
         path_or_bytes: ONNX Runtime's name for `model`.
+        disabled_optimizers: of ONNX Runtime: looked at by nothing.
+        enable_fallback: the same.
         budgets: limits on what the model may ask for, `run_bytes` on what a run may.
         isa: what oneDNN 3.2 would answer on a CPU with this instruction set, emulated on NumPy:
             `vnni`, `avx512_core`, `avx2` or `sse41` (None: exact products; docs/isa.md).
@@ -59,9 +61,12 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         sess_options: Options | None = None,
         providers: Sequence[Provider] | None = None,
         path_or_bytes: ModelSource | bytearray | memoryview | None = None,
+        disabled_optimizers: Sequence[str] | None = None,
+        enable_fallback: int = 1,
         budgets: Budgets = DEFAULT,
         isa: Literal["vnni", "avx512_core", "avx2", "sse41"] | None = None,
     ) -> None:
+        del disabled_optimizers, enable_fallback
         given = _only(model, path_or_bytes, "model", "path_or_bytes")
         if isinstance(threads, list | tuple):
             providers, threads = _only(threads, providers, "threads", "providers"), None

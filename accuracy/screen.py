@@ -16,7 +16,7 @@ from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text, middle_cut
 from .compare import OURS, Comparison
 from .layers import Cause, Layer
-from .suggest import Suggestion, Trial
+from .suggest import NOTABLE, Suggestion, Trial
 
 _SHOWN = 8
 _NAME = 36
@@ -222,7 +222,8 @@ def _change(layer: Layer) -> str:
 def _suggested(found: Suggestion, width: int) -> Iterator[RenderableType]:
     yield heading("left in f32, tried", "SQNR and cosine of the worst output, nothing fused")
     table = _table("left out", "for the noise of", "SQNR", "gain", "cosine")
-    rows = [found.before, *found.trials]
+    notable = [trial for trial in found.trials if trial.sqnr >= found.before.sqnr + NOTABLE]
+    rows = [found.before, *notable]
     if found.chosen.layers and found.chosen not in found.trials:
         rows.append(found.chosen)
     for trial in rows:
@@ -236,11 +237,15 @@ def _suggested(found: Suggestion, width: int) -> Iterator[RenderableType]:
             _cosine(trial.cosine),
         )
     yield table
+    left = len(found.trials) - len(notable)
+    if left:
+        text = f"{count_text(left, 'other trial')} gained less than {NOTABLE:g} dB: too little to tell from chance"
+        yield from _labelled("others", text, width)
     if found.change:
         yield from _labelled("change", found.change, width, "green")
     else:
         text = (
-            "no layer alone is to blame: leaving one of the worst in f32 gains less than 0.5 dB. More or better "
+            f"no layer alone is to blame: leaving one of the worst in f32 gains less than {NOTABLE:g} dB. More or better "
             "calibration data, weights per channel, or quantization-aware training help more"
         )
         yield from _labelled("change", text, width, "green")

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from ..ir.interpret import check_feeds
 from ..ir.node import Node
-from ..ir.ops.spec import Array
+from ..ir.ops.spec import Array, Trait
 from ..report.verdict.remedies import Tool
 from .compare import Comparison, Models
 from .layers import Cause, Layer
@@ -24,7 +24,9 @@ from .segments import Segment, segment_of
 from .walk import Foreigners, Live, Walk
 
 _TRIED = 8
-_NOTABLE = 0.5  # dB
+NOTABLE = 0.5
+"""dB: what less a layer gains, other samples may not show."""
+
 _GOOD = 25.0  # dB: close to f32; to leave more out would only cost time
 _ABSURD = "absurd-scale"
 
@@ -95,11 +97,11 @@ def suggestion_of(
     chosen = before
     for one in trials:
         if not chosen.layers:
-            if one.sqnr >= before.sqnr + _NOTABLE:
+            if one.sqnr >= before.sqnr + NOTABLE:
                 chosen = one
         elif chosen.sqnr < _GOOD and not set(one.layers) <= set(chosen.layers):
             both = trial(tuple(dict.fromkeys(chosen.layers + one.layers)), "together")
-            if both.sqnr >= chosen.sqnr + _NOTABLE:
+            if both.sqnr >= chosen.sqnr + NOTABLE:
                 chosen = both
     nodes = mixed.nodes(chosen.layers)
     return Suggestion(before, tuple(trials), chosen, nodes, _change(found.tool, nodes))
@@ -146,13 +148,33 @@ class _Mixed:
 
     @cached_property
     def _readers(self) -> dict[str, set[str]]:
-        """Value -> layers that read it through its quantizer."""
+        """Value -> layers that read it through its quantizer; with NNCF those that asked for the quantizer,
+        which moves up from their inputs over what only moves data.
+        """
         found: dict[str, set[str]] = {}
         for pair in self._models.pairs:
             for value in self._own_segment(pair).inputs:
                 if value in self._decoded:
-                    found.setdefault(self._decoded[value].name, set()).add(pair.layer)
+                    found.setdefault(self._decoded[value].name, set()).update(self._asking(pair))
         return found
+
+    @cached_property
+    def _next(self) -> dict[str, list[Pair]]:
+        """Value without quantizer -> what is computed of it."""
+        found: dict[str, list[Pair]] = {}
+        for pair in self._models.pairs:
+            for value in self._own_segment(pair).inputs:
+                if value in self._raw:
+                    found.setdefault(self._raw[value].name, []).append(pair)
+        return found
+
+    def _asking(self, pair: Pair) -> set[str]:
+        maker = self._models.f32.producer(pair.name)
+        moves = maker is not None and maker.has(Trait.LAYOUT_ONLY, Trait.SELECTS)
+        if self._needs_all_around or not moves or pair.quantizers:
+            return {pair.layer}
+        behind = [self._asking(reader) for reader in self._next.get(pair.name, ())]
+        return set().union(*behind) or {pair.layer}
 
     def _own_segment(self, pair: Pair) -> Segment:
         if pair.raw not in self._segments:

@@ -29,7 +29,7 @@ from .counts import count_macs
 from .environment import describe_environment
 from .exported import FILES, exports, exports_table
 from .measure import REFERENCE, measure_case, measure_peak
-from .remedies import remedies, remedies_table
+from .remedies import TRIALS, remedies, remedies_table
 from .report import write_compile, write_speed
 from .summary import NUMPY, summarize, summarize_file
 from .versus import versus
@@ -186,6 +186,9 @@ def _speed(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -
 
 def _remedies(options: argparse.Namespace) -> Path:
     rounds = options.rounds or (3 if options.quick else Settings().rounds)
+    _log(
+        f"{len(TRIALS)} files: about a quarter of an hour on an idle machine, a third of it where they are built"
+    )
     outcomes = remedies(options.build_dir / "remedies", options.threads, rounds, _log)
     label = options.label or busy_note()
     path = _out(options) / "remedies.md"

@@ -1,26 +1,29 @@
-"""Does the first screen tell the truth? Twelve networks as a quantizer wrote them, and more with
-something to find, against the same networks with the change that the first finding asks for, made by
-the same quantizer.
+"""Does the first screen tell the truth? Twelve networks as the quantizers write them by their
+defaults, and more with something to find, against the same networks with the change that the first
+finding asks for, made by the same quantizer.
 
-Both run in alternating turns on fqfuse's oneDNN runtime. The figure is the median of the turns; each
-turn is the fastest of its runs. With one thread it is the processor's time, which other processes
-change little. Where outputs are said to be garbage the figure is their cosine to those of the f32
-model in ONNX Runtime, the smallest of all outputs.
+What is said to take time is timed: both files run in alternating turns on fqfuse's oneDNN runtime. The
+figure is the median of the turns; each turn is the fastest of its runs. With one thread it is the
+processor's time, which other processes change little. What is said to cost accuracy is compared to the
+f32 model in ONNX Runtime, on inputs that the calibration has not seen: SQNR in dB, or, where outputs are
+said to be garbage, the cosine; the smallest of all outputs.
 """
 
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
 
 import fqfuse
+from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.measure.arrays import Array, Feeds, split_feeds
 from fqfuse.measure.engines import onnxruntime_session
 from fqfuse.report.verdict.catalogue import Gain
@@ -35,30 +38,111 @@ from .networks.small import build_small_mobilenet, sample_small_images
 from .networks.yolo import build_yolo, sample_scenes
 from .quantizers import QUANTIZERS, prepare, quantize_dynamic, quantize_static, quantize_with_nncf
 
-Quantize = Callable[[Path, Path, Feeds], None]
-Mend = Callable[[Path, Path, Feeds, Sequence[str]], None]
-
 _RUNS = 5  # of a turn
-_STREAM = 2  # of random numbers, as for the benchmark's own files
+_STREAM, _UNSEEN = 2, 3  # of random numbers, as for the benchmark's own files
+_INPUTS = 16  # settle a SQNR to some tenths of a dB
 _NOTHING = "nothing would help"
+_UNITS: Mapping[Gain, str] = MappingProxyType(
+    {Gain.NUMBERS: "cosine", Gain.TIME: "ms", Gain.ACCURACY: "dB"}
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a file is made; without arguments, by `quantize_static` with its defaults.
+
+    Attributes:
+        tool: `static`, `lstm, then static` (quantize_dynamic of the LSTMs in front of it), `nncf`, or
+            a name of `quantizers.QUANTIZERS`.
+        prepared: behind `quant_pre_process`.
+        per_channel, activations, layout, exclude: of `quantize_static`.
+        transformer: NNCF's `model_type`.
+    """
+
+    tool: str = "static"
+    prepared: bool = False
+    per_channel: bool = False
+    activations: str = "QInt8"
+    layout: str = "QDQ"
+    exclude: tuple[str, ...] = ()
+    transformer: bool = False
+
+    def write(self, source: Path, target: Path, calibration: Feeds) -> None:
+        """Quantizes the file, as the tool does it."""
+        feeds = list(split_feeds(calibration))
+        if self.tool in QUANTIZERS and self.tool != "nncf":
+            QUANTIZERS[self.tool](source, target, calibration, False)
+        elif self.tool == "nncf":
+            quantize_with_nncf(source, target, feeds, self.transformer)
+        else:
+            self._static(source, target, feeds)
+
+    def _static(self, source: Path, target: Path, feeds: Sequence[Feeds]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            between = Path(folder) / "between.onnx"
+            if self.tool != "static":
+                quantize_dynamic(source, between, operators=("LSTM",))
+            elif self.prepared:
+                prepare(source, between)
+            quantize_static(
+                between if between.exists() else source,
+                target,
+                feeds,
+                per_channel=self.per_channel,
+                activations=self.activations,
+                exclude=self.exclude,
+                layout=self.layout,
+            )
+
+
+Change = Callable[[Recipe, Sequence[str]], Recipe]
+
+
+def _set(**changes: object) -> Change:
+    """Another setting of the tool: the names count nothing."""
+    return lambda recipe, _: replace(recipe, **changes)  # type: ignore[arg-type]  # names of fields
+
+
+def _leave_out(recipe: Recipe, names: Sequence[str]) -> Recipe:
+    return replace(recipe, exclude=(*recipe.exclude, *names))
+
+
+def _take_in(recipe: Recipe, names: Sequence[str]) -> Recipe:
+    return replace(recipe, exclude=tuple(name for name in recipe.exclude if name not in names))
+
+
+_CALIBRATED = Recipe(prepared=True, per_channel=True, activations="QUInt8")
+"""What the findings advise where a model is not calibrated."""
+
+CHANGES: Mapping[str, Change] = MappingProxyType(
+    {
+        "not-quantized": lambda *_: _CALIBRATED,
+        "absurd-scale": _leave_out,
+        "unused-weight-range": _set(per_channel=True),
+        "norm-behind-quantizer": _set(prepared=True),
+        "unquantized-recurrence": _set(tool="lstm, then static", per_channel=True),
+        "wide-codes": _set(activations="QUInt8"),
+        "dynamic-quantizer": lambda *_: _CALIBRATED,
+        "f32-attention": _set(transformer=False),
+        "f32-weights": _take_in,
+    }
+)
+"""Code of a finding -> what its remedy, given the nodes that it names, changes in the recipe."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One network quantized, and perhaps mended.
+    """One network quantized.
 
     Attributes:
         name: what it is.
         network: the network.
-        before: writes the file that is looked at.
-        after: writes it as the first finding asks, given the nodes that the finding names; None: no
-            finding that a change would mend is expected.
+        recipe: how it was quantized.
     """
 
     name: str
     network: Network
-    before: Quantize
-    after: Mend | None = None
+    recipe: Recipe
 
 
 @dataclass(frozen=True)
@@ -70,7 +154,7 @@ class Outcome:
         code: of the first finding that a change would mend; or that there is none.
         change: what it asks for.
         estimated: milliseconds that it says it saves.
-        measure: `ms`, or `cosine`, of which more is better.
+        measure: `ms`, or `cosine` or `dB`, of which more is better.
         before, after: measured; None where nothing was changed.
     """
 
@@ -87,74 +171,7 @@ class Outcome:
         """The change made it better, as the finding says; or it asks for none, and none is known."""
         if self.after is None:
             return self.code == _NOTHING
-        better = self.after > self.before if self.measure == "cosine" else self.after < self.before
-        return better and self.code != _NOTHING
-
-
-def _static(
-    source: Path,
-    target: Path,
-    calibration: Feeds,
-    *,
-    activations: str = "QUInt8",
-    exclude: Sequence[str] = (),
-    layout: str = "QDQ",
-) -> None:
-    prepared = target.with_name(f"prepared-{target.name}")
-    prepare(source, prepared)
-    quantize_static(
-        prepared,
-        target,
-        list(split_feeds(calibration)),
-        per_channel=True,
-        activations=activations,
-        exclude=exclude,
-        layout=layout,
-    )
-    prepared.unlink()
-
-
-def _nncf(source: Path, target: Path, calibration: Feeds, *, transformer: bool = False) -> None:
-    quantize_with_nncf(source, target, list(split_feeds(calibration)), transformer)
-
-
-def _named(quantizer: str) -> Quantize:
-    """A quantizer of the benchmark."""
-
-    def run(source: Path, target: Path, calibration: Feeds) -> None:
-        QUANTIZERS[quantizer](source, target, calibration, False)
-
-    return run
-
-
-def _mended_by(quantize: Quantize) -> Mend:
-    """The change is to the whole model: the names count nothing."""
-
-    def run(source: Path, target: Path, calibration: Feeds, names: Sequence[str]) -> None:
-        del names
-        quantize(source, target, calibration)
-
-    return run
-
-
-def _taken_in(
-    source: Path, target: Path, calibration: Feeds, names: Sequence[str], *, layout: str = "QDQ"
-) -> None:
-    """The names are taken out of nodes_to_exclude."""
-    left = [name for name in _LEFT_OUT if name not in names]
-    _static(source, target, calibration, exclude=left, layout=layout)
-
-
-def _left_out(source: Path, target: Path, calibration: Feeds, names: Sequence[str]) -> None:
-    _static(source, target, calibration, exclude=names)
-
-
-def _lstm_first(source: Path, target: Path, calibration: Feeds) -> None:
-    """quantize_dynamic of the LSTMs, then quantize_static of what it wrote."""
-    coded = target.with_name(f"coded-{target.name}")
-    quantize_dynamic(source, coded, operators=("LSTM",))
-    quantize_static(coded, target, list(split_feeds(calibration)), per_channel=True)
-    coded.unlink()
+        return self.after < self.before if self.measure == "ms" else self.after > self.before
 
 
 def _padded_tokens(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
@@ -173,54 +190,39 @@ _MOBILENET = Network("mobilenet", build_small_mobilenet, sample_small_images, "l
 _YOLO = Network("yolo", build_yolo, sample_scenes, "boxes")
 _BERT, _RESNET, _LSTM = NETWORKS["bert"], NETWORKS["resnet50"], NETWORKS["lstm"]
 _DENSENET, _MOBILENET_V2 = NETWORKS["densenet121"], NETWORKS["mobilenet_v2"]
-_BY_ORT = _mended_by(_static)
+_BY_ORT, _BY_NNCF, _F32 = Recipe(), Recipe("nncf"), Recipe("f32")
+_WIDE = replace(_CALIBRATED, activations="QInt16")
+_PARTLY = replace(_CALIBRATED, exclude=_LEFT_OUT)
 
 TRIALS = (
-    Trial("ResNet-50, ONNX Runtime, QDQ", _RESNET, _static),
-    Trial("ResNet-50, ONNX Runtime, QOperator", _RESNET, partial(_static, layout="QOperator")),
-    Trial("ResNet-50, NNCF", _RESNET, _nncf),
-    Trial("DenseNet-121, ONNX Runtime", _DENSENET, _static),
-    Trial("DenseNet-121, NNCF", _DENSENET, _nncf),
-    Trial("BERT, ONNX Runtime", _BERT, _static),
-    Trial(
-        "BERT, NNCF with model_type=TRANSFORMER",
-        _BERT,
-        partial(_nncf, transformer=True),
-        _mended_by(_nncf),
-    ),
-    Trial("BERT, quantize_dynamic", _BERT, _named("dynamic"), _BY_ORT),
-    Trial("LSTM, quantize_static", _LSTM, _named("qdq"), _mended_by(_lstm_first)),
-    Trial("MobileNetV3, NNCF", _MOBILENET, _nncf),
-    Trial("YOLO-like, NNCF", _YOLO, _nncf),
-    Trial("BERT with padding, ONNX Runtime", _PADDED, _static, _left_out),
-    # the same networks with more to find
-    Trial("LSTM, quantize_dynamic", _LSTM, _named("dynamic")),
-    Trial(
-        "ResNet-50, two convolutions excluded",
-        _RESNET,
-        partial(_static, exclude=_LEFT_OUT),
-        _taken_in,
-    ),
-    Trial(
-        "ResNet-50, the same in QOperator",
-        _RESNET,
-        partial(_static, exclude=_LEFT_OUT, layout="QOperator"),
-        partial(_taken_in, layout="QOperator"),
-    ),
-    Trial(
-        "ResNet-50, 16-bit activations", _RESNET, partial(_static, activations="QInt16"), _BY_ORT
-    ),
-    Trial(
-        "DenseNet-121, 16-bit activations",
-        _DENSENET,
-        partial(_static, activations="QInt16"),
-        _BY_ORT,
-    ),
-    Trial("BERT in f32", _BERT, _named("f32"), _BY_ORT),
-    Trial("LSTM in f32", _LSTM, _named("f32"), _mended_by(_lstm_first)),
-    Trial("ResNet-50 in f32", _RESNET, _named("f32"), _BY_ORT),
-    Trial("MobileNetV2 in f32", _MOBILENET_V2, _named("f32"), _BY_ORT),
-    Trial("DenseNet-121 in f32", _DENSENET, _named("f32"), _BY_ORT),
+    Trial("ResNet-50, quantize_static", _RESNET, _BY_ORT),
+    Trial("ResNet-50, quantize_static to QOperator", _RESNET, Recipe(layout="QOperator")),
+    Trial("ResNet-50, NNCF", _RESNET, _BY_NNCF),
+    Trial("DenseNet-121, quantize_static", _DENSENET, _BY_ORT),
+    Trial("DenseNet-121, NNCF", _DENSENET, _BY_NNCF),
+    Trial("BERT, quantize_static", _BERT, _BY_ORT),
+    Trial("BERT, NNCF with model_type=TRANSFORMER", _BERT, replace(_BY_NNCF, transformer=True)),
+    Trial("BERT, quantize_dynamic", _BERT, Recipe("dynamic")),
+    Trial("LSTM, quantize_static", _LSTM, _BY_ORT),
+    Trial("MobileNetV3, NNCF", _MOBILENET, _BY_NNCF),
+    Trial("YOLO-like, NNCF", _YOLO, _BY_NNCF),
+    Trial("BERT with padding, quantize_static", _PADDED, _BY_ORT),
+    # the same networks by another tool, or with more to find
+    Trial("MobileNetV3, quantize_static", _MOBILENET, _BY_ORT),
+    Trial("YOLO-like, quantize_static", _YOLO, _BY_ORT),
+    Trial("BERT, NNCF", _BERT, _BY_NNCF),
+    Trial("LSTM, quantize_dynamic", _LSTM, Recipe("dynamic")),
+    Trial("ResNet-50, quantize_static with per_channel", _RESNET, Recipe(per_channel=True)),
+    Trial("ResNet-50, as the guide advises", _RESNET, _CALIBRATED),
+    Trial("ResNet-50, two convolutions excluded", _RESNET, _PARTLY),
+    Trial("ResNet-50, the same in QOperator", _RESNET, replace(_PARTLY, layout="QOperator")),
+    Trial("ResNet-50, 16-bit activations", _RESNET, _WIDE),
+    Trial("DenseNet-121, 16-bit activations", _DENSENET, _WIDE),
+    Trial("BERT in f32", _BERT, _F32),
+    Trial("LSTM in f32", _LSTM, _F32),
+    Trial("ResNet-50 in f32", _RESNET, _F32),
+    Trial("MobileNetV2 in f32", _MOBILENET_V2, _F32),
+    Trial("DenseNet-121 in f32", _DENSENET, _F32),
 )
 
 
@@ -247,14 +249,16 @@ def remedies_table(outcomes: Sequence[Outcome]) -> str:
         after = "" if item.after is None else _figure(item.after, item.measure)
         word = "yes" if item.confirmed else "NO"
         if item.after is None:
-            word = "nothing to change" if item.confirmed else "no option does it"
+            word = "nothing to change" if item.confirmed else "not tried"
         figures = f"{estimated} | {_figure(item.before, item.measure)} | {after}"
         lines.append(f"| {item.trial} | {item.code} | {figures} | {word} |")
     return "\n".join(lines) + "\n"
 
 
 def _figure(value: float, measure: str) -> str:
-    return f"cosine {value:.4f}" if measure == "cosine" else f"{value:.2f} ms"
+    if measure == "cosine":
+        return f"cosine {value:.4f}"
+    return f"{value:.1f} dB" if measure == "dB" else f"{value:.2f} ms"
 
 
 def _outcome(
@@ -262,24 +266,25 @@ def _outcome(
 ) -> Outcome:
     network = trial.network
     stem = "-".join(trial.name.replace(",", "").split())
-    before, after = (folder / f"{stem}-{when}.onnx" for when in ("before", "after"))
-    if not before.exists():
-        _write(before, trial.before, network)
+    before = folder / f"{stem}.onnx"
+    _write(before, trial.recipe, network)
     first = _first(before, threads)
     files = [before]
-    if trial.after is not None and first is not None:
+    if first is not None and first.kind.code in CHANGES:
         names = [name_in_f32(layer, first.tool) for layer in first.layers]
-        if not after.exists():
-            _write(after, partial(_given, trial.after, names), network)
-        files.append(after)
-    wrong = first is not None and first.kind.gain is Gain.NUMBERS
-    figures = _cosines(files, network, folder) if wrong else _times(files, network, threads, rounds)
+        files.append(folder / f"{stem}-{first.kind.code}.onnx")
+        _write(files[1], CHANGES[first.kind.code](trial.recipe, names), network)
+    measure = _UNITS[first.kind.gain if first else Gain.TIME]
+    if measure == "ms":
+        figures = _times(files, network, threads, rounds)
+    else:
+        figures = _likenesses(files, network, folder, _cosine if measure == "cosine" else sqnr_of)
     outcome = Outcome(
         trial.name,
         first.kind.code if first else _NOTHING,
         first.change() if first else "",
         first.ms if first else 0.0,
-        "cosine" if wrong else "ms",
+        measure,
         figures[0],
         figures[1] if len(figures) > 1 else None,
     )
@@ -288,22 +293,16 @@ def _outcome(
 
 
 def _first(file: Path, threads: int) -> Finding | None:
-    """The first finding on the first screen whose change is said to give right numbers, or time."""
+    """The first finding on the first screen whose change is said to give right numbers, time or
+    accuracy.
+    """
     verdict = verdict_of(fqfuse.compile(file), replace(this_machine(), cores=threads))
     useful = (
         finding
         for finding in verdict.findings
-        if is_shown(finding, verdict)
-        and not finding.kind.no_remedy
-        and finding.kind.gain in {Gain.NUMBERS, Gain.TIME}
+        if is_shown(finding, verdict) and not finding.kind.no_remedy and finding.kind.gain in _UNITS
     )
     return next(useful, None)
-
-
-def _given(
-    mend: Mend, names: Sequence[str], source: Path, target: Path, calibration: Feeds
-) -> None:
-    mend(source, target, calibration, names)
 
 
 def _times(files: Sequence[Path], network: Network, threads: int, rounds: int) -> list[float]:
@@ -325,21 +324,32 @@ def _seconds(session: fqfuse.InferenceSession, feed: Feeds, clock: Callable[[], 
     return clock() - started
 
 
-def _cosines(files: Sequence[Path], network: Network, folder: Path) -> list[float]:
-    """Of each file, the smallest of its outputs to those of the f32 model."""
-    feed = _feed(network)
-    expected = onnxruntime_session(str(_source(folder, network))).run(None, dict(feed))
+def _likenesses(
+    files: Sequence[Path],
+    network: Network,
+    folder: Path,
+    likeness: Callable[[Array, Array], float],
+) -> list[float]:
+    """Of each file, the smallest of its outputs to those of the f32 model, over all inputs."""
+    feeds = list(split_feeds(network.feeds(np.random.default_rng([SEED, _UNSEEN]), _INPUTS)))
+    expected = _joined(onnxruntime_session(str(_source(folder, network))).run, feeds)
     return [
         min(
-            _cosine(found, right)
-            for found, right in zip(
-                fqfuse.InferenceSession(fqfuse.compile(file)).run(None, dict(feed)),
+            likeness(right, found)
+            for right, found in zip(
                 expected,
+                _joined(fqfuse.InferenceSession(fqfuse.compile(file)).run, feeds),
                 strict=True,
             )
         )
         for file in files
     ]
+
+
+def _joined(run: Callable[..., Sequence[Array]], feeds: Sequence[Feeds]) -> list[Array]:
+    """Each output over all inputs, as one array."""
+    outputs = zip(*(run(None, dict(feed)) for feed in feeds), strict=True)
+    return [np.concatenate([np.ravel(array) for array in output]) for output in outputs]
 
 
 def _cosine(found: Array, right: Array) -> float:
@@ -349,18 +359,20 @@ def _cosine(found: Array, right: Array) -> float:
 
 
 def _feed(network: Network) -> Feeds:
-    return next(split_feeds(network.feeds(np.random.default_rng([SEED, 3]), 1)))
+    return next(split_feeds(network.feeds(np.random.default_rng([SEED, _UNSEEN]), 1)))
 
 
 def _source(folder: Path, network: Network) -> Path:
     return folder / f"{network.name}-f32.onnx"
 
 
-def _write(file: Path, quantize: Quantize, network: Network) -> None:
-    """Under another name first: nobody reads half a file."""
+def _write(file: Path, recipe: Recipe, network: Network) -> None:
+    """Where it is not there yet; under another name first: nobody reads half a file."""
+    if file.exists():
+        return
     source, unfinished = _source(file.parent, network), file.with_name("unfinished.onnx")
     if not source.exists():
         onnx.save(network.build(SEED, CALIBRATION_SAMPLES), source)
     calibration = network.feeds(np.random.default_rng([SEED, _STREAM]), CALIBRATION_SAMPLES)
-    quantize(source, unfinished, calibration)
+    recipe.write(source, unfinished, calibration)
     unfinished.replace(file)

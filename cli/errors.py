@@ -184,7 +184,9 @@ def _tell(failure: Failure, *, as_json: bool) -> None:
 
 
 def _width() -> int:
-    """Columns of the terminal behind stderr."""
+    """Columns of a message: those of the terminal behind stderr, as many as other screens take at most."""
     from rich.console import Console
 
-    return Console(file=sys.stderr).width
+    from ..report.lines import WIDTH
+
+    return min(Console(file=sys.stderr).width, WIDTH)

@@ -91,8 +91,8 @@ class Verdict:
         timed: the times mean something: no size was taken for 1 but that of a batch. Where they do
             not, calls count nothing, so that the work alone ranks the findings.
         loops: nodes with a body whose trips nobody knows before it runs: counted as one.
-        findings: wrong numbers in front, then time (what a change saves, the most first, then what
-            costs and cannot be changed), accuracy, and what costs nothing.
+        findings: what a change mends in front: wrong numbers, then time, the most first, then
+            accuracy; behind it what costs and cannot be changed, and what costs nothing.
     """
 
     machine: Machine
@@ -266,8 +266,9 @@ def _findings(view: View, costs: Costs) -> tuple[Finding, ...]:
         sorted(
             found,
             key=lambda item: (
-                gains.index(item.kind.gain),
+                item.kind.gain is Gain.NOTHING,
                 bool(item.kind.no_remedy),
+                gains.index(item.kind.gain),
                 -round(item.ms, 6),
                 order[item.kind.code],
             ),
@@ -383,6 +384,10 @@ def _is_binary(view: View, index: int) -> bool:
     return view.steps[index].primitive == "binary"
 
 
+def _is_pooling(view: View, index: int) -> bool:
+    return view.steps[index].primitive in {"pooling", "resampling"}
+
+
 def _writes_floats(view: View, index: int) -> bool:
     return bool(view.floats_written(index))
 
@@ -398,7 +403,9 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "asymmetric-weights": _is_f32_product,
         "weights-along-inputs": _is_f32_product,
         "squeeze-excitation": _is_f32_product,
+        "f32-attention": _is_f32_product,
         "f32-product": _is_f32_product,
+        "f32-pooling": _is_pooling,
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,
         "f32-gru": _is_recurrent,

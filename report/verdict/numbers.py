@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...ir.decision import Outcome
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ...onednn.saturation import pairs_fit
-from ...plan.attributes import DepthwiseConv, Eltwise, Sum
+from ...plan.attributes import Binary, DepthwiseConv, Eltwise, Sum
 from ...plan.types import Step
 from .machine import Machine
 from .view import View
@@ -22,8 +24,8 @@ _ABSURD = 1e30
 _COARSE = 2.0  # a softmax makes a factor of 7 of it
 _SATURATED = 0.05  # of a layer's weights
 _DEAD = 0.1  # of a layer's output channels
-_UNUSED = 16  # codes on either side of the zero point: an eighth of the range
-_MANY = 0.5  # of the output channels
+_HALF = 0.5  # of the power of the rounding: 3 dB
+_FOLDING = "fold_batch_norm"
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _MIDDLE = {DType.S8: 0.0, DType.U8: 128.0}
 _ENOUGH = 64  # weights, below which shares say nothing
@@ -117,14 +119,54 @@ def dead_channels(view: View) -> Iterator[int]:
 
 
 def unused_weight_range(view: View) -> Iterator[int]:
-    """Products with one scale, most of whose channels reach a small part of the codes only."""
+    """Products and LSTMs whose weights scales of their own for each channel would round with at most half the
+    power: that of a rounding goes with the square of its step, and a channel's own step is smaller
+    as its largest code is. Several scales may be one, times the factors of a BatchNormalization.
+    """
     for index, codes in _weights(view):
         step = view.steps[index]
-        scale = step.attr.scales.get("weights")
-        if scale is None or len(scale.values) > 1 or codes.size < _ENOUGH:
-            continue
         reach = np.abs(_channels_first(step, _centred(step, codes))).max(axis=1)
-        if len(reach) > 1 and (reach < _UNUSED).mean() > _MANY:
+        if codes.size >= _ENOUGH and _is_uneven(reach):
+            yield index
+    for index, step in enumerate(view.steps):
+        if operator_of(step) == "DynamicQuantizeLSTM" and any(map(_is_uneven, _gates(view, step))):
+            yield index
+
+
+def _gates(view: View, step: Step) -> Iterator[npt.NDArray[np.int32]]:
+    """For each direction and operand of an LSTM with constant s8 weights, [directions, inputs, gates],
+    the largest code of each gate's columns.
+    """
+    for role in ("w", "r"):
+        codes = view.plan.constants.get(step.arg(role) or "")
+        if codes is not None and codes.dtype == np.int8:
+            yield from np.abs(codes.astype(np.int32)).max(axis=1)
+
+
+def _is_uneven(reach: npt.NDArray[Any]) -> bool:
+    """True of channels whose largest codes, in parts of the layer's (bits that no channel has do not
+    count), have a mean square of a half or less.
+    """
+    used = reach[reach > 0]  # the others are dead, which is a finding of its own
+    return len(used) > 1 and float(np.square(used / used.max()).mean()) <= _HALF
+
+
+def norm_behind_quantizer(view: View) -> Iterator[int]:
+    """Products that round to codes before they scale each channel, which a BatchNormalization asks for."""
+    norms = {
+        decision.subject
+        for decision in view.plan.decision_records
+        if decision.rule == _FOLDING and decision.outcome is Outcome.FIRED
+    }
+    for index, step in enumerate(view.steps):
+        ops = step.attr.post_ops
+        rounded = [isinstance(op, Eltwise) and op.algorithm == "round" for op in ops]
+        behind = ops[rounded.index(True) :] if any(rounded) else ()
+        scales = any(
+            isinstance(op, Binary) and op.algorithm == "mul" and view.is_constant(op.operand)
+            for op in behind
+        )
+        if scales and view.is_product(index) and not norms.isdisjoint(step.origin):
             yield index
 
 
@@ -193,6 +235,7 @@ _FINDERS: Mapping[str, Finder] = MappingProxyType(
         "absurd-scale": absurd_scales,
         "saturated-weights": saturated_weights,
         "unused-weight-range": unused_weight_range,
+        "norm-behind-quantizer": norm_behind_quantizer,
         "dead-channels": dead_channels,
         "unused-sign": unused_sign,
     }

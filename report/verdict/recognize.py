@@ -15,7 +15,7 @@ from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import Binary, Eltwise, Sum
 from ...plan.types import Step, codes_source
 from .numbers import has_unusable_scale
-from .view import View
+from .view import Reading, View
 from .work import SHAPES, elements_of, operator_of
 
 Rule = Callable[[View], Iterable[int]]
@@ -47,6 +47,7 @@ _PRODUCTS = frozenset(
         "asymmetric-weights",
         "weights-along-inputs",
         "weights-only",
+        "f32-attention",
         "f32-product",
     }
 )
@@ -371,12 +372,25 @@ def weights_only(view: View) -> Iterable[int]:
     return products | {index for index in _feeding(view, products) if not view.is_product(index)}
 
 
+def f32_attention(view: View) -> Iterable[int]:
+    """Matrix products in f32 of two computed values, and what writes f32 for them."""
+    products = {
+        index
+        for index in _float_products(view)
+        if len(view.steps[index].args) > 1
+        and not any(view.is_constant(value) for _, value in view.steps[index].args[:2])
+    }
+    return products | (_feeding(view, products) - _float_products(view))
+
+
 def f32_product(view: View) -> Iterable[int]:
     """Convolutions and matrix products in f32, and what writes f32 for them."""
     products = {
         index for index in _float_products(view) if operator_of(view.steps[index]) != "MatMulBlocks"
     }
-    return products | _feeding(view, products)
+    fed = _feeding(view, products)
+    pooled = {index for index in fed if view.steps[index].primitive == "pooling"}
+    return products | fed | _feeding(view, pooled)
 
 
 def squeeze_excitation(view: View) -> Iterable[int]:
@@ -556,6 +570,23 @@ def _size(view: View, value: str) -> int:
     return 0 if type_ is None else elements_of(type_)
 
 
+def f32_pooling(view: View) -> Iterable[int]:
+    """Poolings and resizings that read f32 and that only quantizers read, these, and what writes f32
+    for them.
+    """
+    found = _all(
+        view,
+        lambda index: (
+            view.steps[index].primitive in {"pooling", "resampling"}
+            and bool(view.floats_read(index))
+            and bool(view.readings(index))
+            and all(converts(view, reading.step) for reading in view.readings(index))
+        ),
+    )
+    quantizers = {reading.step for index in found for reading in view.readings(index)}
+    return found | quantizers | _feeding(view, found)
+
+
 def float_operation(view: View) -> Iterable[int]:
     """Operations that compute in f32 and have no int8 form here, and what writes f32 for them."""
     found = _all(
@@ -574,20 +605,31 @@ def float_operation(view: View) -> Iterable[int]:
             bool(view.floats_read(index))
             and not view.is_foreign(index)
             and not view.is_move(index)
-            and not converts(view, index)
+            and (not converts(view, index) or _ends_a_node(view, index))
         ),
     )
-    return found | _feeding(view, storing)
+    ends = {index for index in storing if converts(view, index)}
+    return found | ends | _feeding(view, storing)
+
+
+def _ends_a_node(view: View, index: int) -> bool:
+    """True of a step that computes the rest of a node of which the steps in front compute the beginning:
+    the factors of an instance normalization, say.
+    """
+    own = {name for name in view.steps[index].origin if name not in view.plan.quantizers}
+    fronts = {front for value in view.floats_read(index) for front in view.in_front(value)}
+    return any(not own.isdisjoint(view.steps[front].origin) for front in fronts)
 
 
 def decoded_operand(view: View) -> Iterable[int]:
-    """An elementwise operation that stores codes, and a reorder that decodes an operand with a zero
-    point for it and nothing else.
+    """An elementwise operation that stores codes, by itself or behind a product, and a reorder that decodes
+    an operand with a zero point for it and nothing else.
     """
 
-    def stores(index: int) -> bool:
-        step = view.steps[index]
-        return step.primitive == "binary" and any(map(view.is_code, step.outputs))
+    def stores(reading: Reading) -> bool:
+        step = view.steps[reading.step]
+        combines = step.primitive == "binary" or reading.role.startswith("binary")
+        return combines and any(map(view.is_code, step.outputs))
 
     decoding = _all(
         view,
@@ -595,10 +637,11 @@ def decoded_operand(view: View) -> Iterable[int]:
             view.steps[index].primitive == "reorder"
             and _has_zero_point(view, view.steps[index].args[0][1])
             and bool(view.readings(index))
-            and all(stores(reading.step) for reading in view.readings(index))
+            and all(map(stores, view.readings(index)))
         ),
     )
-    return decoding | {reading.step for index in decoding for reading in view.readings(index)}
+    readers = {reading.step for index in decoding for reading in view.readings(index)}
+    return decoding | {index for index in readers if view.steps[index].primitive == "binary"}
 
 
 def _has_zero_point(view: View, value: str) -> bool:
@@ -617,6 +660,7 @@ def quantizer_apart(view: View) -> Iterable[int]:
         view,
         lambda index: (
             converts(view, index)
+            and not _ends_a_node(view, index)
             and any(front for value in view.floats_read(index) for front in [*view.in_front(value)])
         ),
     )
@@ -658,13 +702,24 @@ def quantizer_between(view: View) -> Iterable[int]:
 
 
 def requantized(view: View) -> Iterable[int]:
-    """A step that only changes the parameters of codes."""
+    """A step that only changes the parameters of codes: a reorder, or a quantizer behind a concatenation of
+    codes with others.
+    """
 
     def holds(index: int) -> bool:
         step = view.steps[index]
-        given = [value for _, value in step.args[:1]]
+        given = [value for _, value in step.args if not view.is_constant(value)]
+        alone = (
+            step.primitive in _ELEMENTWISE
+            and all(map(view.plan.quantizers.get, step.origin))
+            and any(
+                view.steps[front].primitive == "concat"
+                for front in map(view.producer.get, given)
+                if front is not None
+            )
+        )
         return (
-            step.primitive == "reorder"
+            (step.primitive == "reorder" or alone)
             and all(map(view.is_code, given))
             and any(map(view.is_code, step.outputs))
         )
@@ -712,6 +767,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "dynamic-quantizer": dynamic_quantizer,
         "f32-embedding": embedding,
         "squeeze-excitation": squeeze_excitation,
+        "f32-attention": f32_attention,
         "f32-weights": f32_weights,
         "asymmetric-weights": asymmetric_weights,
         "weights-along-inputs": weights_along_inputs,
@@ -722,6 +778,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "fallback": fallback,
         "model-output": model_output,
         "f32-residual": f32_residual,
+        "f32-pooling": f32_pooling,
         "float-operation": float_operation,
         "decoded-operand": decoded_operand,
         "quantizer-apart": quantizer_apart,

@@ -29,7 +29,11 @@ _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
 _SIZES = 4  # whose option is spelled out
-_UNSPECIFIC = {"f32-product", "quantizer-apart"}  # of several reasons: other kinds are one each
+_UNSPECIFIC = {
+    "f32-attention",
+    "f32-product",
+    "quantizer-apart",
+}  # of several reasons: other kinds are one each
 _REASONS = 2
 
 
@@ -138,9 +142,9 @@ def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
         if finding.kind.gain is Gain.TIME and not finding.kind.no_remedy
     ]
     if not useful:
-        if any(finding.kind.gain is Gain.ACCURACY for finding in shown):
-            return "Some accuracy may be lost, see below."
         wrong = any(finding.kind.gain is Gain.NUMBERS for finding in shown)
+        if not wrong and any(finding.kind.gain is Gain.ACCURACY for finding in shown):
+            return "Some accuracy may be lost, see below."
         if not verdict.timed and not wrong:
             return "Nothing in the quantization helps notably, were all open sizes 1."
         return "" if wrong else "Nothing in the quantization would make it notably faster."

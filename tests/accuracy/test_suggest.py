@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from rich.console import Console
 from support.masked_attention import cosine, feed, quantized
 from support.small_networks import NETWORKS, Writer, feeds_of
 
 import fqfuse
+from fqfuse.accuracy.compare import compared, read_models
+from fqfuse.accuracy.data import given
+from fqfuse.accuracy.screen import comparison_report
+from fqfuse.accuracy.suggest import NOTABLE, suggestion_of
+from fqfuse.report.layout import Layout
 
 
 def test_leaving_out_what_is_suggested_mends_a_quantized_mask(tmp_path: Path) -> None:
@@ -61,3 +69,86 @@ def by_onnxruntime(proto: onnx.ModelProto, source: Path, exclude: list[str]) -> 
         nodes_to_exclude=exclude,
     )
     return target
+
+
+def test_the_node_is_named_that_asked_for_a_quantizer(tmp_path: Path) -> None:
+    """As NNCF writes it: the quantizer of a product's input stands in front of the Transpose that it
+    moved over, and goes only with the product, which is the one to be named in ignored_scope.
+    """
+    source = tmp_path / "f32.onnx"
+    onnx.save(transposed(), source)
+    suggestion = fqfuse.compare(
+        source, coarse(transposed()), data={"x": feed_of([4, 8])}, suggest=True
+    )["suggestion"]
+    assert suggestion["nodes"] == ["/fc2/MatMul"]
+    assert suggestion["chosen"]["sqnr"] > suggestion["before"]["sqnr"] + 10
+    assert suggestion["change"] == "ignored_scope=nncf.IgnoredScope(names=['/fc2/MatMul'])"
+
+
+def test_gains_below_their_error_are_not_promised(tmp_path: Path) -> None:
+    """One row for what gains, one line for all that does not."""
+    source = tmp_path / "f32.onnx"
+    proto = NETWORKS["cnn"](Writer(1))
+    onnx.save(proto, source)
+    models = read_models(source, by_onnxruntime(proto, source, []))
+    found = compared(models, given(models.f32, [feeds_of(proto, 2, 9)], "the test's data"))
+    suggestion = suggestion_of(found)
+    before = suggestion.before.sqnr
+    small = [trial for trial in suggestion.trials if trial.sqnr < before + NOTABLE]
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(
+        comparison_report(found, suggestion, Layout(None), title="cnn")
+    )
+    lines = shown.getvalue().splitlines()
+    assert small, "the network has layers that gain next to nothing"
+    assert any(f"{len(small)} other trial" in line for line in lines)
+    gains = [float(line.split("+")[1].split(" dB")[0]) for line in lines if " dB  +" in line]
+    assert gains
+    assert min(gains) >= NOTABLE
+
+
+def feed_of(shape: list[int], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def transposed() -> onnx.ModelProto:
+    """Two products with a Transpose between."""
+    make = onnx.helper.make_node
+    nodes = [
+        make("MatMul", ["x", "w1"], ["h"], "/fc1/MatMul"),
+        make("Transpose", ["h"], ["t"], "/Transpose", perm=[1, 0]),
+        make("MatMul", ["t", "w2"], ["y"], "/fc2/MatMul"),
+    ]
+    data = {"w1": feed_of([8, 8], 1), "w2": feed_of([4, 8], 2)}
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "transposed",
+        [info("x", onnx.TensorProto.FLOAT, [4, 8])],
+        [info("y", onnx.TensorProto.FLOAT, [8, 8])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in data.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def coarse(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The first product's result in codes that lie far apart, by NNCF's names."""
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    nodes[1].input[0] = "dq_output_h_1"
+    pair = [
+        onnx.helper.make_node(
+            f"{kind}Linear",
+            [value, "scale", "zero"],
+            [f"{short}_output_h_1"],
+            f"{kind}Linear_h_1",
+        )
+        for kind, short, value in (("Quantize", "q", "h"), ("Dequantize", "dq", "q_output_h_1"))
+    ]
+    model.graph.node.extend([nodes[0], *pair, *nodes[1:]])
+    parameters = {"scale": np.float32(2), "zero": np.int8(0)}
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.array(value), name) for name, value in parameters.items()
+    )
+    return model

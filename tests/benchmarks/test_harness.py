@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from fqfuse.benchmarks.networks import NETWORKS, Network
 from fqfuse.benchmarks.networks.chain import build_chain
 from fqfuse.benchmarks.networks.plain_chains import PLAIN_CHAINS
 from fqfuse.benchmarks.quantizers import QUANTIZERS
-from fqfuse.benchmarks.remedies import Outcome, Trial, remedies, remedies_table
+from fqfuse.benchmarks.remedies import CHANGES, Outcome, Recipe, Trial, remedies, remedies_table
 from fqfuse.benchmarks.report import write_compile, write_speed
 from fqfuse.benchmarks.summary import summarize, summarize_file
 from fqfuse.benchmarks.versus import versus
@@ -31,6 +32,7 @@ from fqfuse.measure.peak import SHAPES, measure_peak
 from fqfuse.measure.process import WorkerFailed, WorkerProcess
 from fqfuse.measure.turns import Row, Settings, median_interval
 from fqfuse.onednn.loading import load
+from fqfuse.report.verdict.catalogue import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0  # seconds for a worker to answer; only a hanging one needs them
@@ -335,38 +337,55 @@ def tiny_network():
     )
 
 
-def test_a_remedy_is_built_measured_and_told(tmp_path):
+def test_a_remedy_is_built_measured_and_told(tmp_path, monkeypatch):
     """With files that need no quantizer: a chain in f32 for the network, a quantized one after it."""
     named = []
 
-    def mend(_source, target, _feeds, names):
+    def change(recipe, names):
         named.extend(names)
-        onnx.save(build_chain(3), target)
+        return replace(recipe, prepared=True)
 
-    trial = Trial("no quantizer", tiny_network(), copied, mend)
+    monkeypatch.setattr("fqfuse.benchmarks.remedies.CHANGES", {"not-quantized": change})
+    monkeypatch.setattr(Recipe, "write", written)
     said = []
-    (outcome,) = remedies(tmp_path, 1, 2, said.append, [trial])
+    (outcome,) = remedies(tmp_path, 1, 2, said.append, [Trial("as is", tiny_network(), Recipe())])
     assert outcome.code == "not-quantized"
     assert outcome.estimated > 0
     assert min(outcome.before, outcome.after) > 0
     assert named == list(fqfuse.findings(fqfuse.compile(tmp_path / "tiny-f32.onnx"))[0]["layers"])
-    assert said[0].startswith("no quantizer: not-quantized, ")
-    assert [path.name for path in sorted(tmp_path.glob("no-*"))] == [
-        "no-quantizer-after.onnx",
-        "no-quantizer-before.onnx",
-    ]
+    assert said[0].startswith("as is: not-quantized, ")
+    files = [path.name for path in sorted(tmp_path.glob("as-*"))]
+    assert files == ["as-is-not-quantized.onnx", "as-is.onnx"]
 
 
-def test_a_file_that_nothing_helps_counts_as_that(tmp_path):
-    trial = Trial(
-        "whole", tiny_network(), lambda _source, target, _feeds: onnx.save(build_chain(3), target)
-    )
+def test_a_file_that_nothing_helps_counts_as_that(tmp_path, monkeypatch):
+    monkeypatch.setattr(Recipe, "write", written)
+    trial = Trial("whole", tiny_network(), Recipe(prepared=True))
     (outcome,) = remedies(tmp_path, 1, 1, str, [trial])
     assert (outcome.code, outcome.after) == ("nothing would help", None)
     assert outcome.confirmed
-    advised = Trial("advised", tiny_network(), copied)
-    (outcome,) = remedies(tmp_path, 1, 1, str, [advised])
+    monkeypatch.setattr("fqfuse.benchmarks.remedies.CHANGES", {})
+    (outcome,) = remedies(tmp_path, 1, 1, str, [Trial("asked", tiny_network(), Recipe())])
+    assert outcome.code == "not-quantized"
     assert not outcome.confirmed, "a change is asked for, and none was tried"
+
+
+def test_accuracy_is_that_of_inputs_which_no_calibration_has_seen(tmp_path):
+    """quantize_static by its defaults: one scale for all weights, of which the first channel is large."""
+    shape = [1, 16, 8, 8]
+    network = replace(tiny_network(), build=lambda *_: relu_chain(shape, [1.0] + [0.05] * 15))
+    (outcome,) = remedies(tmp_path, 1, 1, str, [Trial("weights", network, Recipe())])
+    assert (outcome.code, outcome.measure) == ("unused-weight-range", "dB")
+    assert outcome.after > outcome.before + 0.5  # dB; 1.0 here: the output's own step remains
+    assert outcome.confirmed
+
+
+def test_a_change_is_known_for_what_the_trials_find():
+    """Each belongs to a finding that has a remedy, and changes a recipe."""
+    for code, change in CHANGES.items():
+        assert not CATALOGUE[code].no_remedy
+        before = Recipe("nncf", transformer=True, activations="QInt16", exclude=("a",))
+        assert change(before, ["a", "b"]) != before, code
 
 
 def test_the_table_of_remedies():
@@ -376,23 +395,30 @@ def test_the_table_of_remedies():
             Outcome("d", "e", "", 1, "ms", 1, 2),
             Outcome("f", "g", "", 0, "cosine", 0.5, 0.9),
             Outcome("h", "nothing would help", "", 0, "ms", 1, None),
-            Outcome("i", "j", "", 1, "ms", 1, None),
+            Outcome("i", "j", "", 0, "dB", 12.25, 17.5),
         ]
     )
     assert "| a | b | 1 ms | 2.00 ms | 1.00 ms | yes |" in table
     assert "| d | e | 1 ms | 1.00 ms | 2.00 ms | NO |" in table
     assert "| f | g |  | cosine 0.5000 | cosine 0.9000 | yes |" in table
     assert "| h | nothing would help |  | 1.00 ms |  | nothing to change |" in table
-    assert "| i | j | 1 ms | 1.00 ms |  | no option does it |" in table
+    assert "| i | j |  | 12.2 dB | 17.5 dB | yes |" in table
 
 
-def copied(source, target, _feeds):
-    shutil.copyfile(source, target)
+def written(recipe, source, target, _feeds):
+    """The f32 file as it is, or a quantized chain for one that is to be prepared."""
+    if recipe.prepared:
+        onnx.save(build_chain(3), target)
+    else:
+        shutil.copyfile(source, target)
 
 
-def relu_chain(shape):
-    """A convolution and a relu in f32."""
-    weights = onnx.numpy_helper.from_array(np.ones((16, 16, 1, 1), np.float32), "w")
+def relu_chain(shape, sizes=(1.0,) * 16):
+    """A convolution and a relu in f32; the channels' weights are of these sizes."""
+    data = np.random.default_rng(0).uniform(0.5, 1, (16, 16, 1, 1)) * np.reshape(
+        sizes, [16, 1, 1, 1]
+    )
+    weights = onnx.numpy_helper.from_array(data.astype(np.float32), "w")
     nodes = [
         onnx.helper.make_node("Conv", ["input", "w"], ["c"]),
         onnx.helper.make_node("Relu", ["c"], ["output"]),

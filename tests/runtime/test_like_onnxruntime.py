@@ -39,11 +39,31 @@ def program(module: ModuleType, data: bytes) -> dict[str, object]:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = module.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    options.graph_optimization_level = module.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.execution_mode = module.ExecutionMode.ORT_SEQUENTIAL
+    options.execution_order = module.ExecutionOrder.PRIORITY_BASED
+    module.set_default_logger_severity(3)
+    module.set_default_logger_verbosity(0)
+    module.set_seed(0)
+    assert "CPUExecutionProvider" in module.get_available_providers()
+    assert "CPUExecutionProvider" in module.get_all_providers()
+    session = module.InferenceSession(
+        data,
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["ConstantFolding"],
+        enable_fallback=0,
+    )
+    run = module.RunOptions()
+    run.log_severity_level = 3
+    run.only_execute_path_to_fetches = True
+    run.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     given, result = session.get_inputs()[0], session.get_outputs()[0]
     meta = session.get_modelmeta()
-    (logits,) = session.run([result.name], {given.name: IMAGES})
+    (logits,) = session.run([result.name], {given.name: IMAGES}, run)
     return {
+        "device": module.get_device(),
+        "run": run.get_run_config_entry("memory.enable_memory_arena_shrinkage"),
         "inputs": [(one.name, one.shape, one.type) for one in session.get_inputs()],
         "outputs": [(one.name, one.shape, one.type) for one in session.get_outputs()],
         "meta": [
@@ -274,3 +294,11 @@ def test_it_prints_in_one_line_open_and_closed() -> None:
     assert repr(session) == "<InferenceSession 'digits_qdq' on numpy, 2 threads, 12 steps>"
     session.close()
     assert repr(session) == "<InferenceSession 'digits_qdq', closed>"
+
+
+@pytest.mark.parametrize("name", ["GraphOptimizationLevel", "ExecutionMode", "ExecutionOrder"])
+def test_members_have_the_same_names_and_values(name: str) -> None:
+    theirs = getattr(onnxruntime, name).__members__
+    assert {member.name: member.value for member in getattr(fqfuse, name)} == {
+        member: int(value) for member, value in theirs.items()
+    }

@@ -44,6 +44,19 @@ def weights_of(provoking: np.ndarray, scale: float | np.float32 = 0.01) -> Case:
 
 
 SATURATED = np.where(codes((8, 8, 3, 3)) > 0, 127, -127).astype(S8)
+
+
+def normalized(cured: bool) -> onnx.ModelProto:
+    """A quantizer between convolution and normalization, or behind both."""
+    net = Net()
+    hidden = net.conv(net.quantized("x"), "conv1")
+    hidden = hidden if cured else net.quantized(hidden)
+    parameters = [net.constant(np.linspace(0.5, 2.0, 8, dtype=np.float32)) for _ in range(4)]
+    hidden = net.op("BatchNormalization", hidden, *parameters, name="norm")
+    net.conv(net.quantized(hidden), "conv2", out="y")
+    return net.proto()
+
+
 SMALL = codes((8, 8, 3, 3), 5)
 SMALL[0] = 127
 DEAD = codes((8, 8, 3, 3))
@@ -193,6 +206,16 @@ def f32_product(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
+def attention(cured: bool) -> onnx.ModelProto:
+    """A product of two activations, of which one has no quantizer."""
+    net = Net()
+    scores = net.matmul(net.quantized("x"), "fc")
+    left = net.quantized(net.op("Softmax", scores), 1 / 255, U8(0))
+    right = net.quantized("x", zero=S8(0)) if cured else "x"
+    net.op("MatMul", left, right, name="attended", out="y")
+    return net.proto(inputs={"x": [16, 16]})
+
+
 def f32_weights(cured: bool) -> onnx.ModelProto:
     net = Net()
     weights = "" if cured else net.constant(random([8, 8, 3, 3]))
@@ -261,6 +284,16 @@ def residual(cured: bool) -> onnx.ModelProto:
     hidden = net.conv(net.quantized(skip), "conv2")
     added = net.op("Add", hidden, net.quantized(skip) if cured else skip, name="add")
     net.conv(net.quantized(added), "conv3", out="y")
+    return net.proto()
+
+
+def f32_pooling(cured: bool) -> onnx.ModelProto:
+    """The quantizer stands behind the pooling alone, since the tool does not know Tanh; or around it."""
+    net = Net()
+    hidden = net.op("Tanh", net.conv(net.quantized("x"), "conv1"))
+    hidden = net.quantized(hidden, 1 / 127) if cured else hidden
+    pooled = net.op("AveragePool", hidden, name="pool", kernel_shape=[2, 2])
+    net.conv(net.quantized(pooled, 1 / 127), "conv2", out="y")
     return net.proto()
 
 
@@ -359,6 +392,7 @@ CASES: dict[str, Case] = {
     "absurd-scale": absurd_scale,
     "saturated-weights": weights_of(SATURATED),
     "unused-weight-range": weights_of(SMALL, np.float32(0.01)),
+    "norm-behind-quantizer": normalized,
     "dead-channels": weights_of(DEAD),
     "unused-sign": unused_sign,
     "saturation-without-vnni": seven_bits,
@@ -378,12 +412,14 @@ CASES: dict[str, Case] = {
     "asymmetric-weights": asymmetric_weights,
     "weights-along-inputs": weights_along_inputs,
     "squeeze-excitation": squeeze_excitation,
+    "f32-attention": attention,
     "f32-product": f32_product,
     "concat-parameters": concatenation,
     "code-table": table,
     "fallback": fallback,
     "model-output": between,
     "f32-residual": residual,
+    "f32-pooling": f32_pooling,
     "float-operation": float_operation,
     "decoded-operand": decoded_operand,
     "quantizer-apart": apart,
