@@ -170,7 +170,7 @@ def offered(
         if bare != guess:
             yield bare
 
-    offer = first_accepted(binder, layouts(), attempt, weights.known)
+    offer = first_accepted(binder, layouts(), attempt, weights.known, step.arg("src"))
     if kind == "convolution":
         faster = _faster_depthwise(binder, offer.desc, win)
         offer = replace(offer, desc=faster or make(offer.desc.attributes))

@@ -75,6 +75,39 @@ def test_a_cpu_with_vnni_is_exact(library: Library) -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "least"), [(60, 5), pytest.param(800, 50, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("isa", ["sse41", "avx2", "avx512_core"])
+def test_auto_runs_what_few_codes_prove_exact(
+    library: Library, isa: str, count: int, least: int
+) -> None:
+    """Random products with random weights, full range, behind a step that stores few codes: the
+    library's bytes are the exact ones, and what stands in front is what lets it run them.
+    """
+    wanted = CpuIsa[isa]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {isa}")
+    kinds = ("convolution", "depthwise", "deconvolution", "matmul")
+    ran = subprocess.run(
+        [sys.executable, f"{TESTS}/support/proven_cases.py", isa, "5", str(count), *kinds],
+        env={
+            **os.environ,
+            "PYTHONPATH": TESTS,
+            "ONEDNN_MAX_CPU_ISA": isa.upper(),
+            "OPENBLAS_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found = json.loads(ran.stdout)
+    assert found["same"] == found["tried"], ran.stderr[-4000:]
+    assert found["by its codes"] >= least
+
+
+@pytest.mark.parametrize(
     ("pair", "fits"),
     [
         ((64, 64), True),

@@ -14,10 +14,10 @@ import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.saturation import codes_written, sums_of_plan
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numerics import PROFILES
 from fqfuse.runtime.numpy_runtime import run_step
-from fqfuse.runtime.saturation import codes_written, sums_of_plan
 
 U8, S8, S32, F32 = DType.U8, DType.S8, DType.S32, DType.F32
 ISAS = ("avx512_core", "avx2", "sse41")
