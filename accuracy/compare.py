@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from ..report.verdict.catalogue import Gain
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.remedies import Tool, tool_of
 from ..report.verdict.work import NO_SIZES
-from .data import Samples, check_inputs, drawn, given
+from .data import Samples, check_inputs, drawn, given, listed
 from .layers import Layer, Measured, Run, grid_of, measure_layers
 from .matching import Pair, pairs_of
 from .measures import Measure
@@ -257,24 +257,7 @@ def compare(
     samples = (
         drawn_for(models, sizes)
         if data is None
-        else given(models.f32, _listed(data), "the caller's data")
+        else given(models.f32, listed(data), "the caller's data")
     )
     found = compared(models, samples, against)
     return as_data(found, suggestion_of(found) if suggest else None)
-
-
-def _listed(data: object) -> list[Any]:
-    """The samples of one or several.
-
-    Raises:
-        InvalidInput: it is neither a dictionary nor a list of such.
-    """
-    if isinstance(data, Mapping):
-        return [data]
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return list(data)
-    raise InvalidInput(
-        f"data is given as a {type(data).__name__}",
-        where="data",
-        hint="give a dictionary {name of input: array}, or a list of such dictionaries",
-    )

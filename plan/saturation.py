@@ -22,11 +22,14 @@ from .types import Plan, Step
 
 _COMPUTES = ("convolution", "deconvolution", "matmul")
 _KEEP = frozenset({Trait.LAYOUT_ONLY, Trait.SELECTS, Trait.JOINS})
-_STORES = (*_COMPUTES, "binary", "eltwise", "reorder")
+_STORES = (*_COMPUTES, "binary", "eltwise", "reorder", "softmax")
 """Primitives that end as the epilogue does: post-ops, scale, zero point, store."""
 
 _STORED = frozenset({"pooling", "concat", "shuffle"})
 """Primitives that store codes of their sources, where nothing follows, by the traits of their op."""
+
+_SHARES = (0.0, 1.001)
+"""What a softmax gives, however its sum is rounded."""
 
 _ANY_WEIGHT = 128  # the largest magnitude of s8
 _COLUMNS = 64  # of weights that are looked at in one go
@@ -146,7 +149,7 @@ def _is_at_risk(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) ->
         return not sums.exact
     if _of_depthwise(plan, step, isa):
         return True
-    return any(_differ(sums, part, channels).any() for part, channels in _parts(sums, data))
+    return any(columns.size for columns in _differing(sums, data))
 
 
 def _sums_of(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> StepSums | None:
@@ -156,7 +159,9 @@ def _sums_of(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> St
     data = plan.constants.get(sums.step.arg("weights") or "")
     if data is None:
         return sums
-    differ = {*_channels(sums, data), *_of_depthwise(plan, sums.step, isa)}
+    differ = set(_of_depthwise(plan, sums.step, isa))
+    for channels in _differing(sums, data):
+        differ.update(channels.tolist())
     return replace(sums, channels=tuple(sorted(differ)))
 
 
@@ -192,51 +197,45 @@ def _of_depthwise(plan: Plan, step: Step, isa: str) -> tuple[int, ...]:
     return tuple(itertools.chain(*differ))
 
 
-def _channels(sums: StepSums, weights: Array) -> set[int]:
-    """The output channels that constant weights let differ."""
-    found: set[int] = set()
-    law, high = sums.law, sums.codes[1] + sums.law.shift
-    if not law.halved and (law.pairs is None or fits(largest(weights), high)):
-        return found
-    for matrix, channels in _matrices(sums.step, weights):
-        found.update(np.flatnonzero(_differ(sums, matrix, channels)).tolist())
-    return found
-
-
-def _differ(sums: StepSums, matrix: Array, channels: int) -> npt.NDArray[np.bool_]:
-    """Which columns of a matrix of weights can give other sums than the exact ones."""
-    law = sums.law
-    if law.halved:
-        return np.asarray(np.bitwise_and(matrix, 1).any(axis=0))
-    low, high = (code + law.shift for code in sums.codes)
-    return np.asarray(pairs_at_risk(law, matrix, channels, (low, high))[1].any(axis=0))
-
-
-def _parts(sums: StepSums, weights: Array) -> Iterator[tuple[Array, int]]:
-    """The matrices of weights, some columns at a time: most that can differ do in their first ones."""
-    law, high = sums.law, sums.codes[1] + sums.law.shift
+def _differing(sums: StepSums, weights: Array) -> Iterator[npt.NDArray[np.intp]]:
+    """The output channels that constant weights let differ, some at a time."""
+    law, (low, high) = sums.law, (code + sums.law.shift for code in sums.codes)
     if not law.halved and (law.pairs is None or fits(largest(weights), high)):
         return
-    for matrix, channels in _matrices(sums.step, weights):
-        for at in range(0, matrix.shape[1], _COLUMNS):
-            yield matrix[:, at : at + _COLUMNS], channels
+    for at, matrix, channels in _matrices(sums.step, weights):
+        risky = (
+            np.mod(matrix, 2)
+            if law.halved
+            else pairs_at_risk(law, matrix, channels, (low, high))[1]
+        )
+        yield at + np.flatnonzero(risky.any(axis=0))
 
 
-def _matrices(step: Step, weights: Array) -> list[tuple[Array, int]]:
-    """The weights as [K, output channels] matrices, K in the order of the sums, and how many
-    channels are neighbours within a tap.
+def _matrices(step: Step, weights: Array) -> Iterator[tuple[int, Array, int]]:
+    """The weights as [K, output channels] matrices, some columns at a time: which the first is, K in
+    the order of the sums, and how many channels are neighbours within a tap.
     """
     if step.primitive == "matmul":
-        depth, columns = weights.shape[-2:]
-        return [(matrix, depth) for matrix in weights.reshape(-1, depth, columns)]
-    if step.primitive == "convolution":
-        turned = np.moveaxis(weights, (0, 1), (-1, -2))
-        return [(turned.reshape(-1, weights.shape[0]), weights.shape[1])]
-    groups = groups_of(step)
-    inputs, outputs = weights.shape[0] // groups, weights.shape[1]
-    taps = math.prod(weights.shape[2:])
-    apart = weights.reshape(groups, inputs, outputs, taps)
-    return [(apart.transpose(3, 1, 0, 2).reshape(taps * inputs, groups * outputs), inputs)]
+        depth = weights.shape[-2]
+        for matrix in weights.reshape(-1, *weights.shape[-2:]):
+            yield from (
+                (at, matrix[:, columns], depth) for at, columns in _columns(matrix.shape[1])
+            )
+    elif step.primitive == "convolution":
+        for at, rows in _columns(weights.shape[0]):
+            turned = np.moveaxis(weights[rows], (0, 1), (-1, -2))
+            yield at, turned.reshape(-1, turned.shape[-1]), weights.shape[1]
+    else:
+        groups = groups_of(step)
+        inputs, outputs = weights.shape[0] // groups, weights.shape[1]
+        taps = math.prod(weights.shape[2:])
+        apart = weights.reshape(groups, inputs, outputs, taps).transpose(3, 1, 0, 2)
+        yield 0, apart.reshape(taps * inputs, groups * outputs), inputs
+
+
+def _columns(count: int) -> Iterator[tuple[int, slice]]:
+    """Some at a time, and which the first is."""
+    return ((at, slice(at, at + _COLUMNS)) for at in range(0, count, _COLUMNS))
 
 
 def codes_of_plan(plan: Plan) -> dict[str, Codes]:
@@ -245,16 +244,18 @@ def codes_of_plan(plan: Plan) -> dict[str, Codes]:
     """
     found: dict[str, Codes] = {}
     for step in plan.steps:
+        if not step.outputs or not step.output:
+            continue
         written = codes_written(plan, step) or _codes_kept(step, found)
-        if written is not None and step.output:
+        if written is not None:
             found[step.output] = written
     return found
 
 
 def _codes_kept(step: Step, codes: Mapping[str, Codes]) -> Codes | None:
     """The codes of a step that gives elements of its sources as they are; None of another step."""
-    traits = OPS[step.op].traits
     as_is = step.primitive in _STORED or step.primitive.startswith("onnx.")
+    traits = OPS[step.op].traits if step.op in OPS else frozenset()
     if not as_is or step.attr != PrimitiveAttr() or traits.isdisjoint(_KEEP):
         return None
     read = [value for _, value in step.args] if Trait.JOINS in traits else [step.args[0][1]]
@@ -276,7 +277,9 @@ def codes_written(plan: Plan, step: Step) -> Codes | None:
         return None
     if plan.target == "onednn-v2":
         return None  # its post-ops have scales of their own
-    low, high = -math.inf, math.inf
+    low, high = _SHARES if step.op == "Softmax" else (-math.inf, math.inf)
+    if step.primitive == "softmax" and "src" in step.attr.scales:
+        return dtype.range  # a factor of the result
     for op in step.attr.post_ops:
         low, high = _through(op, (low, high))
     scale, zero = step.attr.scales.get("dst"), step.attr.zero_points.get("dst")

@@ -223,3 +223,47 @@ def test_a_recurrent_layer_whose_weights_may_saturate_runs_on_numpy(
     assert recommended == [63, "onednn", 0, 0]
     assert larger[:3] == [127, "numpy", 0]
     assert larger[3] > 1, "what the library gives there"
+
+
+RESNET = """
+import json
+from collections import Counter
+import fqfuse
+from fqfuse.accuracy.remedy import fixed
+from fqfuse.accuracy.simulation import samples_for, subject_of
+from support.screen_networks import NETWORKS
+import sys
+subject = subject_of(NETWORKS[sys.argv[1]](), "avx2")
+(feeds,) = samples_for(subject).feeds
+for plan in (subject.plan, fixed(subject).plan):
+    sessions = [fqfuse.InferenceSession(plan, backend, 2) for backend in ("numpy", "auto", "onednn")]
+    values = [session.run_steps(feeds) for session in sessions]
+    differ = [sum(found[name].tobytes() != values[0][name].tobytes() for name in found) for found in values[1:]]
+    placed = Counter(placement.runtime for placement in sessions[1].placement())
+    print(json.dumps([len(plan.steps), placed["numpy"], *differ]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet50-ort", "resnet50-nncf", "resnet50-qoperator"])
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_auto_runs_a_network_with_7_bits_on_onednn(library: Library, isa: str, name: str) -> None:
+    """And the library's numbers are the exact ones, by whichever name it is asked for."""
+    wanted = CpuIsa[isa.lower()]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {isa}")
+    ran = subprocess.run(
+        [sys.executable, "-c", RESNET, name],
+        env={**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": isa},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    before, after = map(json.loads, ran.stdout.splitlines())
+    steps, on_numpy, *differ = after
+    assert on_numpy <= 0.05 * steps
+    assert differ == [0, 0]
+    assert before[1] > 0.5 * before[0], "most layers may saturate before"
+    assert before[2] == 0
+    assert before[3] > 0, "and do, where the library runs them all"
