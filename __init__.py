@@ -17,6 +17,7 @@ The names, each with help of its own (`help(fqfuse.compile)`):
     why                 where a node, quantizer or value ended, and what stands in the way
     diff                what differs between two plans, step by step
     compare             how far a quantized model is from its f32 original, layer by layer
+    simulate            what a quantized model answers on CPUs without VNNI, and 7 bits for its layers
     bench               how fast a model runs, beside other runtimes and step by step
     Plan                the steps, with findings(), steps_table(), fates(), decisions()
     InferenceSession    runs a plan or a model
@@ -51,6 +52,7 @@ from fqfuse.errors import (
 
 if TYPE_CHECKING:
     from fqfuse.accuracy.document import compare
+    from fqfuse.accuracy.simulate import simulate
     from fqfuse.compiler import compile, load_plan
     from fqfuse.explain import diff, why
     from fqfuse.exporting import export
@@ -86,6 +88,7 @@ __all__ = [
     "findings",
     "load_plan",
     "save_plan",
+    "simulate",
     "why",
 ]
 
@@ -103,6 +106,7 @@ _LAZY = {
     "findings": "fqfuse.report.verdict.findings",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
+    "simulate": "fqfuse.accuracy.simulate",
     # Of ONNX Runtime's module, for `import fqfuse as ort`; docs/onnxruntime.md lists them.
     "ExecutionMode": "fqfuse.onnxruntime_names",
     "ExecutionOrder": "fqfuse.onnxruntime_names",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,23 @@ def given(graph: Graph, feeds: Iterable[Mapping[str, npt.ArrayLike]], told: str)
         raise InvalidInput("there is no sample", where=told, hint="give one array for each input")
     count = f"{len(found)} samples" if len(found) > 1 else "1 sample"
     return Samples(found, f"{count} of {told}", random=False)
+
+
+def listed(data: object) -> list[Any]:
+    """The samples of one or several.
+
+    Raises:
+        InvalidInput: it is neither a dictionary nor a list of such.
+    """
+    if isinstance(data, Mapping):
+        return [data]
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return list(data)
+    raise InvalidInput(
+        f"data is given as a {type(data).__name__}",
+        where="data",
+        hint="give a dictionary {name of input: array}, or a list of such dictionaries",
+    )
 
 
 def _split(graph: Graph, sample: Mapping[str, npt.ArrayLike]) -> Iterator[dict[str, Array]]:

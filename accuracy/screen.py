@@ -19,6 +19,7 @@ from .layers import Cause, Layer
 from .suggest import NOTABLE, Suggestion, Trial
 
 _SHOWN = 8
+_TEXTS = {"layer", "operator", "why", "output", "left out", "for the noise of", "7 bits"}
 _NAME = 36
 _WHYS = 3
 _CLEAN = 32.0  # dB: what 8 bits leave at least of a value with a well chosen range
@@ -104,12 +105,12 @@ def _outputs(found: Comparison) -> Table:
     peer = found.measured.outputs.get(found.peer)
     if peer is not None:
         columns.append(found.peer)
-    table = _table(*columns)
+    table = table_of(*columns)
     for name, measure in found.outputs.items():
-        row: list[RichText | str] = [_name(name), _db(measure.sqnr), _cosine(measure.cosine)]
+        row: list[RichText | str] = [named(name), decibels(measure.sqnr), _cosine(measure.cosine)]
         row.append(f"{measure.largest:.3g}")
         if peer is not None:
-            row.append(_db(peer[name].sqnr))
+            row.append(decibels(peer[name].sqnr))
         table.add_row("", *row)
     return table
 
@@ -119,7 +120,7 @@ def _about_peer(found: Comparison) -> str:
     agreement = found.measured.agreement
     ours = min(measure.sqnr for measure in agreement[OURS].values())
     theirs = min(measure.sqnr for measure in agreement[found.peer].values())
-    told = f"SQNR to that: fqfuse {_db(ours)}, {found.peer} {_db(theirs)}"
+    told = f"SQNR to that: fqfuse {decibels(ours)}, {found.peer} {decibels(theirs)}"
     if min(ours, theirs) >= found.worst - _SAME:
         return f"Both run what the file means, but for ties of rounding: the error is the quantization's ({told})."
     if ours >= theirs + _APART:
@@ -152,16 +153,16 @@ def _about_layers(
     if found.told_by_peer:
         legend += f"; so far and codes are {found.peer}'s"
     operators = all_rows and layout.is_wide
-    table = _table(*columns, *(["operator"] if operators else []))
+    table = table_of(*columns, *(["operator"] if operators else []))
     for layer in shown:
         noisy = layer.added.noise or layer.added.broken
         table.add_row(
             "",
-            _name(layer.pair.layer, room),
+            named(layer.pair.layer, room),
             _number(layer.added.sqnr),
             _number(layer.total.sqnr),
             "" if layer.codes is None else str(layer.codes),
-            _share(layer.saturated),
+            share_shown(layer.saturated),
             "moved" if layer.pair.again else _SHORT[layer.cause] if noisy else "",
             *([Text(layer.pair.op)] if operators else []),
         )
@@ -202,7 +203,7 @@ def _reason(layer: Layer) -> str:
         return why
     span = f"f32 spans {layer.low:.3g} to {layer.high:.3g}, a code is {layer.step:.3g}"
     if layer.cause is Cause.SATURATED:
-        return f"{why}: {_share(layer.saturated)} of them; {span}"
+        return f"{why}: {share_shown(layer.saturated)} of them; {span}"
     return f"{why}: {span}"
 
 
@@ -221,7 +222,7 @@ def _change(layer: Layer) -> str:
 
 def _suggested(found: Suggestion, width: int) -> Iterator[RenderableType]:
     yield heading("left in f32, tried", "SQNR and cosine of the worst output, nothing fused")
-    table = _table("left out", "for the noise of", "SQNR", "gain", "cosine")
+    table = table_of("left out", "for the noise of", "SQNR", "gain", "cosine")
     notable = [trial for trial in found.trials if trial.sqnr >= found.before.sqnr + NOTABLE]
     rows = [found.before, *notable]
     if found.chosen.layers and found.chosen not in found.trials:
@@ -231,8 +232,8 @@ def _suggested(found: Suggestion, width: int) -> Iterator[RenderableType]:
         table.add_row(
             "",
             Text(_count(trial), style=style),
-            _name(trial.why) if trial.layers else "",
-            _db(trial.sqnr),
+            named(trial.why) if trial.layers else "",
+            decibels(trial.sqnr),
             "" if trial is found.before else _gain(trial.sqnr - found.before.sqnr),
             _cosine(trial.cosine),
         )
@@ -296,16 +297,17 @@ def _lines(text: str, width: int, style: str = "") -> list[RichText]:
     return paragraph(text, width, 2, style)
 
 
-def _table(*columns: str) -> Table:
+def table_of(*columns: str) -> Table:
+    """A table whose numbers stand below each other."""
     table = plain_table(*columns)
     for column, name in zip(table.columns[1:], columns, strict=True):
         column.no_wrap = True
-        if name not in ("layer", "operator", "why", "output", "left out", "for the noise of"):
+        if name not in _TEXTS:
             column.justify = "right"
     return table
 
 
-def _name(name: str, room: int | None = _NAME) -> RichText:
+def named(name: str, room: int | None = _NAME) -> RichText:
     """A name, cut in front: the end tells layers apart."""
     shown = printable(name)
     if room is not None and columns(shown) > room:
@@ -314,10 +316,11 @@ def _name(name: str, room: int | None = _NAME) -> RichText:
 
 
 def _number(value: float) -> str:
-    return _db(value).removesuffix(" dB")
+    return decibels(value).removesuffix(" dB")
 
 
-def _db(value: float) -> str:
+def decibels(value: float) -> str:
+    """An SQNR."""
     if math.isinf(value):
         return "exact" if value > 0 else "none"
     return f"{value:.1f} dB"
@@ -327,7 +330,10 @@ def _cosine(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.4f}"
 
 
-def _share(value: float) -> str:
+def share_shown(value: float) -> str:
+    """A share in percent; empty for none."""
     if not value:
         return ""
+    if value >= 0.995:
+        return "100 %" if value == 1 else ">99 %"
     return "<0.01 %" if value < 1e-4 else f"{100 * value:.2g} %"

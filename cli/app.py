@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import bench, convert, demo, diff, export, inspect, why
+from . import bench, convert, demo, diff, export, inspect, simulate, why
 from . import compare as compare_command
 from . import compile as compile_command
 from . import run as run_command
@@ -92,6 +92,7 @@ for module in (
     why,
     diff,
     compare_command,
+    simulate,
     bench,
     run_command,
     convert,

@@ -8,22 +8,34 @@ front of it (what has accumulated). Exit code 1 where an output is below --min-s
 from __future__ import annotations
 
 import enum
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, UsageError, choice, option, place, sizes_of
+from .options import (
+    AllLayers,
+    AsJson,
+    Color,
+    ColorOption,
+    Data,
+    DataSize,
+    MinSqnr,
+    UsageError,
+    check_bound,
+    choice,
+    option,
+    place,
+    sizes_for,
+)
 from .out import refuse_over
 
 if TYPE_CHECKING:
     from ..accuracy.compare import Comparison, Models
     from ..accuracy.data import Samples
     from ..accuracy.suggest import Suggestion
-    from ..ir.ops.spec import Array
 
 Cut = tuple[str, Mapping[str, Path]]
 """What --reduce did in a sentence, and the files that it wrote."""
@@ -38,22 +50,6 @@ class Against(enum.StrEnum):
 
 F32 = Annotated[Path, typer.Argument(metavar="F32", help="The f32 ONNX model.")]
 Int8 = Annotated[Path, typer.Argument(metavar="INT8", help="The model quantized from it.")]
-Data = Annotated[
-    Path | None,
-    option(
-        "--data",
-        "An .npz file with an array for each input, or a folder of such files; random data if not given.",
-        "DIR|NPZ",
-    ),
-]
-Size = Annotated[
-    list[str] | None,
-    option(
-        "--size",
-        "For random data: a size that the model leaves open; several times for several.",
-        "NAME=N",
-    ),
-]
 AgainstOption = Annotated[
     list[Against] | None,
     choice(
@@ -61,9 +57,6 @@ AgainstOption = Annotated[
         Against,
         "Run the int8 model there, too: tells a bad quantization from a wrong fqfuse.",
     ),
-]
-MinSqnr = Annotated[
-    float | None, option("--min-sqnr", "Exit with 1 where an output has a smaller SQNR.", "DB")
 ]
 Suggest = Annotated[bool, option("--suggest", "Try which layers to leave in f32.")]
 Reduce = Annotated[
@@ -74,42 +67,32 @@ Reduce = Annotated[
         "OUT.onnx",
     ),
 ]
-AllRows = Annotated[bool, option("--all", "List every layer.")]
 
 
 def command(
     f32: F32,
     int8: Int8,
     data: Data = None,
-    size: Size = None,
+    size: DataSize = None,
     against: AgainstOption = None,
     min_sqnr: MinSqnr = None,
     suggest: Suggest = False,
     reduce: Reduce = None,
-    all_rows: AllRows = False,
+    all_rows: AllLayers = False,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Compares two models."""
     from ..accuracy.compare import read_models
 
-    sizes = sizes_of(size)
-    if sizes and data is not None:
-        raise UsageError(
-            "--size is for random data, and --data gives data",
-            where=place("--size"),
-            hint="leave one of them out",
-        )
+    sizes = sizes_for(data, size)
     if against is not None and len(set(against)) > 1:
         raise UsageError(
             "one other program at a time",
             where=place("--against"),
             hint="run the comparison once for each",
         )
-    if min_sqnr is not None and math.isnan(min_sqnr):
-        raise UsageError(
-            "nan is no bound", where=place("--min-sqnr"), hint="give a number of dB, such as 20"
-        )
+    check_bound(min_sqnr)
     if reduce is not None:
         _check_destination(reduce, f32, int8)
     models = read_models(f32, int8)
@@ -125,27 +108,11 @@ def command(
 def _samples(models: Models, data: Path | None, sizes: Mapping[str, int]) -> Samples:
     from ..accuracy.compare import drawn_for
     from ..accuracy.data import given
+    from .feeds import read_samples
 
     if data is None:
         return drawn_for(models, sizes)
-    return given(models.f32, _feeds(data, models.f32.inputs), data.name)
-
-
-def _feeds(data: Path, inputs: tuple[str, ...]) -> Iterator[dict[str, Array]]:
-    from ..files import is_folder
-    from .feeds import read_feeds
-
-    files = [data]
-    if is_folder(data):
-        files = sorted(path for path in data.iterdir() if path.suffix in (".npz", ".npy"))
-        if not files:
-            raise InvalidInput(
-                "the folder holds no .npz and no .npy file",
-                where=str(data),
-                hint="write one .npz file for each sample, with an array for each input",
-            )
-    for file in files:
-        yield {name: feed.array for name, feed in read_feeds([str(file)], inputs).items()}
+    return given(models.f32, read_samples(data, models.f32.inputs), data.name)
 
 
 def _measured(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import InvalidInput
-from ..files import is_there, open_regular, unreadable
+from ..files import is_folder, is_there, open_regular, unreadable
 from ..ir.ops.spec import Array
 from .options import place
 
@@ -71,6 +71,25 @@ def read_feeds(arguments: Iterable[str], inputs: Sequence[str]) -> dict[str, Fee
             hint=f"{hint} ({_listed(inputs)})",
         )
     return feeds
+
+
+def read_samples(data: Path, inputs: tuple[str, ...]) -> Iterator[dict[str, Array]]:
+    """The arrays of a file, or of each .npz and .npy file in a folder.
+
+    Raises:
+        InvalidInput: as `read_feeds`; or the folder holds none.
+    """
+    files = [data]
+    if is_folder(data):
+        files = sorted(path for path in data.iterdir() if path.suffix in (".npz", ".npy"))
+        if not files:
+            raise InvalidInput(
+                "the folder holds no .npz and no .npy file",
+                where=str(data),
+                hint="write one .npz file for each sample, with an array for each input",
+            )
+    for file in files:
+        yield {name: feed.array for name, feed in read_feeds([str(file)], inputs).items()}
 
 
 def _parsed(argument: str, inputs: Sequence[str]) -> tuple[str | None, Path]:

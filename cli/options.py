@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -147,6 +148,34 @@ def listed_sizes_of(texts: Sequence[str] | None) -> dict[str, list[int]]:
     return found
 
 
+def sizes_for(data: Path | None, texts: Sequence[str] | None) -> dict[str, int]:
+    """The sizes for random data.
+
+    Raises:
+        UsageError: as `sizes_of`; or data is given as well.
+    """
+    sizes = sizes_of(texts)
+    if sizes and data is not None:
+        raise UsageError(
+            "--size is for random data, and --data gives data",
+            where=place("--size"),
+            hint="leave one of them out",
+        )
+    return sizes
+
+
+def check_bound(min_sqnr: float | None) -> None:
+    """Refuses what is no bound in dB.
+
+    Raises:
+        UsageError: it is NaN.
+    """
+    if min_sqnr is not None and math.isnan(min_sqnr):
+        raise UsageError(
+            "nan is no bound", where=place("--min-sqnr"), hint="give a number of dB, such as 20"
+        )
+
+
 def _name(text: str) -> str:
     return text.rpartition("=")[0]
 
@@ -193,6 +222,26 @@ Approximate = Annotated[
         known=_approximations,
     ),
 ]
+Data = Annotated[
+    Path | None,
+    option(
+        "--data",
+        "An .npz file with an array for each input, or a folder of such files; random data if not given.",
+        "DIR|NPZ",
+    ),
+]
+DataSize = Annotated[
+    list[str] | None,
+    option(
+        "--size",
+        "For random data: a size that the model leaves open; several times for several.",
+        "NAME=N",
+    ),
+]
+MinSqnr = Annotated[
+    float | None, option("--min-sqnr", "Exit with 1 where an output has a smaller SQNR.", "DB")
+]
+AllLayers = Annotated[bool, option("--all", "List every layer.")]
 BackendOption = Annotated[
     Backend,
     choice("--backend", Backend, "The runtime; auto takes oneDNN where it is installed and fit."),

@@ -15,7 +15,6 @@ arguments that write into those arrays.
   implementation
 - `saturation.py`, `defects.py`: whether that implementation computes exactly; what oneDNN is known
   to compute wrongly
-- `summation.py`: how implementations without VNNI sum their products
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
   one C call
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library

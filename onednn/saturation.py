@@ -17,10 +17,11 @@ from .enums import DataType
 from .memory import MemoryDesc
 from .primitive_desc import RECURRENT, PrimitiveDesc
 
+_LOWEST, _HIGHEST = -(2**15), 2**15 - 1
 # instruction sets in impl_info whose int8 code saturates
 _NO_VNNI = frozenset({"sse41", "avx", "avx2", "avx512_core"})
-_LARGEST = 255  # of u8 data
-_SAFE = 64  # any two products with weights of this magnitude fit: 2 * 64 * 255 = 32640
+LARGEST = 255
+"""Of u8 data."""
 
 
 def may_saturate(desc: PrimitiveDesc) -> bool:
@@ -58,37 +59,48 @@ def _is_depthwise(src: MemoryDesc, weights: MemoryDesc) -> bool:
     return len(weights.dims) == len(src.dims) + 1 and weights.dims[1:3] == (1, 1)
 
 
-def cannot_saturate(desc: PrimitiveDesc, weights: NDArray[Any]) -> bool:
+def cannot_saturate(
+    desc: PrimitiveDesc, weights: NDArray[Any] | None, largest: int = LARGEST
+) -> bool:
     """True where the implementation's result is exact for all data.
 
     Args:
         desc: of a convolution, deconvolution, matmul or recurrent layer that `may_saturate`.
         weights: s8, in the logical shape of the primitive's weights; of a recurrent layer all, in
-            any shape.
+            any shape; None where they are computed at run time.
+        largest: of the u8 data that the primitive reads.
     """
-    if weights.dtype != np.int8:
+    if weights is not None and weights.dtype != np.int8:
         return False
     src = desc.request.operands.get("src")
     if desc.kind != "matmul" and src is not None and src.dtype == DataType.s8:
         # Halved weights are at most 64 in magnitude, so their pairs always fit.
-        return not bool((weights & 1).any())
+        return weights is not None and not bool((weights & 1).any())
+    if weights is None:
+        return _any_two_fit(-128, 127, largest)
     # its pairs run along the columns that it lays out, whatever their order
     if desc.kind in RECURRENT or "gemm" in desc.impl_info:
-        return bool(np.abs(weights.astype(np.int16)).max(initial=0) <= _SAFE)
+        return _any_two_fit(weights.min(initial=0), weights.max(initial=0), largest)
     if desc.kind == "matmul":
-        return pairs_fit(weights, weights.ndim - 2)
+        return pairs_fit(weights, weights.ndim - 2, largest)
     grouped = src is not None and weights.ndim == len(src.dims) + 1
-    return pairs_fit(weights, 2 if grouped else 1)
+    return pairs_fit(weights, 2 if grouped else 1, largest)
 
 
-def pairs_fit(weights: NDArray[Any], axis: int) -> bool:
-    """True where no pair of neighbours along an axis, each times a value of 0..255, sums up to more
-    than s16 holds.
+def _any_two_fit(least: int, most: int, largest: int) -> bool:
+    """True where s16 holds the products of any two weights of least..most with values of 0..largest."""
+    return 2 * int(most) * largest <= _HIGHEST and 2 * int(least) * largest >= _LOWEST
+
+
+def pairs_fit(weights: NDArray[Any], axis: int, largest: int = LARGEST) -> bool:
+    """True where no pair of neighbours along an axis, each times a value of 0..largest, sums up to
+    more than s16 holds.
 
     Args:
         weights: s8.
         axis: the axis of the input channels; pairs are (0, 1), (2, 3) ...; an odd last one stands
             alone.
+        largest: of the values.
     """
     length = weights.shape[axis]
     padded = np.zeros(
@@ -96,6 +108,6 @@ def pairs_fit(weights: NDArray[Any], axis: int) -> bool:
     )
     padded[(slice(None),) * axis + (slice(0, length),)] = weights
     pairs = padded.reshape(*weights.shape[:axis], (length + 1) // 2, 2, *weights.shape[axis + 1 :])
-    highest = np.maximum(pairs, 0).sum(axis=axis + 1) * _LARGEST
-    lowest = np.minimum(pairs, 0).sum(axis=axis + 1) * _LARGEST
-    return bool(highest.max(initial=0) <= 32767 and lowest.min(initial=0) >= -32768)
+    highest = np.maximum(pairs, 0).sum(axis=axis + 1) * largest
+    lowest = np.minimum(pairs, 0).sum(axis=axis + 1) * largest
+    return bool(highest.max(initial=0) <= _HIGHEST and lowest.min(initial=0) >= _LOWEST)

@@ -9,6 +9,8 @@ to the other scheme of oneDNN.
 - `verify.py`: everything that a plan states is derived again; `findings.py`, `verify_attributes.py`,
   `verify_shapes.py`, `verify_recurrent.py` and `foreign.py` are its parts
 - `accumulator.py`: how large sums of products of codes get
+- `saturation.py`, `summation.py`: which of them may come out otherwise on a CPU without VNNI, and how
+  oneDNN's implementations sum there
 - `text.py`, `parse.py`: the text form, there and back; `words.py`: that of scales and post-ops
 - `file.py`: the plan as one ONNX file; `nodes.py`, `metadata.py` and `seal.py` are its parts
 - `arguments.py`: which argument of a step is which input of its op

@@ -68,6 +68,7 @@ def plan_json(
             "bytes": verdict.estimate.bytes,
             "machine": verdict.machine.description,
             "taken_for_1": list(verdict.symbols),
+            "without_vnni": list(verdict.without_vnni),
             "loops_taken_once": list(verdict.loops),
         },
         "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],

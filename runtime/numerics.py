@@ -39,7 +39,7 @@ class NumericsProfile:
         fma: True: the sum and linear post-ops round once (`fma`); False: multiply, round, add,
             round.
         nan_s8, nan_u8, nan_s32: what a NaN becomes in an integer destination.
-        isa: whose integer products they are, see `onednn/summation.py`: those of `vnni` are exact.
+        isa: whose integer products they are, see `plan/summation.py`: those of `vnni` are exact.
     """
 
     name: str = "oneDNN 3.2, VNNI"
@@ -69,7 +69,7 @@ PROFILES = {
     "sse41": NumericsProfile("oneDNN 3.2, SSE4.1", fma=False, isa="sse41"),
 }
 """Instruction set -> what its kernels in oneDNN 3.2 compute; the sums of products are in
-`onednn/summation.py`."""
+`plan/summation.py`."""
 
 
 def fused_multiply_add(

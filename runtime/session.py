@@ -17,6 +17,7 @@ from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType, dimensions
 from ..plan.file import plan_bytes, read_plan
+from ..plan.saturation import StepSums, sums_of_plan
 from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
@@ -26,7 +27,6 @@ from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads, run_budget
 from .profile import Profile, checked_runs, measure
-from .saturation import StepSums, sums_of_plan
 from .shapes import symbol_sizes
 
 if TYPE_CHECKING:

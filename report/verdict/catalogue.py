@@ -208,7 +208,7 @@ _KINDS = (
         "saturation-without-vnni",
         "layer that may saturate on this CPU",
         "layers that may saturate on this CPU",
-        "int8 products on a CPU without VNNI, with weights above 64 next to each other.",
+        "int8 products on a CPU without VNNI, with weights above 64 next to each other and no source of 7 bits.",
         "without VNNI the sum of two products of codes is cut to 16 bits: other runtimes give other "
         "numbers here, and fqfuse computes these layers on NumPy",
         Gain.ACCURACY,
@@ -224,7 +224,7 @@ _KINDS = (
                 "dataclasses.replace(config.weight, quant_min=-64, quant_max=63)); reduce_range of the "
                 "default qconfigs concerns activations, and does not help"
             ),
-            Tool.ANY: "quantize weights to 7 bits",
+            Tool.ANY: "quantize weights to 7 bits, or let fqfuse simulate MODEL --fix OUT do it",
         },
     ),
     Kind(

@@ -13,6 +13,7 @@ from typing import SupportsIndex, TypedDict
 
 from ...errors import InvalidInput
 from ...ir.decision import QuantizeFate
+from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
 from ..notation import layer_names
 from .catalogue import CATALOGUE, Effect, Gain, Kind
@@ -90,6 +91,8 @@ class Verdict:
         symbols: sizes that were taken for 1.
         timed: the times mean something: no size was taken for 1 but that of a batch. Where they do
             not, calls count nothing, so that the work alone ranks the findings.
+        without_vnni: layers whose int8 sums may be others on CPUs that saturate pairs of products;
+            empty where this machine is one, which a finding tells.
         loops: nodes with a body whose trips nobody knows before it runs: counted as one.
         findings: what a change mends in front: wrong numbers, then time, the most first, then
             accuracy; behind it what costs and cannot be changed, and what costs nothing.
@@ -101,6 +104,7 @@ class Verdict:
     costs: Costs
     symbols: tuple[str, ...]
     timed: bool
+    without_vnni: tuple[str, ...]
     loops: tuple[str, ...]
     findings: tuple[Finding, ...]
 
@@ -197,6 +201,7 @@ def verdict_of(
         costs,
         taken,
         timed,
+        _layers(view, steps_at_risk(plan, "avx2")) if machine.exact_int8 else (),
         _layers(view, open_ended),
         _findings(view, costs),
     )

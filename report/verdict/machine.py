@@ -54,6 +54,13 @@ class Machine:
     numpy_call: float = 0.02
 
     @property
+    def isa(self) -> str:
+        """How it adds products of codes: a name of `plan.summation.ISAS`."""
+        if self.exact_int8:
+            return "vnni"
+        return "avx512_core" if "512" in self.name else "avx2"
+
+    @property
     def description(self) -> str:
         """`2 cores at up to 3.8 GHz with AVX-512 VNNI`."""
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"

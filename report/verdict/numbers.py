@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.decision import Outcome
-from ...ir.ops.spec import Array
 from ...ir.types import DType
-from ...onednn.saturation import pairs_fit
 from ...plan.attributes import Binary, DepthwiseConv, Eltwise, Sum
+from ...plan.saturation import steps_at_risk
 from ...plan.types import Step
 from .machine import Machine
 from .view import View
@@ -35,8 +34,8 @@ Finder = Callable[[View], Iterable[int]]
 
 def about_numbers(view: View, machine: Machine) -> dict[str, tuple[int, ...]]:
     """Code -> the steps that it concerns; kinds that nothing is of are left out."""
-    finders = {**_FINDERS, **({} if machine.exact_int8 else _WITHOUT_VNNI)}
-    found = {code: tuple(sorted(set(finder(view)))) for code, finder in finders.items()}
+    found = {code: tuple(sorted(set(finder(view)))) for code, finder in _FINDERS.items()}
+    found["saturation-without-vnni"] = steps_at_risk(view.plan, machine.isa)
     return {code: steps for code, steps in found.items() if steps}
 
 
@@ -198,17 +197,6 @@ def _keeps_sign(op: object) -> bool:
     )
 
 
-def may_saturate(view: View) -> Iterator[int]:
-    """int8 products two of whose neighbouring weights may leave 16 bits with the largest codes."""
-    for index, codes in _weights(view):
-        if view.in_int8(index) and not pairs_fit(codes, _pairs_along(view.steps[index], codes)):
-            yield index
-
-
-def _pairs_along(step: Step, codes: Array) -> int:
-    return codes.ndim - 2 if step.primitive == "matmul" else 1
-
-
 def _weights(view: View) -> Iterator[tuple[int, npt.NDArray[np.int8]]]:
     """Products and their constant s8 weights."""
     for index, step in enumerate(view.steps):
@@ -240,4 +228,3 @@ _FINDERS: Mapping[str, Finder] = MappingProxyType(
         "unused-sign": unused_sign,
     }
 )
-_WITHOUT_VNNI: Mapping[str, Finder] = MappingProxyType({"saturation-without-vnni": may_saturate})

@@ -174,6 +174,9 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     ]
     if verdict.symbols:
         rows.append(("sizes", _sizes(verdict)))
+    if verdict.without_vnni:
+        layers = count_text(len(verdict.without_vnni), "layer")
+        rows.append(("without VNNI", f"{layers} may give other numbers: fqfuse simulate MODEL"))
     if verdict.loops:
         first = middle_cut(printable(verdict.loops[0]), _ONE_NAME)
         left = f" and {len(verdict.loops) - 1:,} more" if len(verdict.loops) > 1 else ""

@@ -7,26 +7,20 @@ codes are large enough. So the work is small where weights are spread as usual.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from ...ir.ops.spec import Array
-from ...ir.types import DType
-from ...onednn.summation import EXACT, Summation, depth_blocks, summation
-from ...plan.types import Step
+from ...plan.saturation import law_of
+from ...plan.summation import HIGHEST, LOWEST, Summation, pairs_at_risk
 from ..numerics import F32Array
 from .base import Binding
 from .exact_gemm import KSplit
 
-_LOW, _HIGH = -(2**15), 2**15 - 1
-_LARGEST = 255  # of u8 codes
 _CHUNK = 1 << 19  # elements of a temporary array
-
-Indices = npt.NDArray[np.intp]
 
 
 def sums_of_step(binding: Binding) -> Summation:
@@ -35,69 +29,9 @@ def sums_of_step(binding: Binding) -> Summation:
     return law_of(binding.step, binding.profile.isa, src.dtype, weights.dtype, weights.shape)
 
 
-def law_of(step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int]) -> Summation:
-    """How a step's products are summed on an instruction set.
-
-    Args:
-        step: a convolution, deconvolution or matmul.
-        isa: one of `summation.ISAS`.
-        src, weights: the types of its factors.
-        shape: of the weights.
-    """
-    if isa == "vnni" or src not in (DType.U8, DType.S8) or weights is not DType.S8:
-        return EXACT
-    zero, kind = step.attr.zero_points.get("src"), step.primitive
-    signed, shifted = src is DType.S8, zero is not None and bool(np.any(zero.array))
-    if kind == "matmul":
-        return summation(isa, kind, signed=signed, zero_point=shifted)
-    groups = groups_of(step)
-    rows = shape[0] // groups
-    inputs, outputs = (shape[1], rows) if kind == "convolution" else (rows, shape[1])
-    return summation(
-        isa,
-        kind,
-        signed=signed,
-        groups=groups,
-        inputs=inputs,
-        outputs=outputs,
-        spatial=len(shape) - 2,
-        zero_point=shifted,
-    )
-
-
-def groups_of(step: Step) -> int:
-    """The groups of a convolution or deconvolution."""
-    groups = step.params.get("group", 1)
-    return groups if isinstance(groups, int) else 1
-
-
 def halved(law: Summation, weights: Array) -> Array:
     """The weights that the implementation multiplies by, as s16; as they are where it takes those."""
     return 2 * np.rint(np.divide(weights, 2)).astype(np.int16) if law.halved else weights
-
-
-def pairs_at_risk(
-    law: Summation, weights: Array, channels: int, codes: tuple[int, int] = (0, _LARGEST)
-) -> tuple[Indices, npt.NDArray[np.bool_]]:
-    """The pairs that a product forms, and which of them can leave s16.
-
-    Args:
-        law: how they are summed; with pairs.
-        weights: [K, N] codes, s8.
-        channels: how many neighbours along K belong to one tap.
-        codes: the least and the largest u8 code of the other factor.
-
-    Returns:
-        [pairs]: where each begins along K; [pairs, N].
-    """
-    # one without a neighbour fits s16
-    firsts = [np.arange(a, b - 1, 2) for a, b in _runs(law, weights.shape[0], channels)]
-    first = np.concatenate([np.zeros(0, np.intp), *firsts])
-    wide, (low, high) = weights.astype(np.int32), codes
-    ends = wide * low, wide * high
-    most, least = np.maximum(*ends), np.minimum(*ends)
-    above = most[first] + most[first + 1] > _HIGH
-    return first, above | (least[first] + least[first + 1] < _LOW)
 
 
 class PairSums:
@@ -134,7 +68,7 @@ class PairSums:
 
     def split(self, split: KSplit) -> KSplit:
         """The cuts of the product that is to be corrected: its sums stay exact."""
-        most = int(np.bincount(self._columns).max(initial=0)) * 2 * -_LOW
+        most = int(np.bincount(self._columns).max(initial=0)) * 2 * -LOWEST
         bound = split.bound + most
         return replace(split, bound=bound, wide=True, wraps=bound >= 2**31)
 
@@ -160,7 +94,7 @@ class PairSums:
         one, other = peak[first], peak[first + 1]
         most = np.maximum(left, 0) * one + np.maximum(right, 0) * other
         least = np.minimum(left, 0) * one + np.minimum(right, 0) * other
-        kept = np.flatnonzero((most > _HIGH) | (least < _LOW))
+        kept = np.flatnonzero((most > HIGHEST) | (least < LOWEST))
         step = max(1, _CHUNK // rows.shape[0])
         for at in range(0, kept.size, step):
             chosen = kept[at : at + step]
@@ -172,21 +106,13 @@ class PairSums:
             sums += others
             if self._offset:
                 sums += (w0 + w1) * np.float32(self._offset)
-            np.clip(sums, _LOW, _HIGH, out=others)
+            np.clip(sums, LOWEST, HIGHEST, out=others)
             others -= sums
             where = place[chosen]
             starts = np.flatnonzero(np.diff(where, prepend=-1))
             lost = np.add.reduceat(others, starts, axis=0, dtype=np.float64)
             places = where[starts]
             acc[:, places] = np.add(acc[:, places], lost.T)
-
-
-def _runs(law: Summation, depth: int, channels: int) -> Sequence[tuple[int, int]]:
-    """The stretches of the depth within which pairs are formed."""
-    if law.block:
-        return depth_blocks(depth, law.block)
-    size = channels if law.pairs == "channels" else depth
-    return [(at, at + size) for at in range(0, depth, size)] if size else []
 
 
 def pairs_of(

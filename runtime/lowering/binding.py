@@ -9,6 +9,7 @@ for; a reorder makes the further ones, once each.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -23,7 +24,8 @@ from ...onednn.library import Engine
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc, describe
-from ...onednn.saturation import cannot_saturate, may_saturate
+from ...onednn.saturation import LARGEST, cannot_saturate, may_saturate
+from ...plan.saturation import Codes, codes_of_plan
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import SCHEMAS
 from ..budget import RunBudget
@@ -171,13 +173,16 @@ class Binder(Values):
         return bool(self._tensors.get(value))
 
     def objection(
-        self, desc: PrimitiveDesc, weights: Callable[[], NDArray[Any] | None] | None = None
+        self,
+        desc: PrimitiveDesc,
+        weights: Callable[[], NDArray[Any] | None] | None = None,
+        source: str | None = None,
     ) -> str:
         """Why an implementation will not do; empty where it will.
 
         Args:
             desc: the descriptor.
-            weights: see `first_accepted`.
+            weights, source: see `first_accepted`.
         """
         if desc.is_reference:
             return f"oneDNN has only the reference implementation {desc.impl_info} for it"
@@ -186,9 +191,21 @@ class Binder(Values):
             return f"{desc.impl_info} computes it wrongly ({defect.name}): {defect.when}"
         if self._exact and may_saturate(desc):
             data = None if weights is None else weights()
-            if data is None or not cannot_saturate(desc, data):
+            if not cannot_saturate(desc, data, self._largest_code(desc, source)):
                 return f"{desc.impl_info} may saturate: its int8 products are added in 16 bits"
         return ""
+
+    def _largest_code(self, desc: PrimitiveDesc, source: str | None) -> int:
+        """The largest u8 code that a primitive multiplies, where its source is a value of the plan."""
+        given = desc.request.operands.get("src")
+        as_is = given is not None and given.dtype == DataType.u8
+        if source is None or not as_is or self.dtype(source) != DataType.u8:
+            return LARGEST
+        return self._codes.get(source, (0, LARGEST))[1]
+
+    @cached_property
+    def _codes(self) -> dict[str, Codes]:
+        return codes_of_plan(self._told)
 
     def describe(
         self, step: Step, kind: str, *operands: MemoryDesc | None, **parameters: Any
@@ -628,6 +645,7 @@ def first_accepted(
     candidates: Iterable[C],
     attempt: Callable[[C], Offer],
     weights: Callable[[], NDArray[Any] | None] | None = None,
+    source: str | None = None,
 ) -> Offer:
     """The first primitive that the library makes and nothing objects to.
 
@@ -638,6 +656,8 @@ def first_accepted(
             the next one.
         weights: gives the weights in the primitive's shape, or None where they are computed at run
             time; asked only if they matter.
+        source: the value that the primitive reads as its source, under any layout; None: it may
+            read any codes.
 
     Raises:
         NotLowered: there is none; the message says why, for each attempt.
@@ -656,7 +676,7 @@ def first_accepted(
             reasons.append(str(refusal))
             continue
         for _ in range(_IMPLEMENTATIONS):
-            objection = binder.objection(offer.desc, weights)
+            objection = binder.objection(offer.desc, weights, source)
             if not objection:
                 return offer
             reasons.append(objection)

@@ -137,7 +137,7 @@ def offered(
         return translated.offer(make(translated.attributes), {})
 
     layouts = _layouts(channels_last(library, dims, dtype), make, guessed=guessed)
-    offer = first_accepted(binder, layouts, attempt, weights.known)
+    offer = first_accepted(binder, layouts, attempt, weights.known, step.arg("src"))
     if kind == "convolution":
         faster = _faster_depthwise(binder, offer.desc, win)
         offer = replace(offer, desc=faster or make(offer.desc.attributes))

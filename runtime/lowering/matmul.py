@@ -160,7 +160,7 @@ def _product(binder: Binder, step: Step, view: Way) -> None:
     anything = MemoryDesc.any(library, matrix, weights.dtype)
     matrices = [anything] if binder.is_constant(name) else _layouts(binder, name, matrix)
     candidates = product(_layouts(binder, src, inner), matrices)
-    offer = first_accepted(binder, candidates, attempt, weights.known)
+    offer = first_accepted(binder, candidates, attempt, weights.known, src)
     factors: Args = {
         Arg.SRC: Wanted(src, offer.desc.src_md()),
         Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md()),

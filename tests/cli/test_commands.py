@@ -37,6 +37,7 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
         ("why", "Tell the story"),
         ("diff", "Compare two"),
         ("compare", "Compare a quantized"),
+        ("simulate", "Tell what a quantized"),
         ("run", "Run a model"),
         ("bench", "Measure how fast"),
         ("convert", "Convert a plan"),

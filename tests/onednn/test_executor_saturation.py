@@ -75,6 +75,39 @@ def test_a_cpu_with_vnni_is_exact(library: Library) -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "least"), [(60, 5), pytest.param(800, 50, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("isa", ["sse41", "avx2", "avx512_core"])
+def test_auto_runs_what_few_codes_prove_exact(
+    library: Library, isa: str, count: int, least: int
+) -> None:
+    """Random products with random weights, full range, behind a step that stores few codes: the
+    library's bytes are the exact ones, and what stands in front is what lets it run them.
+    """
+    wanted = CpuIsa[isa]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {isa}")
+    kinds = ("convolution", "depthwise", "deconvolution", "matmul")
+    ran = subprocess.run(
+        [sys.executable, f"{TESTS}/support/proven_cases.py", isa, "5", str(count), *kinds],
+        env={
+            **os.environ,
+            "PYTHONPATH": TESTS,
+            "ONEDNN_MAX_CPU_ISA": isa.upper(),
+            "OPENBLAS_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found = json.loads(ran.stdout)
+    assert found["same"] == found["tried"], ran.stderr[-4000:]
+    assert found["by its codes"] >= least
+
+
+@pytest.mark.parametrize(
     ("pair", "fits"),
     [
         ((64, 64), True),
@@ -190,3 +223,47 @@ def test_a_recurrent_layer_whose_weights_may_saturate_runs_on_numpy(
     assert recommended == [63, "onednn", 0, 0]
     assert larger[:3] == [127, "numpy", 0]
     assert larger[3] > 1, "what the library gives there"
+
+
+RESNET = """
+import json
+from collections import Counter
+import fqfuse
+from fqfuse.accuracy.remedy import fixed
+from fqfuse.accuracy.simulation import samples_for, subject_of
+from support.screen_networks import NETWORKS
+import sys
+subject = subject_of(NETWORKS[sys.argv[1]](), "avx2")
+(feeds,) = samples_for(subject).feeds
+for plan in (subject.plan, fixed(subject).plan):
+    sessions = [fqfuse.InferenceSession(plan, backend, 2) for backend in ("numpy", "auto", "onednn")]
+    values = [session.run_steps(feeds) for session in sessions]
+    differ = [sum(found[name].tobytes() != values[0][name].tobytes() for name in found) for found in values[1:]]
+    placed = Counter(placement.runtime for placement in sessions[1].placement())
+    print(json.dumps([len(plan.steps), placed["numpy"], *differ]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet50-ort", "resnet50-nncf", "resnet50-qoperator"])
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_auto_runs_a_network_with_7_bits_on_onednn(library: Library, isa: str, name: str) -> None:
+    """And the library's numbers are the exact ones, by whichever name it is asked for."""
+    wanted = CpuIsa[isa.lower()]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {isa}")
+    ran = subprocess.run(
+        [sys.executable, "-c", RESNET, name],
+        env={**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": isa},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    before, after = map(json.loads, ran.stdout.splitlines())
+    steps, on_numpy, *differ = after
+    assert on_numpy <= 0.05 * steps
+    assert differ == [0, 0]
+    assert before[1] > 0.5 * before[0], "most layers may saturate before"
+    assert before[2] == 0
+    assert before[3] > 0, "and do, where the library runs them all"

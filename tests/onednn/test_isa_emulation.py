@@ -18,8 +18,8 @@ import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.summation import ISAS, depth_blocks, summation
 from fqfuse.plan.parse import parse_plan
+from fqfuse.plan.summation import ISAS, depth_blocks, summation
 
 TESTS = Path(__file__).parents[1]
 WITHOUT = pytest.mark.parametrize("isa", ["sse41", "avx2", "avx512_core"])

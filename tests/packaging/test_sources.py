@@ -23,7 +23,6 @@ TITLES = {
 }
 
 NOT_YET = {
-    "codes of 7 bits, proven not to saturate": "N16",
     "approximations by name": "F35 F36 F37 F39",
     "masks by name": "U60 U61 U62",
     "masks of two dimensions of the data": "Q27",

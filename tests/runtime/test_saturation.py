@@ -7,17 +7,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from support.finding_networks import Net
 from support.runtime_plans import one_step
+from support.screen_networks import NETWORKS
 
 import fqfuse
+from fqfuse.accuracy.remedy import fixed
+from fqfuse.accuracy.simulation import samples_for, subject_of
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.saturation import codes_of_plan, codes_written, steps_at_risk, sums_of_plan
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numerics import PROFILES
 from fqfuse.runtime.numpy_runtime import run_step
-from fqfuse.runtime.saturation import codes_written, sums_of_plan
 
 U8, S8, S32, F32 = DType.U8, DType.S8, DType.S32, DType.F32
 ISAS = ("avx512_core", "avx2", "sse41")
@@ -49,6 +54,7 @@ def test_the_channels_are_those_that_differ_on_the_worst_data(
     results = [run_step(plan, step, live, profile=PROFILES[each])[0] for each in ("vnni", isa)]
     assert sums.channels == tuple(np.flatnonzero((results[0] != results[1]).any(axis=0)).tolist())
     assert sums.exact or largest > 127
+    assert steps_at_risk(plan, isa) == (() if sums.exact else (sums.index,))
 
 
 def clipped(plan: Plan, largest: int) -> Plan:
@@ -143,6 +149,45 @@ def test_codes_that_a_step_can_store(post_ops: tuple[Eltwise, ...], codes: tuple
     args = [("src", np.zeros((1, 4), np.uint8)), ("weights", np.zeros((4, 3), np.int8))]
     plan, step, _ = one_step("matmul", "MatMul", args, U8, attr=attr)
     assert codes_written(plan, step) == codes
+
+
+def codes_of(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    plan = fqfuse.compile(model)
+    return {step.primitive: codes_of_plan(plan).get(step.output, ()) for step in plan.steps}
+
+
+def test_codes_that_are_moved_joined_or_chosen() -> None:
+    """Behind a Clip of the codes at 90."""
+    net = Net()
+    parameters = net.constant(np.float32(0.1)), net.constant(np.uint8(0))
+    codes = net.op("QuantizeLinear", "x", *parameters)
+    codes = net.op("Clip", codes, net.constant(np.uint8(0)), net.constant(np.uint8(90)))
+    few = net.op("DequantizeLinear", codes, *parameters)
+    pooled = net.op("MaxPool", few, kernel_shape=[2, 2], strides=[2, 2])
+    joined = net.op("Concat", pooled, net.op("Transpose", pooled, perm=[0, 1, 3, 2]), axis=1)
+    net.conv(joined, "conv", out="y", channels=16)
+    found = codes_of(net.proto())
+    moved = {name: codes for name, codes in found.items() if name != "convolution"}
+    assert {"pooling", "concat", "onnx.Transpose"} <= moved.keys()
+    assert set(moved.values()) == {(0, 90)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert-ort", "bert-nncf", "densenet121-ort", "mobilenet_v3-nncf"])
+def test_no_run_stores_other_codes(name: str) -> None:
+    """Of whole networks, with a source of 7 bits where they need one, on data beyond every range."""
+    subject = subject_of(NETWORKS[name](), "avx2")
+    plan = fixed(subject).plan
+    (feeds,) = samples_for(subject).feeds
+    far = {n: a * 30 if a.dtype == np.float32 else a for n, a in feeds.items()}
+    known = codes_of_plan(plan)
+    narrow = {value for value, codes in known.items() if codes != plan.type(value).dtype.range}
+    assert narrow or not name.startswith("bert"), "attention has a source of 7 bits"
+    for data in (feeds, far):
+        stored = fqfuse.InferenceSession(plan, "numpy").run_steps(data)
+        for value, (least, largest) in known.items():
+            assert least <= stored[value].min(initial=largest)
+            assert stored[value].max(initial=least) <= largest
 
 
 def test_a_session_tells(digits_plan: Plan) -> None:

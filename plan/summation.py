@@ -20,7 +20,20 @@ shift by 128) are exact sums of their own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.ops.spec import Array
+
+LOWEST, HIGHEST = -(2**15), 2**15 - 1
+"""What a sum of two products is cut to."""
+
+Indices = npt.NDArray[np.intp]
+
+_LARGEST = 255  # of u8 codes
 
 ISAS = ("vnni", "avx512_core", "avx2", "sse41")
 """Names of the instruction sets, newest first: oneDNN's, but for `vnni`, which stands for all that
@@ -115,3 +128,49 @@ def depth_blocks(depth: int, block: int) -> list[tuple[int, int]]:
     else:
         size = block
     return [(at, min(at + size, depth)) for at in range(0, depth, max(size, 1))]
+
+
+def fits(weight: int, code: int) -> bool:
+    """True where no sum of two products of weights up to this magnitude with u8 codes up to this one
+    leaves s16, whatever their signs.
+    """
+    # only -128 has the magnitude 128: with such weights the lower end, -32768, is the nearer one
+    most = min(weight, 127)
+    return 2 * most * code <= HIGHEST and 2 * weight * code <= -LOWEST
+
+
+def largest(weights: Array) -> int:
+    """The largest magnitude of s8 weights."""
+    return max(int(weights.max(initial=0)), -int(weights.min(initial=0)))
+
+
+def pairs_at_risk(
+    law: Summation, weights: Array, channels: int, codes: tuple[int, int] = (0, _LARGEST)
+) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """The pairs that a product forms, and which of them can leave s16.
+
+    Args:
+        law: how they are summed; with pairs.
+        weights: [K, N] codes, s8.
+        channels: how many neighbours along K belong to one tap.
+        codes: the least and the largest u8 code of the other factor.
+
+    Returns:
+        [pairs]: where each begins along K; [pairs, N].
+    """
+    # one without a neighbour fits s16
+    firsts = [np.arange(a, b - 1, 2) for a, b in _runs(law, weights.shape[0], channels)]
+    first = np.concatenate([np.zeros(0, np.intp), *firsts])
+    wide, (low, high) = weights.astype(np.int32), codes
+    ends = wide * low, wide * high
+    most, least = np.maximum(*ends), np.minimum(*ends)
+    above = most[first] + most[first + 1] > HIGHEST
+    return first, above | (least[first] + least[first + 1] < LOWEST)
+
+
+def _runs(law: Summation, depth: int, channels: int) -> Sequence[tuple[int, int]]:
+    """The stretches of the depth within which pairs are formed."""
+    if law.block:
+        return depth_blocks(depth, law.block)
+    size = channels if law.pairs == "channels" else depth
+    return [(at, at + size) for at in range(0, depth, size)] if size else []

@@ -1,0 +1,187 @@
+"""Seven bits for the layers whose sums a CPU without VNNI may get wrong, and for no others: what to
+change, and the model with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from ..compiler import compile as compile_model
+from ..errors import UnsupportedOp
+from ..exporter.original import Original
+from ..exporter.seven_bits import Channels, activation_in_7_bits, weights_in_7_bits
+from ..frontend import DEFAULT, Budgets
+from ..inference import InferenceSession
+from ..ir.decision import DequantizeFate, Half, Quantizer
+from ..ir.types import DType
+from ..plan.saturation import StepSums, sums_of_plan
+from ..plan.types import Plan
+from .data import Samples
+from .simulation import EXACT, Answer, Subject, layer_of, outputs_of
+
+_ROUNDS = 2
+"""Fewer bits may let a step fuse otherwise, which is looked at once more."""
+
+
+class What(StrEnum):
+    """What changes."""
+
+    WEIGHTS = "weights"  # to 7 bits
+    EVEN = "even-weights"  # that the CPU can halve
+    ACTIVATION = "activation"  # to the codes 0..127
+
+
+@dataclass(frozen=True)
+class Change:
+    """One quantizer, changed.
+
+    Attributes:
+        what: how.
+        quantizer: of the model.
+        layers: that need it, by name.
+        channels: output channels that need it, of how many there are; all of an activation.
+        of: how many there are.
+    """
+
+    what: What
+    quantizer: Quantizer
+    layers: tuple[str, ...]
+    channels: frozenset[int]
+    of: int
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The model with the changes.
+
+    Attributes:
+        model: in the dialect that it had; its `model` is the ONNX model.
+        plan: compiled; every step is proven exact on that CPU.
+        changes: that were made.
+    """
+
+    model: Original
+    plan: Plan
+    changes: tuple[Change, ...]
+
+
+def changes_for(plan: Plan, at_risk: Iterable[StepSums]) -> list[Change]:
+    """What each step needs that is not proven exact; a step without a quantizer that could be
+    changed needs nothing here.
+    """
+    found: dict[tuple[What, str], Change] = {}
+    for sums in at_risk:
+        for change in _changes(plan, sums):
+            key = change.what, change.quantizer.name
+            found[key] = _joined(found[key], change) if key in found else change
+    return list(found.values())
+
+
+def _joined(one: Change, other: Change) -> Change:
+    layers = tuple(dict.fromkeys((*one.layers, *other.layers)))
+    if one.of != other.of:  # parts of one tensor: all of it
+        return replace(one, layers=layers, channels=frozenset(), of=0)
+    return replace(one, layers=layers, channels=one.channels | other.channels)
+
+
+def _changes(plan: Plan, sums: StepSums) -> Iterator[Change]:
+    weights, layer = sums.step.arg("weights") or "", (layer_of(plan, sums),)
+    if weights in plan.constants:
+        what = What.EVEN if sums.law.halved else What.WEIGHTS
+        for quantizer in _quantizers(plan, sums.index, DequantizeFate.WEIGHTS_SCALE):
+            yield Change(what, quantizer, layer, frozenset(sums.channels), sums.of)
+    elif plan.type(sums.step.arg("src") or "").dtype is DType.U8:
+        for quantizer in _quantizers(plan, sums.index, DequantizeFate.SOURCE_SCALE):
+            yield Change(What.ACTIVATION, quantizer, layer, frozenset(sums.channels), sums.of)
+
+
+def _quantizers(plan: Plan, index: int, fate: DequantizeFate) -> list[Quantizer]:
+    """Those whose decoding half a step took in this way."""
+    names = [
+        record.quantizer
+        for record in plan.fate_records
+        if record.step == index and record.half is Half.DEQUANTIZE and record.fate is fate
+    ]
+    return [plan.quantizers[name] for name in dict.fromkeys(names) if name in plan.quantizers]
+
+
+def fixed(subject: Subject, budgets: Budgets = DEFAULT) -> Fixed:
+    """Changes quantizers until every step is proven exact.
+
+    Raises:
+        UnsupportedOp: a step needs a change that cannot be made in this dialect; it is named.
+    """
+    original, plan = Original(subject.source, budgets), subject.plan
+    made: list[Change] = []
+    at_risk: Sequence[StepSums] = subject.at_risk
+    for _ in range(_ROUNDS):
+        changes = changes_for(plan, at_risk)
+        for change in changes:
+            _make(original, change)
+        made += changes
+        original.drop_unread()
+        plan = compile_model(original.model, budgets=budgets) if made else plan
+        at_risk = [sums for sums in sums_of_plan(plan, subject.isa) if not sums.exact]
+        if not at_risk:
+            return Fixed(original, plan, tuple(made))
+        if not changes:
+            break
+    raise _left(plan, at_risk)
+
+
+def _make(model: Original, change: Change) -> None:
+    if change.what is What.ACTIVATION:
+        activation_in_7_bits(model, change.quantizer)
+        return
+    channels = Channels(change.channels, change.of)
+    weights_in_7_bits(model, change.quantizer, channels, even=change.what is What.EVEN)
+
+
+def _left(plan: Plan, at_risk: Sequence[StepSums]) -> UnsupportedOp:
+    names = [layer_of(plan, sums) for sums in at_risk]
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    what = f"7 bits cannot be written for this layer{more}: its weights are computed, and nothing cuts its source to 0..127"
+    if at_risk[0].step.arg("weights") in plan.constants:
+        what = f"7 bits cannot be written for this layer{more}: which quantizer its weights come from is not known"
+    hint = "quantize it anew with weights of 7 bits or unsigned activations, or leave it in f32"
+    return UnsupportedOp(what, where=names[0], hint=hint)
+
+
+# -- what it costs ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the changed model computes.
+
+    Attributes:
+        fixed: the model.
+        answers: each output, exact, against that of the model as it was (`there` is the changed one).
+        agree: on all samples it gives the same bits on that CPU as the exact ones.
+    """
+
+    fixed: Fixed
+    answers: Mapping[str, Answer]
+    agree: bool
+
+
+def outcome_of(subject: Subject, fixed: Fixed, samples: Samples) -> Outcome:
+    """Runs the model as it was and as it is now."""
+    there: Any = subject.isa
+    before, *after = (
+        InferenceSession(plan, "numpy", isa=isa)
+        for plan, isa in ((subject.plan, EXACT), (fixed.plan, EXACT), (fixed.plan, there))
+    )
+    reference = None if subject.reference is None else InferenceSession(subject.reference)
+    found = {name: Answer() for name in subject.plan.outputs}
+    agree = True
+    for feeds in samples.feeds:
+        old, new, own = (outputs_of(session, feeds) for session in (before, *after))
+        f32 = {} if reference is None else outputs_of(reference, feeds)
+        agree = agree and all(new[name].tobytes() == own[name].tobytes() for name in found)
+        for name, answer in found.items():
+            answer.add(old[name], new[name], f32.get(name), subject.plan.type(name))
+    return Outcome(fixed, found, agree)

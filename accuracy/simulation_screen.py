@@ -1,0 +1,223 @@
+"""What `fqfuse simulate` prints: what a CPU without VNNI would answer, which layers make it so, and
+what to change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text as RichText
+
+from ..report.layout import Layout, Text, heading
+from ..report.lines import WIDTH, labelled, paragraph
+from ..report.notation import count_text
+from .remedy import Change, Outcome, What, changes_for
+from .screen import decibels, named, share_shown, table_of
+from .simulation import Answer, Effect, Simulation
+
+_CPUS = {
+    "vnni": "VNNI",
+    "avx512_core": "AVX-512 without VNNI",
+    "avx2": "AVX2 without VNNI",
+    "sse41": "SSE4.1",
+}
+_SHOWN = 8
+_SMALL = 30.0  # dB: hardly seen beside what 8 bits cost
+_REMEDIES = {
+    What.WEIGHTS: "weights",
+    What.EVEN: "even",
+    What.ACTIVATION: "activation",
+}
+_LEGEND = (
+    "channels: that can differ; differ: numbers that do, fed with exact inputs; alone, so far: SQNR "
+    "of these, and with all in front of it"
+)
+
+
+def simulation_report(
+    found: Simulation,
+    outcome: Outcome | None,
+    layout: Layout,
+    *,
+    title: str,
+    written: str = "",
+    all_rows: bool = False,
+) -> RenderableType:
+    """The whole report.
+
+    Args:
+        found: what was measured.
+        outcome: of the changed model, if one was made.
+        layout: the room there is.
+        title: stands in front.
+        written: where the changed model is.
+        all_rows: every layer that can differ, in the model's order, instead of the worst.
+    """
+    width = min(layout.width or WIDTH, WIDTH)
+    parts: list[RenderableType] = [heading(title, f"on a CPU with {_CPUS[found.subject.isa]}")]
+    parts += _lines(_answer(found), width, _style(found))
+    if found.subject.sums:
+        parts += [Text(), _outputs(found.outputs, "to exact")]
+    if found.differing or (found.effects and all_rows):
+        parts += [Text(), *_layers(found, layout, width, all_rows)]
+    if outcome is not None:
+        parts += [Text(), *_fixed(found, outcome, width, written)]
+    elif found.effects:
+        parts += [Text(), *_change(found, width)]
+    return Group(*parts, Text(), *_notes(found, width))
+
+
+def _answer(found: Simulation) -> str:
+    every, risky = len(found.subject.sums), len(found.effects)
+    if not every:
+        return "The model has no products of codes that could differ there."
+    layers = count_text(every, "int8 layer")
+    if not risky:
+        return f"Proven for any data: all sums of {layers} are the exact ones there."
+    where = "On random data" if found.samples.random else "On this data"
+    differing = len(found.differing)
+    if not found.differs:
+        also = "no output differs" if differing else "none does"
+        return f"{risky:,} of {layers} may give other numbers there. {where} {also}."
+    worst = min(found.outputs.values(), key=lambda answer: answer.there.sqnr)
+    text = f"{where} {differing:,} of {layers} give other numbers there: {_loss(worst)}"
+    more = risky - differing
+    return f"{text} {more:,} more may on other data." if more else text
+
+
+def _loss(worst: Answer) -> str:
+    text = f"{decibels(worst.there.sqnr)} SQNR to the exact result"
+    if worst.rows:
+        text += f", {worst.changed:,} of {count_text(worst.rows, 'label')} changed"
+    return f"{text}."
+
+
+def _style(found: Simulation) -> str:
+    if not found.differs:
+        return "bold yellow" if found.effects else "bold green"
+    return "bold yellow" if found.worst >= _SMALL else "bold red"
+
+
+def _outputs(
+    outputs: Mapping[str, Answer],
+    first: str,
+    to_f32: tuple[str, str] = ("exact to f32", "there to f32"),
+) -> RenderableType:
+    """The outputs; `first` and `to_f32` head what is held against what."""
+    told = any(answer.exact_to_f32 is not None for answer in outputs.values())
+    labels = any(answer.rows for answer in outputs.values())
+    columns = ["output", first, "differ", *(["labels"] if labels else [])]
+    columns += to_f32 if told else ()
+    table = table_of(*columns)
+    for name, answer in outputs.items():
+        row: list[RichText | str] = [named(name), decibels(answer.there.sqnr)]
+        row.append(share_shown(answer.differ / answer.entries if answer.entries else 0.0))
+        if labels:
+            row.append(f"{answer.changed:,} of {answer.rows:,}" if answer.rows else "")
+        held = (answer.exact_to_f32, answer.there_to_f32) if told else ()
+        table.add_row("", *row, *("" if one is None else decibels(one.sqnr) for one in held))
+    return table
+
+
+def _layers(
+    found: Simulation, layout: Layout, width: int, all_rows: bool
+) -> Iterator[RenderableType]:
+    shown = list(found.effects) if all_rows else found.differing[:_SHOWN]
+    left = len(found.effects) - len(shown)
+    what = "layers that can differ" if all_rows else "layers that differ most"
+    yield heading(what, f"--all lists {left:,} more" if left else "")
+    changes = changes_for(found.subject.plan, found.subject.at_risk)
+    table = table_of("layer", "channels", "differ", "alone", "so far", "7 bits")
+    for effect in shown:
+        table.add_row("", *_row(effect, changes, None if layout.width is None and all_rows else 30))
+    yield table
+    yield from _lines(_LEGEND, width, "dim")
+
+
+def _row(effect: Effect, changes: list[Change], room: int | None) -> list[RichText | str]:
+    sums = effect.sums
+    own = next((change for change in changes if effect.layer in change.layers), None)
+    return [
+        named(effect.layer, room),
+        f"{len(sums.channels)}/{sums.of}",
+        share_shown(effect.share),
+        decibels(effect.alone.sqnr).removesuffix(" dB"),
+        decibels(effect.total.sqnr).removesuffix(" dB"),
+        "" if own is None else _REMEDIES[own.what],
+    ]
+
+
+# -- the remedy ------------------------------------------------------------------------------------
+
+
+def _change(found: Simulation, width: int) -> Iterator[RichText]:
+    changes = changes_for(found.subject.plan, found.subject.at_risk)
+    if changes:
+        text = f"{_told(changes)}, and no others: --fix OUT.onnx writes that model"
+        yield from labelled("change", text, width, 2, 9, "green")
+    told = {layer for change in changes for layer in change.layers}
+    without = [effect.layer for effect in found.effects if effect.layer not in told]
+    if without:
+        text = f"{count_text(len(without), 'layer')} without a quantizer that could be given 7 bits: {without[0]}"
+        yield from labelled("but", text, width, 2, 9)
+
+
+def _told(changes: list[Change] | tuple[Change, ...]) -> str:
+    """`weights of 5 layers to 7 bits, activations in front of 2 to 0..127`."""
+    count = Counter(change.what for change in changes)
+    words = {
+        What.WEIGHTS: ("the weights of {} to 7 bits", "layer"),
+        What.EVEN: ("the weights of {} to even codes", "layer"),
+        What.ACTIVATION: ("{} to the codes 0..127", "activation"),
+    }
+    return ", ".join(
+        text.format(count_text(count[what], noun))
+        for what, (text, noun) in words.items()
+        if count[what]
+    )
+
+
+def _fixed(
+    found: Simulation, outcome: Outcome, width: int, written: str
+) -> Iterator[RenderableType]:
+    changes = outcome.fixed.changes
+    yield heading("with 7 bits where needed", written)
+    done = f"Changed: {_told(changes)}" if changes else "Nothing had to change"
+    same = "on this data it gives the same bits there" if outcome.agree else _ORDER
+    style = "bold green" if outcome.agree else "bold yellow"
+    yield from _lines(f"{done}. All sums are proven exact; {same}.", width, style)
+    if changes:
+        yield from _lines(_price(found, outcome), width)
+    yield Text()
+    yield _outputs(outcome.answers, "to before", ("before to f32", "now to f32"))
+
+
+def _price(found: Simulation, outcome: Outcome) -> str:
+    lost = min(answer.there.sqnr for answer in outcome.answers.values())
+    text = f"What the bits cost: {decibels(lost)} SQNR to the model as it was"
+    if lost >= found.worst:
+        return f"{text}; saturation leaves {decibels(found.worst)} on this data."
+    if not found.differs:
+        return f"{text}. On this data saturation costs nothing."
+    return f"{text}. On this data saturation costs less: it leaves {decibels(found.worst)}."
+
+
+_ORDER = "numbers still differ in the last bit, because SSE4.1 has no fused multiply-add"
+
+
+# -- notes and words -------------------------------------------------------------------------------
+
+
+def _notes(found: Simulation, width: int) -> Iterator[RichText]:
+    if found.subject.reference is not None and found.subject.sums:
+        yield from _lines(f"f32 is {found.subject.told}.", width, "dim")
+    yield from _lines(f"Data: {found.samples.told}.", width, "dim")
+    if found.samples.random:
+        text = "Real data tells more: --data FILE.npz, or a folder of them."
+        yield from _lines(text, width, "dim")
+
+
+def _lines(text: str, width: int, style: str = "") -> list[RichText]:
+    return paragraph(text, width, 2, style)

@@ -1,0 +1,161 @@
+"""`fqfuse simulate`: screens, documents, exit codes, the file that it writes, wrong input."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from support.finding_cases import CASES, Net
+from support.json_documents import problems
+
+import fqfuse
+from fqfuse.models.digits import digits_model_path, digits_test_set
+from fqfuse.plan.saturation import steps_at_risk
+from fqfuse.report.verdict.machine import this_machine
+
+FORMS = pytest.mark.parametrize("form", ["qdq", "fakequantize"])
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("digits") / "in.npz"
+    np.savez(file, image=digits_test_set()[0][:16])
+    return file
+
+
+@FORMS
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core", "sse41"])
+def test_the_answer_comes_first_and_fits_80_columns(
+    call, digits: Path, form: str, isa: str
+) -> None:
+    result = call("simulate", digits_model_path(form), "--data", digits, "--isa", isa)
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert re.match(r"  On this data \d of 8 int8 layers give other numbers there: ", lines[1])
+    assert [line for line in lines if len(line) > 80] == []
+    assert re.search(r"head\.conv +85/96 +[\d.]+ % +[\d.]+ +[\d.]+ +weights", result.stdout)
+    assert "--fix OUT.onnx" in result.stdout
+
+
+@FORMS
+def test_the_file_gives_the_same_numbers_everywhere(
+    call, digits: Path, tmp_path: Path, form: str
+) -> None:
+    out = tmp_path / "out.onnx"
+    result = call("simulate", digits_model_path(form), "--data", digits, "--fix", out)
+    assert result.exit_code == 0, result.stderr
+    assert "All sums are proven exact; on this data it gives the same" in " ".join(
+        result.stdout.split()
+    )
+    assert re.search(r"What the bits cost: \d+\.\d dB SQNR", result.stdout)
+    assert [line for line in result.stdout.splitlines() if len(line) > 80 and "/" not in line] == []
+    feeds = dict(np.load(digits))
+    exact, there = (
+        fqfuse.InferenceSession(out, "numpy", isa=isa).run(None, feeds)[0]
+        for isa in ("vnni", "avx2")
+    )
+    assert np.array_equal(exact, there)
+    before, after = (onnx.load(path) for path in (digits_model_path(form), out))
+    kinds = [[node.op_type for node in model.graph.node] for model in (before, after)]
+    assert kinds[0] == kinds[1], "the dialect stays"
+    again = call("simulate", out, "--data", digits)
+    assert "Proven for any data" in again.stdout
+    assert "--fix" not in again.stdout
+    assert steps_at_risk(fqfuse.compile(out), "avx2") == ()
+
+
+def test_inspect_is_quiet_about_what_is_proven(call, digits: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    model = digits_model_path("qdq")
+    call("simulate", model, "--data", digits, "--fix", out)
+    before, after = (
+        json.loads(call("inspect", path, "--json").stdout)["verdict"]["without_vnni"]
+        for path in (model, out)
+    )
+    assert len(before) == (6 if this_machine().exact_int8 else 0), "or a finding tells"
+    assert after == []
+
+
+@pytest.mark.parametrize("fix", [False, True])
+def test_the_document(call, digits: Path, tmp_path: Path, fix: bool) -> None:
+    model, out = digits_model_path("qdq"), tmp_path / "out.onnx"
+    more = ["--fix", out] if fix else []
+    told = json.loads(call("simulate", model, "--data", digits, *more, "--json").stdout)
+    assert problems(told) == []
+    assert (told["output"] is None) != fix
+    found = fqfuse.simulate(
+        model, data=dict(np.load(digits)), fix=tmp_path / "two.onnx" if fix else None
+    )
+    assert found["outputs"]["logits"]["sqnr"] == pytest.approx(told["outputs"]["logits"]["sqnr"])
+    assert [layer["layer"] for layer in found["layers"]] == [x["layer"] for x in told["layers"]]
+    if fix:
+        assert told["fix"]["agree"]
+        assert out.read_bytes() == (tmp_path / "two.onnx").read_bytes()
+
+
+def test_exit_codes(call, digits: Path) -> None:
+    command = ["simulate", digits_model_path("qdq"), "--data", digits]
+    assert call(*command, "--min-sqnr", "10").exit_code == 0
+    assert call(*command, "--min-sqnr", "60").exit_code == 1
+    assert call(*command, "--min-sqnr", "nan").exit_code == 2
+
+
+def test_an_f32_model_is_held_against(call, digits: Path, tmp_path: Path) -> None:
+    command = ["simulate", digits_model_path("qdq"), "--data", digits]
+    result = call(*command, "--f32", digits_model_path("f32"))
+    assert "f32 is the f32 model." in result.stdout
+    other = tmp_path / "other.onnx"
+    onnx.save(CASES["unused-sign"](False), other)
+    result = call(*command, "--f32", other)
+    assert result.exit_code == 2
+    assert "different inputs" in result.stderr
+
+
+def test_models_without_codes(call) -> None:
+    result = call("simulate", digits_model_path("f32"))
+    assert result.exit_code == 0, result.stderr
+    assert "no products of codes" in result.stdout
+    told = json.loads(call("simulate", digits_model_path("f32"), "--json").stdout)
+    assert problems(told) == []
+
+
+def test_nothing_is_written_over_what_is_read(call, tmp_path: Path, digits: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(digits_model_path("qdq").read_bytes())
+    before = model.read_bytes()
+    result = call("simulate", model, "--data", digits, "--fix", model)
+    assert result.exit_code == 2
+    assert "would replace one that is read" in result.stderr
+    assert "--fix" in result.stderr
+    assert model.read_bytes() == before
+    assert call("simulate", model, "--fix", tmp_path / "nowhere" / "out.onnx").exit_code == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx"]
+
+
+def test_what_cannot_be_changed_leaves_no_file(call, tmp_path: Path) -> None:
+    """The source of a product of computed factors is read by an operator on codes."""
+    model, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    net = Net()
+    left = net.constant(np.float32(0.03)), net.constant(np.uint8(120))
+    right = net.constant(np.float32(0.03)), net.constant(np.int8(0))
+    codes = net.op("QuantizeLinear", "x", *left, name="source")
+    turned = net.op("QuantizeLinear", net.op("Transpose", "x", perm=[1, 0]), *right)
+    product = net.op("QLinearMatMul", codes, *left, turned, *right, *left)
+    net.op("DequantizeLinear", product, *left, out="y")
+    onnx.save(net.proto(inputs={"x": [4, 16]}), model)
+    result = call("simulate", model, "--fix", out)
+    assert result.exit_code == 2, result.stdout
+    assert "QLinearMatMul reads its codes" in result.stderr
+    assert "source" in result.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("word", ["vnni", "neon", "AVX2"])
+def test_wrong_words(call, word: str) -> None:
+    result = call("simulate", digits_model_path("qdq"), "--isa", word)
+    assert result.exit_code == 2
+    assert "choose one of avx2, avx512_core, sse41" in result.stderr
