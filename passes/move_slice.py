@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,11 +53,12 @@ def move_slice(graph: Graph, dynamic: str | None = None) -> None:
     pending = [node.name for node in graph.nodes() if node.op in ("Slice", "Gather")]
     # a value is asked about once, whoever reads it, until a slice more does
     stay: set[str] = set()
+    cuts: Cuts = {}
     while pending:
         name = pending.pop()
         value = graph.node(name).input if name in graph else ""
         if value and value not in stay:
-            made = _moved(graph, graph.node(name), dynamic is not None)
+            made = _moved(graph, graph.node(name), cuts, dynamic is not None)
             if made is None:
                 stay.add(value)
             else:
@@ -99,6 +99,10 @@ class _Cut:
         return (end <= 0) == (self.start < 0) and end - self.start == 1
 
 
+Cuts = dict[tuple[str, str, _Cut], str]
+"""Value, op and positions -> the name of the Slice or Gather that was put in."""
+
+
 def _cut(graph: Graph, node: Node) -> _Cut | None:
     """The cut of a Slice along one axis, or of a Gather of one position, where it is constant."""
     shape = graph.type(node.input).shape
@@ -116,9 +120,10 @@ def _cut(graph: Graph, node: Node) -> _Cut | None:
     return _Cut(axis % len(shape), start, end, step) if step > 0 else None
 
 
-def _moved(graph: Graph, node: Node, ranged: bool) -> list[str] | None:
+def _moved(graph: Graph, node: Node, cuts: Cuts, ranged: bool) -> list[str] | None:
     """Moves the cut at a node, and its equals, as far as it pays; returns the names of the slices
-    that stand in front then, or None where all stay. `ranged`: see `_through`.
+    that stand in front then, or None where all stay. `ranged`: see `_through`; `cuts`: what was
+    put in so far.
     """
     cut = _cut(graph, node)
     if cut is None or not cut.spares(known_shape(graph, node.input)[cut.axis]):
@@ -128,7 +133,7 @@ def _moved(graph: Graph, node: Node, ranged: bool) -> list[str] | None:
     ways = _worth(graph, ways)
     if not ways:
         return None
-    fewer = _Fewer(graph, cut, node)
+    fewer = _Fewer(graph, cut, node, cuts)
     old = graph.in_order([graph.node(name) for name in ways])
     for each in old:
         fewer.made[each.output] = fewer.again(each, ways[each.name])
@@ -165,14 +170,14 @@ def _rowwise(
     """
     first = graph.producer(value)
     assert first is not None
-    place, wanted = graph.places(), {value: axis}
+    wanted = {value: axis}
     ways: dict[str, Axes] = {
         reader.name: (axis, *[None] * (len(reader.inputs) - 1)) for reader in readers
     }
-    # a node comes behind all that read it
-    heap = [(-place[first.name], first.name)]
-    while heap:
-        node = graph.node(heapq.heappop(heap)[1])
+    # each that joins asks for what it reads, so the last reader of a node finds all others there
+    pending = [first]
+    while pending:
+        node = pending.pop()
         along = wanted[node.output]
         axes = _through(graph, node, along, ranged) if _alone(graph, node, along, ways) else None
         if axes is None or node.name in ways:
@@ -181,7 +186,7 @@ def _rowwise(
         for source, at in zip(node.inputs, axes, strict=True):
             maker = graph.producer(source)
             if at is not None and wanted.setdefault(source, at) == at and maker is not None:
-                heapq.heappush(heap, (-place[maker.name], maker.name))
+                pending.append(maker)
     return {name: axes for name, axes in ways.items() if name not in {r.name for r in readers}}
 
 
@@ -375,10 +380,9 @@ class _Fewer:
         slices: names of the slices that were put in.
     """
 
-    def __init__(self, graph: Graph, cut: _Cut, node: Node) -> None:
-        self._graph, self._cut, self._node = graph, cut, node
+    def __init__(self, graph: Graph, cut: _Cut, node: Node, cuts: Cuts) -> None:
+        self._graph, self._cut, self._node, self._cuts = graph, cut, node, cuts
         self.made: dict[str, str] = {}
-        self._cuts: dict[tuple[str, int], str] = {}
         self.slices: list[str] = []
 
     def again(self, node: Node, axes: Axes) -> str:
@@ -405,12 +409,6 @@ class _Fewer:
     def _of(self, value: str, axis: int) -> str:
         if value in self.made:
             return self.made[value]
-        # x + transpose(x) reads a value along two axes
-        if (value, axis) not in self._cuts:
-            self._cuts[value, axis] = self._sliced(value, axis)
-        return self._cuts[value, axis]
-
-    def _sliced(self, value: str, axis: int) -> str:
         graph, cut = self._graph, replace(self._cut, axis=axis)
         data = graph.constant(value)
         if data is not None:
@@ -418,10 +416,9 @@ class _Fewer:
             return graph.add_constant(f"{value}/rows", fewer, graph.type(value).dtype)
         # of an unknown number of positions a Gather gives one, or an error as the model does
         op = "Slice" if isinstance(known_shape(graph, value)[axis], int) else self._node.op
-        for reader in graph.consumers(value):
-            same = reader.op == op and reader.input == value and _cut(graph, reader) == cut
-            if same and graph.type(reader.output).rank == graph.type(value).rank:
-                return reader.output
+        known = self._cuts.get((value, op, cut), "")
+        if known in graph:
+            return graph.node(known).output
         made = graph.add(
             op,
             [value, *self._given(op, cut)],
@@ -430,6 +427,7 @@ class _Fewer:
             outputs=[graph.fresh(f"{value}/rows")],
             origin=self._node.origin,
         )
+        self._cuts[value, op, cut] = made.name
         self.slices.append(made.name)
         return made.output
 

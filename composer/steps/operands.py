@@ -248,20 +248,9 @@ def weights_of(
     codes = decode.input
     data = graph.constant(codes)
     kind = graph.type(codes).dtype
-    if kind not in (DType.S8, DType.U8, DType.S4, DType.U4):
-        return Refusal(
-            "the weights have more than 8 bits",
-            "8-bit weights",
-            kind.value,
-            "quantize weights to 8 bits",
-        )
-    if graph.type(codes).shape != graph.type(value).shape:
-        return Refusal(
-            "the scales of the weights tell a size that the codes do not",
-            str(graph.type(value)),
-            str(graph.type(codes)),
-            "export the model with the number of output channels of this input",
-        )
+    wrong = _no_weights(graph, decode)
+    if wrong is not None:
+        return wrong
     scale = _scale_of_outputs(quant, axis, groups, graph.type(codes).shape)
     if isinstance(scale, Refusal):
         return scale
@@ -286,6 +275,26 @@ def weights_of(
         return Weights(codes, scale, zero, decode)
     codes, zero = signed(graph, codes, zero)
     return Weights(codes, scale, zero, decode)
+
+
+def _no_weights(graph: Graph, decode: Node) -> Refusal | None:
+    """Why a product cannot read what is decoded as weights; None when it can."""
+    codes, values = graph.type(decode.input), graph.type(decode.output)
+    if codes.dtype not in (DType.S8, DType.U8, DType.S4, DType.U4):
+        return Refusal(
+            "the weights have more than 8 bits",
+            "8-bit weights",
+            codes.dtype.value,
+            "quantize weights to 8 bits",
+        )
+    if codes.shape != values.shape:
+        return Refusal(
+            "the scales of the weights tell a size that the codes do not",
+            str(values),
+            str(codes),
+            "export the model with the number of output channels of this input",
+        )
+    return None
 
 
 def _weights_at_run_time(
