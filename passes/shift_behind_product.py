@@ -23,7 +23,7 @@ def shift_behind_product(graph: Graph, node: Node) -> Verdict:
         MatMul(RunTimeDequantize(q, s, z) + c, Dequantize(@w))
         ->  MatMul(RunTimeDequantize(q, s, z), Dequantize(@w)) + c*@S       S: the sums of the decoded weights
 
-    so that the product reads codes. For convolutions and deconvolutions likewise; where windows
+    so that the product reads codes. For convolutions likewise; where windows
     reach into padding, S has an entry for each position: the sum of the weights that read something
     there.
 
@@ -46,7 +46,12 @@ def shift_behind_product(graph: Graph, node: Node) -> Verdict:
             "quantize the weights by constant ranges, or feed ranges whose zero point is a whole number through "
             "QuantizeLinear and DequantizeLinear",
         )
-    if any(size != 1 for size in graph.type(shift).static_shape):
+    shape = graph.type(shift).shape
+    if (
+        shape is None
+        or len(shape) > graph.type(decode.output).rank
+        or any(size != 1 for size in shape)
+    ):
         return Refusal(
             "the source has computed ranges along an axis",
             "one range",
@@ -72,7 +77,7 @@ SHIFT_BEHIND_PRODUCT = NodePass(
     "shift_behind_product",
     Contract("identity", "ulp", 8),
     shift_behind_product,
-    ("Conv", "ConvTranspose", "MatMul"),
+    ("Conv", "MatMul"),
 )
 
 
@@ -82,10 +87,10 @@ def _sums(graph: Graph, node: Node, weights: F64) -> F64 | Refusal:
     """
     if node.op == "MatMul":
         return np.asarray(weights.sum(-2, keepdims=True))
-    taps = _by_tap(weights, 1 if node.op == "Conv" else node.attr("group", int), node.op)
-    spatial = weights.ndim - 2
-    if node.op == "Conv" and not is_padded(node):
-        return taps.sum(tuple(range(2, taps.ndim)), keepdims=True).reshape(1, -1, *[1] * spatial)
+    taps = weights.sum(1, keepdims=True)  # as those of one input channel
+    if not is_padded(node):
+        spatial = [1] * (weights.ndim - 2)
+        return taps.reshape(len(taps), -1).sum(1).reshape(1, -1, *spatial)
     shape = (graph.type(node.input).shape or ())[2:]
     if not is_static(shape):
         return Refusal(
@@ -98,11 +103,3 @@ def _sums(graph: Graph, node: Node, weights: F64) -> F64 | Refusal:
     assert evaluate is not None
     ones = np.ones((1, 1, *shape), np.float64)
     return np.asarray(evaluate([ones, taps], {**node.attrs, "group": 1})[0], np.float64)
-
-
-def _by_tap(weights: F64, groups: int, op: str) -> F64:
-    """The weights summed over the input channels, as those of one input channel."""
-    if op == "Conv":
-        return weights.sum(1, keepdims=True)
-    by_group = weights.reshape(groups, -1, *weights.shape[1:])
-    return by_group.sum(1).reshape(1, -1, *weights.shape[2:])

@@ -12,7 +12,7 @@ import numpy as np
 from ..types import DType, Shape, is_static
 from .broadcasting import broadcast_shapes
 from .rows import A, Call, integer, row
-from .spec import REQUIRED, Attrs, OpSpec, ShapeError
+from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 GRID = "FakeQuantizeGrid"
 
@@ -36,9 +36,7 @@ def last_code(levels: int) -> int:
     return max(levels - 1, 2)
 
 
-def fake_quantize_grid(
-    low: A, high: A, out_low: A, out_high: A, levels: int
-) -> tuple[A, ...]:
+def fake_quantize_grid(low: A, high: A, out_low: A, out_high: A, levels: int) -> tuple[A, ...]:
     """The operands of the chain that makes codes, and the parameters that decode them.
 
     With L = levels - 1, for x in f32::
@@ -133,13 +131,14 @@ def _parameter(shape: Shape, rank: int) -> Shape:
 COMPUTED_RANGES: tuple[OpSpec, ...] = (
     row(
         GRID,
-        "What makes and decodes the u8 codes of a FakeQuantize whose ranges are computed: operands of `rank` dimensions, scale and zero point.",
+        "What makes and decodes the codes of a FakeQuantize with computed ranges: operands of `rank` dimensions, scale, zero point.",
         "input_low:F input_high:F output_low:F output_high:F",
         attrs={"levels": REQUIRED, "rank": REQUIRED},
         shape=_grid_shapes,
         compute=_grid,
         result=(*[DType.F32] * 6, DType.U8, DType.F32),
         outputs=("factor", "offset", "rate", "low", "high", "scale", "zero_point", "rest"),
+        traits={Trait.TELLS_ZERO, Trait.JUMPS},
         onnx=False,
     ),
 )
