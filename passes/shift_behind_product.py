@@ -67,7 +67,7 @@ def shift_behind_product(graph: Graph, node: Node) -> Verdict:
     wide = sums.reshape((1,) * (rank - sums.ndim) + sums.shape)
     product = graph.again(node, [decode.output, *node.inputs[1:]])
     constant = graph.add_constant(f"{node.output}/sums", wide.astype(np.float32))
-    lost = graph.part(node, "Mul", [constant, shift], "shift")
+    lost = graph.part(added, "Mul", [constant, shift], "behind")
     made = graph.part(node, "Add", [product.output, lost], "shifted")
     swap(graph, node, made)
     return "behind the product, times the sums of the weights"

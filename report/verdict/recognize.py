@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from ...ir.ops.computed_ranges import GRID
 from ...ir.types import DType, Quantization
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import Binary, Eltwise, Sum
@@ -292,7 +293,15 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
     steps that write f32 because a range is taken of it.
     """
     ranges = _all(view, lambda index: operator_of(view.steps[index]) == "DynamicRange")
-    found, waiting = set(ranges), list(ranges)
+    grids = _all(view, lambda index: operator_of(view.steps[index]) == GRID)
+    by_grids = {
+        reading.step
+        for index in grids
+        for value in view.steps[index].outputs
+        for reading in view.readers.get(value, ())
+        if not view.is_product(reading.step)
+    }
+    found, waiting = ranges | grids | by_grids, list(ranges)
     while waiting:
         for value in view.steps[waiting.pop()].outputs:
             for reading in view.readers.get(value, ()):
