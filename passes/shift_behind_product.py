@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,24 +30,18 @@ def shift_behind_product(graph: Graph, node: Node) -> Verdict:
     there.
 
     Legal because: products are linear in their source, and c is one number.
-    Refuses when: c is several numbers, the weights are no constant codes, or they are padded and the
-    model does not tell the sizes.
+    Refuses when: c is several numbers, the weights are no constant codes, or have a computed zero
+    point or scales along another axis than the outputs, or they are padded and the model does not
+    tell the sizes. (Of a computed scale of the weights, S is without it, and c*S times it.)
     """
     added = graph.producer(node.input, "Add")
     decode = None if added is None else graph.producer(added.inputs[0], "RunTimeDequantize")
     if added is None or decode is None or graph.constant(added.inputs[1]) is not None:
         return None
     shift = added.inputs[1]
-    weights = graph.producer(node.inputs[1], "Dequantize")
-    codes = None if weights is None else graph.constant(weights.input)
-    if weights is None or codes is None:
-        return Refusal(
-            "the source is shifted by a computed number, and the weights are no constant codes",
-            "weights that are constant codes",
-            str(graph.type(node.inputs[1])),
-            "quantize the weights by constant ranges, or feed ranges whose zero point is a whole number through "
-            "QuantizeLinear and DequantizeLinear",
-        )
+    weights = _Weights.of(graph, node)
+    if isinstance(weights, Refusal):
+        return weights
     shape = graph.type(shift).shape
     if (
         shape is None
@@ -58,9 +54,7 @@ def shift_behind_product(graph: Graph, node: Node) -> Verdict:
             str(graph.type(shift)),
             "quantize activations per tensor",
         )
-    scale, zero = weights.quant.shaped(codes.ndim)
-    real = (codes.astype(np.float64) - zero) * scale.astype(np.float64)
-    sums = _sums(graph, node, real)
+    sums = _sums(graph, node, weights.real)
     if isinstance(sums, Refusal):
         return sums
     rank = graph.type(node.output).rank
@@ -68,6 +62,8 @@ def shift_behind_product(graph: Graph, node: Node) -> Verdict:
     product = graph.again(node, [decode.output, *node.inputs[1:]])
     constant = graph.add_constant(f"{node.output}/sums", wide.astype(np.float32))
     lost = graph.part(added, "Mul", [constant, shift], "behind")
+    if weights.scale:
+        lost = graph.part(added, "Mul", [lost, _along(graph, node, weights)], "scaled")
     made = graph.part(node, "Add", [product.output, lost], "shifted")
     swap(graph, node, made)
     return "behind the product, times the sums of the weights"
@@ -79,6 +75,59 @@ SHIFT_BEHIND_PRODUCT = NodePass(
     shift_behind_product,
     ("Conv", "MatMul"),
 )
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Constant weights behind what decodes them.
+
+    Attributes:
+        real: what they are, but for a scale that is computed.
+        scale: that, or ''.
+        axis: along which it is a vector, or None.
+    """
+
+    real: F64
+    scale: str = ""
+    axis: int | None = None
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> _Weights | Refusal:
+        """Those of a product, or why its sums of weights are not known."""
+        decode = graph.producer(node.inputs[1], "Dequantize", "RunTimeDequantize")
+        codes = None if decode is None else graph.constant(decode.input)
+        if decode is None or codes is None:
+            return _not_constant(str(graph.type(node.inputs[1])), "weights that are constant codes")
+        codes = codes.astype(np.float64)
+        if decode.op == "Dequantize":
+            scale, zero = decode.quant.shaped(codes.ndim)
+            return cls((codes - zero) * scale.astype(np.float64))
+        zeros, axis = decode.operand(2), decode.attrs["axis"]
+        data = graph.constant(zeros) if zeros else np.zeros(())
+        outputs = codes.ndim - 1 if node.op == "MatMul" else 0
+        if data is None or axis not in (None, outputs):
+            found = zeros if data is None else f"axis {axis!r}"
+            return _not_constant(found, "one scale for each output, and a constant zero point")
+        shape = [-1 if index == axis else 1 for index in range(codes.ndim)]
+        return cls(codes - data.astype(np.float64).reshape(shape), decode.inputs[1], axis)
+
+
+def _not_constant(found: str, expected: str) -> Refusal:
+    return Refusal(
+        "the source is shifted by a computed number, and what the weights add up to is not known",
+        expected,
+        found,
+        "quantize the weights by constant ranges, for each output channel or for all",
+    )
+
+
+def _along(graph: Graph, node: Node, weights: _Weights) -> str:
+    """Scales of the weights along the output channels of the product."""
+    rank = graph.type(node.output).rank
+    channels = rank - 1 if node.op == "MatMul" else 1
+    shape = [-1 if weights.axis is not None and axis == channels else 1 for axis in range(rank)]
+    wanted = graph.add_constant(f"{node.output}/along", np.asarray(shape, np.int64))
+    return graph.part(node, "Reshape", [weights.scale, wanted], "along")
 
 
 def _sums(graph: Graph, node: Node, weights: F64) -> F64 | Refusal:

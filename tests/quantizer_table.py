@@ -7,7 +7,8 @@ FOLDER holds this checkout under the name `fqfuse`. Each network is quantized by
 `compress_weights` (4 and 8 bits), compiled and run on both runtimes. A cell is the largest distance
 to ONNX Runtime without optimizations, in 1e-6 of the largest number; `left` names steps that stayed
 an ONNX operator where a product, a quantizer or a recurrence stands; `-` is a tool that changes
-nothing in the network, `refused` a model that ONNX Runtime cannot read either. Exits with 1 where something is left, or a distance is above 10.
+nothing in the network, `refused` a model that ONNX Runtime cannot read either. Exits with 1 where
+something is left, or a distance is above 10.
 """
 
 from __future__ import annotations
