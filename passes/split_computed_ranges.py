@@ -32,11 +32,13 @@ def split_computed_ranges(graph: Graph, node: Node) -> Verdict:
     a large negative slope, to a quarter of a step inside of the other end; of others nothing lies
     there, for l and h are 0 and L. A zero point that is no integer, inverted outputs and constant ones are decoded by
     z, an integer, and c, which is what z lacks: y = (q - z)*s + c.
+    Constant ranges that vary along several axes, and of which one is inverted, a threshold or of two
+    levels, have the same form; others have a shorter one.
     Refuses when: there are more than 256 levels, the input is constant, or the model does not tell
     the number of dimensions, or of ranges.
     """
     ranges = node.inputs[1:]
-    if not graph.computed(ranges):
+    if not graph.computed(ranges) and not _jump_along_axes(graph, node):
         return None
     refusal = _refusal(graph, node, ranges)
     if refusal is not None:
@@ -52,7 +54,8 @@ def split_computed_ranges(graph: Graph, node: Node) -> Verdict:
     )
     codes = _codes(graph, node, grid.outputs[:5], levels)
     swap(graph, node, _decoded(graph, node, codes, grid.outputs[5:]))
-    return f"u8 codes 0..{last_code(levels)}, made and decoded by what the ranges are in each run"
+    when = "in each run" if graph.computed(ranges) else "for each element"
+    return f"u8 codes 0..{last_code(levels)}, made and decoded by what the ranges are {when}"
 
 
 SPLIT_COMPUTED_RANGES = NodePass(
@@ -60,6 +63,20 @@ SPLIT_COMPUTED_RANGES = NodePass(
 )
 
 _PARAMETERS = ("factor", "offset", "rate", "low", "high", "scale", "zero_point", "rest")
+
+
+def _jump_along_axes(graph: Graph, node: Node) -> bool:
+    """True of constant ranges along several axes that are no grid everywhere."""
+    data = [np.asarray(graph.constant(value)) for value in node.inputs[1:]]
+    common = np.broadcast_shapes(*(array.shape for array in data))
+    several = sum(size != 1 for size in common) > 1 and len(common) <= len(
+        graph.type(node.input).shape or ()
+    )
+    low, high = data[:2]
+    finite = all(np.isfinite(array).all() for array in data)
+    levels = node.attr("levels", int)
+    grid = levels > 2 and bool((low < high).all())
+    return several and finite and not grid and graph.constant(node.input) is None and levels <= 256
 
 
 def _refusal(graph: Graph, node: Node, ranges: Sequence[str]) -> Refusal | None:

@@ -4,7 +4,7 @@
 
 FOLDER holds this checkout under the name `fqfuse`. Each network is quantized by ONNX Runtime's
 `quantize_dynamic` (u8 and s8 weights, per tensor and per channel), by its MatMulNBits and by NNCF's
-`compress_weights` (4 and 8 bits), compiled and run on both runtimes. A cell is the largest distance
+`compress_weights` (4 and 8 bits, for two opsets), compiled and run on both runtimes. A cell is the largest distance
 to ONNX Runtime without optimizations, in 1e-6 of the largest number; `left` names steps that stayed
 an ONNX operator where a product, a quantizer or a recurrence stands; `-` is a tool that changes
 nothing in the network, `refused` a model that ONNX Runtime cannot read either. Exits with 1 where
@@ -14,6 +14,7 @@ something is left, or a distance is above 10.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -59,13 +60,15 @@ def nbits(proto: onnx.ModelProto, *, bits: int) -> onnx.ModelProto:
     return made
 
 
-def compressed(proto: onnx.ModelProto, *, mode: str, **options: Any) -> onnx.ModelProto:
-    """By NNCF's `compress_weights`."""
+def compressed(proto: onnx.ModelProto, *, mode: str, opset: int, **options: Any) -> onnx.ModelProto:
+    """By NNCF's `compress_weights`: up to opset 20 it writes blocks as MatMulNBits."""
+    proto.opset_import[0].version = opset  # what these networks use is the same in both
     os.environ.setdefault("NNCF_CI", "1")  # switches off its usage reports; read on import
     nncf: Any = importlib.import_module("nncf")
-    made: onnx.ModelProto = nncf.compress_weights(
-        proto, mode=nncf.CompressWeightsMode[mode], **options
-    )
+    with contextlib.redirect_stdout(sys.stderr):
+        made: onnx.ModelProto = nncf.compress_weights(
+            proto, mode=nncf.CompressWeightsMode[mode], **options
+        )
     return made
 
 
@@ -81,10 +84,13 @@ QUANTIZERS: Mapping[str, Quantizer] = {
     },
     "nbits 4": partial(nbits, bits=4),
     "nbits 8": partial(nbits, bits=8),
-    "nncf int4 sym": partial(compressed, mode="INT4_SYM", **_BLOCKS),
-    "nncf int4 asym": partial(compressed, mode="INT4_ASYM", **_BLOCKS),
-    "nncf int8 sym": partial(compressed, mode="INT8_SYM"),
-    "nncf int8 asym": partial(compressed, mode="INT8_ASYM"),
+    **{
+        f"nncf {mode.lower()} {opset}": partial(
+            compressed, mode=mode, opset=opset, **(_BLOCKS if "INT4" in mode else {})
+        )
+        for mode in ("INT4_SYM", "INT4_ASYM", "INT8_SYM", "INT8_ASYM")
+        for opset in (17, 21)
+    },
 }
 
 
@@ -112,7 +118,7 @@ def cell(network: str, quantize: Quantizer) -> tuple[str, bool]:
 
 def is_refused(proto: onnx.ModelProto) -> bool:
     """True of a model that neither reads, since it is none: NNCF 3.4 writes the scales of a
-    convolution's weights with three dimensions.
+    convolution's weights with three dimensions, and the zero points of MatMulNBits a byte each.
     """
     try:
         fqfuse.compile(proto)
