@@ -129,6 +129,11 @@ class Values:
         """The library."""
         return self.engine.library
 
+    @property
+    def made_bytes(self) -> int:
+        """Bytes of constants that were made for the shapes, such as a bias by position."""
+        return self._written_bytes[True]
+
     def dims(self, value: str) -> tuple[int, ...]:
         """The shape of a value or constant, 0-d as [1].
 
