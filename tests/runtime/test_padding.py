@@ -268,7 +268,7 @@ def test_a_network_is_int8_and_gives_what_onnx_runtime_gives(
 @EACH_RUNTIME
 def test_the_bias_by_position_is_part_of_what_a_run_may_take(runtime: str) -> None:
     """It is as large as one image of the result in f32, and refused before it is made."""
-    positions = 64 * 96 * 96 * 4
+    positions = 512 * 96 * 96 * 4
 
     def run(low: float) -> None:
         ends = {"low": F32(low), "high": F32(1.0), "least": F32(0), "most": F32(4)}
@@ -279,7 +279,7 @@ def test_the_bias_by_position_is_part_of_what_a_run_may_take(runtime: str) -> No
             node("FakeQuantize", ["c", *["least", "most"] * 2], ["d"], domain=OPENVINO, levels=256),
             node("MaxPool", ["d"], ["y"], kernel_shape=[96, 96]),
         ]
-        constants = {**ends, "w": np.ones((64, 1, 3, 3), np.int8)}
+        constants = {**ends, "w": np.ones((512, 1, 3, 3), np.int8)}
         shape = {"x": ["N", 1, 96, 96]}
         plan = fqfuse.compile(
             model(nodes, inputs=shape, constants=constants, domains={OPENVINO: 1})
