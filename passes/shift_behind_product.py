@@ -38,6 +38,9 @@ def shift_behind_product(graph: Graph, node: Node) -> Verdict:
     decode = None if added is None else graph.producer(added.inputs[0], "RunTimeDequantize")
     if added is None or decode is None or graph.constant(added.inputs[1]) is not None:
         return None
+    types = [graph.type(value) for value in (decode.output, *node.inputs[:2])]
+    if any(type_.shape is None or type_.rank < 2 for type_ in types):
+        return None  # vectors, which no product in int8 takes
     shift = added.inputs[1]
     weights = _Weights.of(graph, node)
     if isinstance(weights, Refusal):
@@ -95,21 +98,21 @@ class _Weights:
     def of(cls, graph: Graph, node: Node) -> _Weights | Refusal:
         """Those of a product, or why its sums of weights are not known."""
         decode = graph.producer(node.inputs[1], "Dequantize", "RunTimeDequantize")
-        codes = None if decode is None else graph.constant(decode.input)
-        if decode is None or codes is None:
+        data = None if decode is None else graph.constant(decode.input)
+        if decode is None or data is None:
             return _not_constant(str(graph.type(node.inputs[1])), "weights that are constant codes")
-        codes = codes.astype(np.float64)
+        codes = np.asarray(data, np.float64)
         if decode.op == "Dequantize":
             scale, zero = decode.quant.shaped(codes.ndim)
             return cls((codes - zero) * scale.astype(np.float64))
-        zeros, axis = decode.operand(2), decode.attrs["axis"]
-        data = graph.constant(zeros) if zeros else np.zeros(())
-        outputs = codes.ndim - 1 if node.op == "MatMul" else 0
-        if data is None or axis not in (None, outputs):
-            found = zeros if data is None else f"axis {axis!r}"
+        zeros = graph.constant(decode.inputs[2]) if decode.operand(2) else np.zeros(())
+        axis, outputs = decode.attrs["axis"], codes.ndim - 1 if node.op == "MatMul" else 0
+        if zeros is None or axis not in (None, outputs):
+            found = decode.inputs[2] if zeros is None else f"axis {axis!r}"
             return _not_constant(found, "one scale for each output, and a constant zero point")
         shape = [-1 if index == axis else 1 for index in range(codes.ndim)]
-        return cls(codes - data.astype(np.float64).reshape(shape), decode.inputs[1], axis)
+        less = np.asarray(zeros, np.float64).reshape(shape)
+        return cls(codes - less, decode.inputs[1], None if axis is None else outputs)
 
 
 def _not_constant(found: str, expected: str) -> Refusal:
@@ -139,16 +142,17 @@ def _sums(graph: Graph, node: Node, weights: F64) -> F64 | Refusal:
     taps = weights.sum(1, keepdims=True)  # as those of one input channel
     if not is_padded(node):
         spatial = [1] * (weights.ndim - 2)
-        return taps.reshape(len(taps), -1).sum(1).reshape(1, -1, *spatial)
-    shape = (graph.type(node.input).shape or ())[2:]
-    if not is_static(shape):
+        return np.asarray(taps.reshape(len(taps), -1).sum(1).reshape(1, -1, *spatial))
+    source = graph.type(node.input)
+    if source.shape is None or not is_static(source.shape[2:]):
         return Refusal(
             "padding is the real 0, and the model does not tell the sizes of what is padded",
             "fixed sizes",
-            str(graph.type(node.input)),
+            str(source),
             "export the model with fixed sizes, or quantize this input by constant ranges",
         )
     evaluate = node.spec.evaluate
     assert evaluate is not None
-    ones = np.ones((1, 1, *shape), np.float64)
+    sizes = [size for size in source.shape[2:] if isinstance(size, int)]
+    ones = np.ones((1, 1, *sizes), np.float64)
     return np.asarray(evaluate([ones, taps], {**node.attrs, "group": 1})[0], np.float64)

@@ -7,14 +7,18 @@ definition for every range: inverted ones, thresholds, and ranges at the ends of
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
-from ..types import DType, Shape, is_static
+from ..types import Dim, DType, Shape, is_static
 from .broadcasting import broadcast_shapes
 from .rows import A, Call, integer, row
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 GRID = "FakeQuantizeGrid"
+
+D = TypeVar("D", bound=Dim)
 
 QUARTER = 0.25
 """What a jump keeps from the end that it goes to, in steps: it rounds there, and is not beyond it."""
@@ -25,6 +29,7 @@ BLOWN_UP = 2.0**127
 BEYOND = 2.0**-22
 """The bound of what lies beyond the first end of an inverted range, where all of that ends."""
 
+_MOST_DIMENSIONS = 64  # of NumPy's arrays
 _LARGEST = np.finfo(np.float32).max
 _FARTHEST = 126  # of a power of two that is a normal f32, as its reciprocal is
 
@@ -102,13 +107,15 @@ def _grid(low: A, high: A, out_low: A, out_high: A, attrs: Attrs) -> tuple[A, ..
     rank = integer(attrs, "rank")
     wide = [_of_rank(array.shape, rank) for array in found]
     wide[5:7] = [_parameter(array.shape, rank) for array in found[5:7]]
-    return tuple(array.reshape(shape) for array, shape in zip(found, wide, strict=True))
+    return tuple(np.reshape(array, shape) for array, shape in zip(found, wide, strict=True))
 
 
 def _grid_shapes(call: Call) -> list[Shape]:
     levels, rank = integer(call.attrs, "levels"), integer(call.attrs, "rank")
     if not 2 <= levels <= 256:
         raise ShapeError(f"levels must be from 2 to 256, found {levels}")
+    if not 0 <= rank <= _MOST_DIMENSIONS:
+        raise ShapeError(f"rank must be from 0 to {_MOST_DIMENSIONS}, found {rank}")
     ends = [call.shape(index) for index in range(4)]
     given = broadcast_shapes(ends[:2], "input_low and input_high")
     every = broadcast_shapes(ends, "the ranges")
@@ -118,11 +125,11 @@ def _grid_shapes(call: Call) -> list[Shape]:
     return [_of_rank(given, rank)] * 5 + [parameter, parameter, operand]
 
 
-def _of_rank(shape: Shape, rank: int) -> Shape:
+def _of_rank(shape: tuple[D, ...], rank: int) -> tuple[D | int, ...]:
     return (1,) * (rank - len(shape)) + shape
 
 
-def _parameter(shape: Shape, rank: int) -> Shape:
+def _parameter(shape: tuple[D, ...], rank: int) -> tuple[D | int, ...]:
     """Without dimensions, or a vector, as those that decode have it; of several axes as operands."""
     long = tuple(size for size in shape if size != 1)
     return long if len(long) < 2 else _of_rank(shape, rank)

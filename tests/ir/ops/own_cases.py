@@ -40,6 +40,7 @@ def _dynamic_layer(kind: type[np.generic], *, columns: bool) -> Case:
 OWN_CASES: tuple[Case, ...] = (
     case("FakeQuantize", X, *_ranges(-1, 1.5, -1, 1.5), levels=256),
     case("FakeQuantize", X, *_ranges(1, -1, 0, 10), levels=9),
+    case("FakeQuantize", *_ranges(0.3, -1, 1, -1, 1), levels=256),
     case("FakeQuantize", X, *_ranges(-2, 1, -1, 2), levels=4, auto_broadcast="numpy"),
     case(
         "FakeQuantize",
