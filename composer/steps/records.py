@@ -59,7 +59,8 @@ def _settle(
     follower: Node | None,
 ) -> None:
     """The fate of a quantizer: an anchor (`before` is None), or what the chain absorbed."""
-    readers = [follower] if follower is not None else builder.readers_of(node)
+    ends = follower is None or builder.decodes_on(node, follower)
+    readers = builder.readers_of(node) if ends else [follower]
     alone = before is None
     if node.op == "FakeQuantize":
         # One that makes codes leaves its halves to the Quantize and Dequantize behind it.

@@ -35,7 +35,7 @@ def decode_at_run_time(builder: StepBuilder, node: Node) -> None:
     chain = grown(builder, node, front, start)
     assert isinstance(chain, Chain)  # binary takes a binary, into f32
     why = "its reader takes f32, and the parameters are computed"
-    readers = builder.readers_of(node)
+    readings = builder.readings_of(node)
     build_step(
         builder,
         node,
@@ -46,6 +46,8 @@ def decode_at_run_time(builder: StepBuilder, node: Node) -> None:
         op=op,
         params={"algorithm": algorithm},
     )
-    for reader in readers:
-        if isinstance(reader, str) or builder.reads(reader, node.output):
+    taken = {link.node.name for link in chain.links}
+    for reader, value in readings:
+        inside = value != node.output and not isinstance(reader, str) and reader.name in taken
+        if inside or isinstance(reader, str) or builder.reads(reader, value):
             builder.decoded(node, DequantizeFate.STANDALONE, why, reader, node.name)
