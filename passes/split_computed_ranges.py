@@ -32,8 +32,8 @@ def split_computed_ranges(graph: Graph, node: Node) -> Verdict:
     a large negative slope, to a quarter of a step inside of the other end; of others nothing lies
     there, for l and h are 0 and L. A zero point that is no integer, inverted outputs and constant ones are decoded by
     z, an integer, and c, which is what z lacks: y = (q - z)*s + c.
-    Constant ranges that vary along several axes, and of which one is inverted, a threshold or of two
-    levels, have the same form; others have a shorter one.
+    Constant ranges that vary along several axes, and of which one is inverted or a threshold, have
+    the same form; others have a shorter one.
     Refuses when: there are more than 256 levels, the input is constant, or the model does not tell
     the number of dimensions, or of ranges.
     """
@@ -66,7 +66,7 @@ _PARAMETERS = ("factor", "offset", "rate", "low", "high", "scale", "zero_point",
 
 
 def _jump_along_axes(graph: Graph, node: Node) -> bool:
-    """True of constant ranges along several axes that are no grid everywhere."""
+    """True of constant ranges along several axes of which one is inverted, or a threshold."""
     data = [np.asarray(graph.constant(value)) for value in node.inputs[1:]]
     common = np.broadcast_shapes(*(array.shape for array in data))
     several = sum(size != 1 for size in common) > 1 and len(common) <= len(
@@ -74,9 +74,8 @@ def _jump_along_axes(graph: Graph, node: Node) -> bool:
     )
     low, high = data[:2]
     finite = all(np.isfinite(array).all() for array in data)
-    levels = node.attr("levels", int)
-    grid = levels > 2 and bool((low < high).all())
-    return several and finite and not grid and graph.constant(node.input) is None and levels <= 256
+    computed = graph.constant(node.input) is None and node.attr("levels", int) <= 256
+    return several and finite and computed and bool((low >= high).any())
 
 
 def _refusal(graph: Graph, node: Node, ranges: Sequence[str]) -> Refusal | None:

@@ -46,8 +46,7 @@ def decode_at_run_time(builder: StepBuilder, node: Node) -> None:
         op=op,
         params={"algorithm": algorithm},
     )
-    taken = {link.node.name for link in chain.links}
     for reader, value in readings:
-        inside = value != node.output and not isinstance(reader, str) and reader.name in taken
-        if inside or isinstance(reader, str) or builder.reads(reader, value):
+        behind = value != node.output  # of what decodes on, which reads these values
+        if behind or isinstance(reader, str) or builder.reads(reader, value):
             builder.decoded(node, DequantizeFate.STANDALONE, why, reader, node.name)

@@ -104,7 +104,6 @@ NO_GRIDS = {
         drawn((4, 1, 5), -3, 1, 12), drawn((1, 6, 1), 1, 3, 13),
     ),
     "thresholds": (drawn((4, 6, 1), -1, 1, 14), drawn((4, 6, 1), -1, 1, 14), *FORMS["everything"][:2]),
-    "constant outputs": (drawn((4, 1, 5), -2, -1, 15), drawn((1, 6, 1), -3, 2, 16), *[drawn((6, 1), 0, 1, 17)] * 2),
 }  # fmt: skip
 """Constant ranges along several axes, of which some are inverted, or bounds of a jump."""
 
@@ -129,3 +128,8 @@ def test_what_is_no_grid(form: str, levels: int, target: str, runtime: str) -> N
     check_values(found, x, dict(zip(ENDS, every, strict=True)), levels)
     if runtime == "onednn" and target == "onednn-v3":
         assert all(place.runtime != "numpy" for place in session.placement())
+
+
+def test_two_levels_along_axes_stay_whole() -> None:
+    plan = fqfuse.compile(fake_quantize("channels and columns", 2, behind=False))
+    assert [step.primitive for step in plan.steps] == ["onnx.FakeQuantize"]
