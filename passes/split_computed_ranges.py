@@ -18,13 +18,13 @@ from .base import Contract, NodePass, Verdict, swap
 def split_computed_ranges(graph: Graph, node: Node) -> Verdict:
     """Splits a FakeQuantize whose ranges are computed, or fed, into the two halves of a quantizer.
 
-    Before -> after, L = levels - 1::
+    Before -> after::
 
         y = FakeQuantize(x, il, ih, ol, oh)
         ->  f, o, r, l, h, s, z, c = FakeQuantizeGrid(il, ih, ol, oh)
             u = Min(Max(blown_up((x*f - o)*r), l), h)                   the index on the grid
             u = L - fold(L - fold(u))
-            q = Quantize{1,0}(u): u8;  y = RunTimeDequantize(q, s, z) + c
+            q = Quantize{1,0}(u): u8;  y = RunTimeDequantize(q, s, z) + c            L: levels - 1
 
     Legal because: u is (x - il)/(ih - il)*L, and rounding and clipping it is the definition where il
     < ih. The difference x - il is rounded once, so that ranges far from 0 lose nothing. An inverted

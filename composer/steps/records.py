@@ -59,8 +59,9 @@ def _settle(
     follower: Node | None,
 ) -> None:
     """The fate of a quantizer: an anchor (`before` is None), or what the chain absorbed."""
-    ends = follower is None or builder.decodes_on(node, follower)
-    readers = builder.readers_of(node) if ends else [follower]
+    readers: list[Node | str] = builder.readers_of(node)
+    if follower is not None and not builder.decodes_on(node, follower):
+        readers = [follower]
     alone = before is None
     if node.op == "FakeQuantize":
         # One that makes codes leaves its halves to the Quantize and Dequantize behind it.
