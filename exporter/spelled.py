@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UnsupportedOp
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.blocks import middle, packed, unpacked
@@ -90,6 +91,15 @@ def _decoded_apart(writer: Writer, graph: Graph, node: Node) -> None:
     writer.node("Mul", [value, scale], [node.output], node.name)
 
 
+def _fake_quantize_grid(_writer: Writer, _graph: Graph, node: Node) -> None:
+    """No operator of ONNX has a FakeQuantize by computed ranges, inverted ones among them."""
+    raise UnsupportedOp(
+        "FakeQuantize by ranges that are computed cannot be written in standard ONNX",
+        where=", ".join(node.origin) or node.name,
+        hint="make the ranges initializers, or run the model with fqfuse",
+    )
+
+
 def _dynamic_range(writer: Writer, _graph: Graph, node: Node) -> None:
     """Scale and zero point of a DynamicQuantizeLinear."""
     codes = writer.fresh(f"{node.name}/codes")
@@ -162,6 +172,7 @@ SPELLED: Mapping[str, Callable[[Writer, Graph, Node], None]] = {
     "DequantizeBlocks": _dequantize_blocks,
     "DynamicQuantizeLSTM": _dynamic_lstm,
     "DynamicRange": _dynamic_range,
+    "FakeQuantizeGrid": _fake_quantize_grid,
     "Lookup": _lookup,
     "MatMulBlocks": _matmul_blocks,
     "RunTimeDequantize": _run_time_dequantize,

@@ -42,7 +42,9 @@ from .retype_matmul_operand import RETYPE_MATMUL_OPERAND
 from .retype_signed_codes import RETYPE_SIGNED_CODES
 from .scale_into_product import SCALE_INTO_PRODUCT
 from .separate_computed_bias import SEPARATE_COMPUTED_BIAS
+from .shift_behind_product import SHIFT_BEHIND_PRODUCT
 from .slice_pieces import SLICE_PIECES
+from .split_computed_ranges import SPLIT_COMPUTED_RANGES
 from .split_fake_quantize import SPLIT_FAKE_QUANTIZE
 from .split_joined_source import SPLIT_JOINED_SOURCE
 from .split_weights_zero_point import SPLIT_WEIGHTS_ZERO_POINT
@@ -92,6 +94,8 @@ PIPELINE: tuple[Pass, ...] = (
     # because: activations and normalizations are one operation each by now, and quantizers have not
     # moved apart yet
     MOVE_SLICE,
+    # because: all that follows wants constant ranges, or codes
+    SPLIT_COMPUTED_RANGES,
     # because: once it is split, a FakeQuantize onto the integer grid looks like any other
     DETECT_QUANTIZE_ONLY,
     # because: all that follows knows Quantize and Dequantize only
@@ -103,6 +107,8 @@ PIPELINE: tuple[Pass, ...] = (
     MASK_TO_BOUNDS,
     # because: its transposes are data movement that the moves below can cross
     NORMALIZE_GEMM,
+    # because: weights are constant codes by now, and every product is one of three
+    SHIFT_BEHIND_PRODUCT,
     # because: what adds or multiplies is there by now, and quantizers and reshapes move over what
     # this puts in
     WIDEN_OPERANDS,

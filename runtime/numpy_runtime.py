@@ -35,6 +35,7 @@ from .kernels.pooling import Pooling
 from .kernels.recurrent import bind_recurrent
 from .kernels.table import EvaluatedKernel, bind_row
 from .numerics import VNNI_3_2, NumericsProfile
+from .padding import bytes_by_position
 from .pool import WorkerPool, single_threaded_blas
 from .processors import default_threads, run_budget
 from .program import StepProgram
@@ -273,6 +274,8 @@ class NumpyExecutor:
     def _bind(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         plan = self._plan
         known, _ = bind_shapes(plan, shapes, self._budget)
+        made = bytes_by_position(plan, known)
+        self._budget.check_run(plan, known, made)
         buffers: dict[str, Result] = {}
         kernels: list[Kernel | EvaluatedKernel | None] = []
         for step in plan.steps:
@@ -290,7 +293,7 @@ class NumpyExecutor:
         bound = [kernel for kernel in kernels if isinstance(kernel, Kernel)]
         local = max((kernel.local_bytes for kernel in bound), default=0)
         own = sum(kernel.own_bytes for kernel in bound)
-        self._budget.check_run(plan, known, size + own + local * self._pool.threads)
+        self._budget.check_run(plan, known, size + made + own + local * self._pool.threads)
         unsized = frozenset(
             i
             for i, step in enumerate(plan.steps)

@@ -12,7 +12,7 @@ on the data, and is computed when a step is bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from ..ir.ops import OPS
 from ..ir.ops.rows import integer
 from ..ir.ops.spec import Array
 from ..ir.ops.windows import Window
-from ..plan.types import Step
+from ..plan.types import Plan, Step
 from .numerics import F32Array
 from .windows import window_of
 
@@ -32,6 +32,15 @@ def has_fraction(step: Step) -> bool:
     """True of a (de)convolution whose source has a zero point that is no integer."""
     zero = step.attr.zero_points.get("src")
     return zero is not None and bool(zero.values) and zero.fraction != 0
+
+
+def bytes_by_position(plan: Plan, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Bytes of all that `bias_by_position` makes for a plan, of the shapes that are known."""
+    return sum(
+        math.prod(shapes[step.output][1:]) * np.dtype(np.float32).itemsize
+        for step in plan.steps
+        if has_fraction(step) and step.output in shapes
+    )
 
 
 def bias_by_position(

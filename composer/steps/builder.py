@@ -191,25 +191,37 @@ class StepBuilder:
         return f"{producer.name} cannot store what it makes"
 
     def readers_of(self, node: Node) -> list[Node | str]:
-        """What reads decoded values; of 16-bit codes behind what moves them, since
-        `decode_wide_codes` decodes them in front of that.
+        """What reads decoded values: see `readings_of`."""
+        return [reader for reader, _ in self.readings_of(node)]
+
+    def readings_of(self, node: Node) -> list[tuple[Node | str, str]]:
+        """What reads decoded values, and which value: behind what else decodes them; of 16-bit codes
+        behind what moves them, since `decode_wide_codes` decodes them in front of that.
         """
         wide = node.op == "Dequantize" and self.graph.type(node.input).dtype.is_wide_code
-        found: list[Node | str] = []
+        found: list[tuple[Node | str, str]] = []
         pending = [node.output]
         while pending:
             value = pending.pop(0)
             for reader in self.graph.consumers(value):
-                if (
-                    wide
-                    and reader.input == value
-                    and (reader.has(Trait.LAYOUT_ONLY) or reader.has(Trait.SELECTS))
-                ):
+                moves = reader.has(Trait.LAYOUT_ONLY) or reader.has(Trait.SELECTS)
+                if self.decodes_on(node, reader) or (wide and reader.input == value and moves):
                     pending.append(reader.output)
                 else:
-                    found.append(reader)
-            found += [f"output {value}"] if self.graph.is_output(value) else []
+                    found.append((reader, value))
+            found += [(f"output {value}", value)] if self.graph.is_output(value) else []
         return found
+
+    def decodes_on(self, node: Node, reader: Node | None) -> bool:
+        """True of what does a part of the dequantize half of a FakeQuantize behind `node`."""
+        forms = {self.graph.quantizers[name].form for name in node.quantizer}
+        return (
+            reader is not None
+            and reader.op in ("Add", "Mul", "Sub")
+            and reader.origin == node.origin
+            and not reader.quantizer
+            and forms == {"FakeQuantize"}
+        )
 
     def settled_fates(self, index: Mapping[str, int]) -> tuple[Fate, ...]:
         """All fates, those of passes first, with the indices of steps; a quantizer that nothing

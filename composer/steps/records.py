@@ -57,7 +57,9 @@ def _settle(
     follower: Node | None,
 ) -> None:
     """The fate of a quantizer: an anchor (`before` is None), or what the chain absorbed."""
-    readers = [follower] if follower is not None else builder.readers_of(node)
+    readers: list[Node | str] = builder.readers_of(node)
+    if follower is not None and not builder.decodes_on(node, follower):
+        readers = [follower]
     alone = before is None
     if node.op == "FakeQuantize":
         # One that makes codes leaves its halves to the Quantize and Dequantize behind it.
@@ -89,20 +91,27 @@ def _settle(
 
 
 def _settle_computed(builder: StepBuilder, step: Step, nodes: list[Node], quantize: Node) -> bool:
-    """The quantize half of a quantizer whose scale is computed: its division, rounding and shift are
-    nodes of its own. False for others.
+    """The quantize half of a quantizer whose scale or ranges are computed: what it does is nodes of
+    its own. False for others.
     """
     own = [node for node in nodes if node.origin == quantize.origin]
-    if not any(node.op == "Div" and builder.graph.computed(node.inputs[1:]) for node in own):
+    by = next((node for node in own if builder.graph.computed(node.inputs[1:])), None)
+    if by is None or by.op not in _BY_COMPUTED:
         return False
-    # nodes that change nothing may stand in front of the division
+    how = _BY_COMPUTED[by.op]
+    # nodes that change nothing may stand in front
     if len(own) == len(nodes) or not step.attr.post_ops:
-        how = "a step of its own: divided by the scale that is computed, rounded and shifted"
-        builder.encoded(quantize, QuantizeFate.STANDALONE, how, step.name)
+        builder.encoded(quantize, QuantizeFate.STANDALONE, f"a step of its own: {how}", step.name)
     else:
-        how = "divided by the scale that is computed, rounded and shifted among the post-ops"
-        builder.encoded(quantize, QuantizeFate.POST_OP, how, step.name)
+        builder.encoded(quantize, QuantizeFate.POST_OP, f"{how} among the post-ops", step.name)
     return True
+
+
+_BY_COMPUTED = {
+    "Div": "divided by the scale that is computed, rounded and shifted",
+    "Mul": "brought to the grid of its computed ranges, folded and rounded",
+}
+"""First operation of a quantizer by computed parameters -> what all of them do."""
 
 
 def _settle_compared(builder: StepBuilder, step: Step, node: Node, anchor: Node | None) -> None:

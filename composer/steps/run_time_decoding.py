@@ -33,7 +33,7 @@ def decode_at_run_time(builder: StepBuilder, node: Node) -> None:
     chain = grown(builder, node, front, start)
     assert isinstance(chain, Chain)  # binary takes a binary, into f32
     why = "its reader takes f32, and the parameters are computed"
-    readers = builder.readers_of(node)
+    readings = builder.readings_of(node)
     build_step(
         builder,
         node,
@@ -44,6 +44,7 @@ def decode_at_run_time(builder: StepBuilder, node: Node) -> None:
         op=op,
         params={"algorithm": algorithm},
     )
-    for reader in readers:
-        if isinstance(reader, str) or builder.reads(reader, node.output):
+    for reader, value in readings:
+        behind = value != node.output  # of what decodes on, which reads these values
+        if behind or isinstance(reader, str) or builder.reads(reader, value):
             builder.decoded(node, DequantizeFate.STANDALONE, why, reader, node.name)

@@ -7,6 +7,7 @@ They become what static quantization becomes, with the parameters as operands::
     QuantizeLinear(x, s, z)        ->  Quantize{1,0}(round(x / s) + z)          s, z: one number each
     DequantizeLinear(q, s, z)      ->  RunTimeDequantize(q, s, z)
     Cast(MatMulInteger(a, b, ..))  ->  MatMul(RunTimeDequantize(a, 1, az), Dequantize{1,bz}(b))
+    ConvInteger(a, @b, az, bz)     ->  ConvInteger(a, @b, az) - bz*ConvInteger(a, @1, az)        bz: computed
 
 ONNX rounds x/s before it adds the zero point; Quantize{1,0} stores the integers that this gives.
 """
@@ -161,6 +162,9 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     for zero in filter(None, (a_zero, b_zero)):
         if 0 in (ctx.type(zero).shape or ()):
             raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
+    if _is_split(ctx, node):
+        _split_zero_points(ctx, node)
+        return
     cast = _only_cast(ctx, node.output(0)) if a and _are_single(ctx, a_zero) else None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
     if cast is None or right is None or not _sums_in_f32(ctx, node, b):
@@ -180,6 +184,51 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
         outputs=(proto.output[0],),
         absorbed=(proto.name or proto.output[0],),
     )
+
+
+def _is_split(ctx: Importer, node: OnnxNode) -> bool:
+    """True where zero points of constant weights are computed, and no primitive takes such: those of
+    a convolution, or several of a matrix.
+    """
+    a, b, b_zero = node.input(0), node.input(1), node.input(3)
+    codes = ctx.constant(b) if b else None
+    if codes is None or not b_zero or ctx.constant(b_zero) is not None or not ctx.type(a).shape:
+        return False
+    kind = ctx.type(b_zero).shape
+    if kind is None or len(kind) > 1 or ctx.type(b).dtype not in _CODES:
+        return False
+    if node.op == "ConvInteger":
+        return kind in ((), (1,), (codes.shape[0],)) and codes.ndim == ctx.rank(node, a)
+    return codes.ndim == 2 and kind == (codes.shape[1],) != (1,)
+
+
+def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
+    """sum of (a - az)*(b - bz) = sum of (a - az)*(b - t) - (bz - t)*(sum of (a - az)), all in s32; t
+    makes s8 of the weights, and the last sum is a product with ones, one for each group.
+    """
+    b, b_zero = node.input(1), node.input(3)
+    codes, convolves = np.asarray(ctx.constant(b)), node.op == "ConvInteger"
+    middle = 128 if ctx.type(b).dtype is DType.U8 else 0
+    less = ctx.add_constant(node, "weights", codes.astype(np.int16) - middle, DType.S8)
+    shape = (codes.shape[0], 1)
+    if convolves:  # of several groups, each output channel has its own sum
+        shape = codes.shape if node.attr("group", 1) != 1 else (1, *codes.shape[1:])
+    ones = ctx.add_constant(node, "ones", np.ones(shape), DType.S8)
+    inputs = (node.input(0), node.input(2)) if node.input(2) else (node.input(0),)
+    product, sums = (
+        ctx.emit(node, node.op, (inputs[0], weights, *inputs[1:]), node.attrs, role=role)
+        for weights, role in ((less, "product"), (ones, "sums"))
+    )
+    zero = ctx.cast(node, b_zero, DType.S32, "zero")
+    if middle:
+        moved = ctx.add_constant(node, "middle", middle, DType.S32)
+        zero = ctx.emit(node, "Sub", (zero, moved), role="moved")
+    if convolves:
+        along = [-1, *[1] * (codes.ndim - 2)]
+        wanted = ctx.add_constant(node, "along", along, DType.S64)
+        zero = ctx.emit(node, "Reshape", (zero, wanted), role="along")
+    taken = ctx.emit(node, "Mul", (sums, zero), role="taken")
+    ctx.emit(node, "Sub", (product, taken), outputs=node.outputs)
 
 
 def _sums_in_f32(ctx: Importer, node: OnnxNode, weights: str) -> bool:

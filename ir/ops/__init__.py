@@ -10,8 +10,8 @@ another way than ONNX does:
     LSTM, GRU, RNN                hidden_size 0 and clip None when absent; layout 0
     kernel_shape, strides, pads, dilations, output_padding, output_shape, perm, axes: () when absent
 
-FakeQuantize, Quantize, Dequantize, DequantizeBlocks, DynamicBlocks, MatMulBlocks, Lookup, Shuffle and Onnx are fqfuse's own
-(`onnx=False`). A node with more outputs than its row, and one whose `infer` raises NotCovered, is imported as the foreign
+FakeQuantize, FakeQuantizeGrid, Quantize, Dequantize, DequantizeBlocks, DynamicBlocks, MatMulBlocks, Lookup, Shuffle and Onnx
+are fqfuse's own (`onnx=False`). A node with more outputs than its row, and one whose `infer` raises NotCovered, is imported as the foreign
 op `Onnx`.
 """
 
@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from .activation import ACTIVATION
+from .computed_ranges import COMPUTED_RANGES
 from .convolution import CONVOLUTION
 from .elementwise import ELEMENTWISE
 from .foreign import FOREIGN
@@ -56,6 +57,7 @@ _ROWS: tuple[OpSpec, ...] = (
     *RESIZE,
     *SHAPE,
     *QUANTIZATION,
+    *COMPUTED_RANGES,
     *FOREIGN,
 )
 

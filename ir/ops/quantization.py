@@ -30,7 +30,7 @@ def fake_quantize(
         r.astype(np.float64) for r in (input_low, input_high, output_low, output_high)
     )
     with np.errstate(all="ignore"):  # il == ih divides by zero; those elements are replaced below
-        y = (x.astype(np.float64) - il) / (ih - il)
+        y = np.asarray((x.astype(np.float64) - il) / (ih - il))  # of scalars NumPy gives no array
         y *= levels - 1
         np.rint(y, out=y)
         y /= levels - 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from ...ir.ops.computed_ranges import GRID
 from ...ir.types import DType, Quantization
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import Binary, Eltwise, Sum
@@ -293,7 +294,15 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
     steps that write f32 because a range is taken of it.
     """
     ranges = _all(view, lambda index: operator_of(view.steps[index]) == "DynamicRange")
-    found, waiting = set(ranges), list(ranges)
+    grids = _all(view, lambda index: operator_of(view.steps[index]) == GRID)
+    by_grids = {
+        reading.step
+        for index in grids
+        for value in view.steps[index].outputs
+        for reading in view.readers.get(value, ())
+        if not view.is_product(reading.step)
+    }
+    found, waiting = ranges | grids | by_grids, list(ranges)
     while waiting:
         for value in view.steps[waiting.pop()].outputs:
             for reading in view.readers.get(value, ()):
@@ -322,10 +331,12 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
     coded = _all(view, lambda index: codes_source(view.steps[index]))
     feeding = {index for index in _feeding(view, ranges | coded) if _could_store(view, index)}
     whole = {index for index in range(len(view.steps)) if takes_a_range(view, index)} - ranges
+    ends = [(step, view.steps[step].args[1:]) for step in whole]
+    ends += [(step, view.steps[step].args) for step in grids]
     makers |= {
         index
-        for step in whole
-        for _, value in view.steps[step].args[1:]
+        for _, args in ends
+        for _, value in args
         for index in view.in_front(value)
         if view.is_foreign(index)
     }
@@ -333,14 +344,14 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
 
 
 def takes_a_range(view: View, index: int) -> bool:
-    """True of a step that looks for a range, of a FakeQuantize that is given one in each run, and of
-    a product that makes codes of its source.
+    """True of a step that looks for a range, of a FakeQuantize that is given one in each run, or what
+    makes its grid, and of a product that makes codes of its source.
     """
     step = view.steps[index]
     operator = operator_of(step)
     return (
         codes_source(step)
-        or operator == "DynamicRange"
+        or operator in ("DynamicRange", GRID)
         or (
             operator == "FakeQuantize"
             and not all(view.is_constant(value) for _, value in step.args[1:])

@@ -103,10 +103,25 @@ def places_of(index: Index, name: str) -> list[Place]:
     return [_place(index, name, number) for number in index.steps.get(name, ())]
 
 
+_AS_THE_MODEL_HAS_IT = frozenset({"FakeQuantize", "Quantize", "Dequantize", "Onnx"})
+"""Rows that are none of ONNX's, and operators of the model nevertheless."""
+
+
+def own_function(step: Step) -> str:
+    """What a step computes that is neither a primitive nor an operator of the model, such as a
+    range; '' of others.
+    """
+    row = OPS.get(step.op)
+    foreign = row is None or row.onnx or step.op in _AS_THE_MODEL_HAS_IT
+    return "" if foreign or step.primitive != f"onnx.{step.op}" else f"fqfuse's own {step.op}"
+
+
 def _place(index: Index, name: str, number: int) -> Place:
     plan = index.plan
     step = plan.steps[number]
     if name == anchor_of(plan, step):
+        if own := own_function(step):
+            return Place(number, own)
         alone = step.primitive.startswith("onnx.")
         return Place(number, "runs as the ONNX operator" if alone else "the primitive itself")
     ops = step.attr.post_ops

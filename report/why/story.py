@@ -16,6 +16,7 @@ from .endings import (
     anchor_of,
     gone,
     half_text,
+    own_function,
     places_of,
     precision,
     step_text,
@@ -183,7 +184,9 @@ def _placed(index: Index, name: str, places: Sequence[Place]) -> str:
     (place,) = anchored
     step = plan.steps[place.step]
     how = precision(plan, place.step)
-    if step.primitive.startswith("onnx."):
+    if own := own_function(step):
+        what = f"runs as {own}{f', {how}' if how else ''}, step {place.step}"
+    elif step.primitive.startswith("onnx."):
         what = f"runs as the ONNX operator itself{f', {how}' if how else ''}, step {place.step}"
     else:
         what = f"runs {f'{how} ' if how else ''}as step {place.step}, {with_article(Notation(plan).primitive(step))}"

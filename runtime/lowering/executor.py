@@ -21,6 +21,7 @@ from ...plan.conversion.convert import convert_steps
 from ...plan.types import Plan, Step
 from ..budget import RunBudget
 from ..executor import StepTimes
+from ..padding import bytes_by_position
 from ..placement import Placement
 from ..processors import default_threads, run_budget
 from ..shapes import StaticShape, bind_shapes
@@ -264,10 +265,10 @@ class OneDnnExecutor:
                 exact=exact,
                 refused=refused,
             )
+            self._budget.check_run(self._plan, known, bytes_by_position(self._plan, known))
             program = binder.bind(LOWERINGS)
-            self._budget.check_run(
-                self._plan, known, program.arena_bytes + program.scratchpad_bytes
-            )
+            needed = program.arena_bytes + program.scratchpad_bytes + binder.made_bytes
+            self._budget.check_run(self._plan, known, needed)
             return program
 
         while True:

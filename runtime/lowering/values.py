@@ -129,6 +129,11 @@ class Values:
         """The library."""
         return self.engine.library
 
+    @property
+    def made_bytes(self) -> int:
+        """Bytes of constants that were made for the shapes, such as a bias by position."""
+        return self._written_bytes[True]
+
     def dims(self, value: str) -> tuple[int, ...]:
         """The shape of a value or constant, 0-d as [1].
 
@@ -238,8 +243,8 @@ class Values:
         return self._written_out[key]
 
     def spread(self, value: str, desc: MemoryDesc) -> Wanted:
-        """A value [N, C, ...] broadcast along spatial dimensions of length 1, under a name of its
-        own; made when it is fetched.
+        """A value [N, C, ...] broadcast along spatial dimensions of length 1, or [1, C, ...] along
+        the batch, under a name of its own; made when it is fetched.
 
         Args:
             value: the value.
@@ -250,29 +255,42 @@ class Values:
         """
         dims, whole = self.dims(value), desc.dims
         fits = 3 <= len(dims) == len(whole) <= 5 and dims[:2] == whole[:2]
-        if not fits or any(d not in (1, w) for d, w in zip(dims, whole, strict=True)):
+        over_space = fits and all(d in (1, w) for d, w in zip(dims, whole, strict=True))
+        if not over_space and not _repeats(dims, desc):
             raise NotLowered(f"no primitive spreads {value} {list(dims)} over {list(whole)}")
-        name = f"{value} over space"
+        name = f"{value} over {'space' if over_space else 'the batch'}"
         self._spread_names[name] = value
         return Wanted(name, desc)
 
     def _spread_out(self, value: str, desc: MemoryDesc) -> Tensor:
-        """See `spread`: the nearest element of a resampling is the only one."""
+        """See `spread`: the nearest element of a resampling is the only one. The bytes of an image,
+        repeated for each of the batch, are a row that becomes several.
+        """
         found = self._spread.get((value, desc))
         if found is None:
-            given = relaid(desc, self.dims(value), desc.dtype) or row_major(
-                self.library, self.dims(value), desc.dtype
-            )
+            dims = self.dims(value)
+            given = relaid(desc, dims, desc.dtype) or row_major(self.library, dims, desc.dtype)
             found = self._spread[value, desc] = Tensor(_buffer(value, desc), desc)
+            source, target = self.fetch(Wanted(value, given)), found
+            if dims[0] != desc.dims[0]:
+                assert isinstance(source, Tensor)  # a constant is written out
+                rows = (1, desc.dims[0])
+                source, target = (
+                    Tensor(
+                        tensor.buffer,
+                        row_major(self.library, (1, 1, count, math.prod(dims)), desc.dtype),
+                    )
+                    for tensor, count in zip((source, target), rows, strict=True)
+                )
             made = describe(
                 self.engine,
                 "resampling",
-                given,
-                desc,
+                source.desc,
+                target.desc,
                 alg=AlgKind.resampling_nearest,
                 origin=f"broadcast of {value}",
             )
-            self._run(made, {Arg.SRC: self.fetch(Wanted(value, given)), Arg.DST: found})
+            self._run(made, {Arg.SRC: source, Arg.DST: target})
         return found
 
     def rearranged(
@@ -422,3 +440,9 @@ class Values:
 def _buffer(value: str, desc: MemoryDesc) -> Buffer:
     """Memory for a value in a layout."""
     return Buffer(value, Owner.ARENA, desc.size, {value})
+
+
+def _repeats(dims: Sequence[int], desc: MemoryDesc) -> bool:
+    """True where a layout is that of each image, one after another without gaps."""
+    alike = tuple(dims) == (1, *desc.dims[1:])
+    return alike and desc.is_plain and desc.strides[0] == math.prod(dims)

@@ -265,7 +265,7 @@ def test_the_fates_of_a_plain_layer() -> None:
 def test_a_fake_quantize_that_stays_whole_says_so() -> None:
     n = Net()
     inverted = np.where(np.arange(12) % 2, -1, 1).reshape(3, 4, 1)  # half of the ranges
-    y = n.fq(n.input(("N", 3, 4, 4)), -inverted, inverted, name="inverted")
+    y = n.fq(n.input(("N", 3, 4, 4)), -inverted, inverted, levels=300, name="inverted")
     plan = compiled(n, n.op("Relu", y))
     quantize, *dequantize = [fate for fate in plan.fate_records if fate.quantizer == "inverted"]
     assert quantize.fate is QuantizeFate.FALLBACK

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from laws.runtimes import EACH_RUNTIME
+from support.fake_quantizes import ENDS, check_values
 from support.onnx_cases import model, node, random
 
 import fqfuse
@@ -97,13 +98,38 @@ def test_its_fates_and_steps() -> None:
     assert told == {("quantize", "post_op"), ("dequantize", "post_op")}
 
 
-@pytest.mark.parametrize(("inverted", "levels"), [(True, 256), (False, 2)])
-def test_what_is_no_grid_stays_whole(inverted: bool, levels: int) -> None:
-    proto = fake_quantize("channels and columns", levels, behind=False)
-    if inverted:
-        low = np.array(FORMS["channels and columns"][0])
-        low[0, 0, 0] = 9.0
-        (held,) = [t for t in proto.graph.initializer if t.name == "input_low"]
-        held.CopyFrom(onnx.numpy_helper.from_array(low, "input_low"))
-    plan = fqfuse.compile(proto)
+NO_GRIDS = {
+    "inverted here and there": (
+        drawn((4, 1, 5), -2, 2, 10), drawn((4, 1, 5), -2, 2, 11),
+        drawn((4, 1, 5), -3, 1, 12), drawn((1, 6, 1), 1, 3, 13),
+    ),
+    "thresholds": (drawn((4, 6, 1), -1, 1, 14), drawn((4, 6, 1), -1, 1, 14), *FORMS["everything"][:2]),
+}  # fmt: skip
+"""Constant ranges along several axes, of which some are inverted, or bounds of a jump."""
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize("levels", [2, 16, 256])
+@pytest.mark.parametrize("form", NO_GRIDS)
+def test_what_is_no_grid(form: str, levels: int, target: str, runtime: str) -> None:
+    proto = fake_quantize("everything", levels, behind=False)
+    given = dict(zip(RANGES, NO_GRIDS[form], strict=True))
+    for held in proto.graph.initializer:
+        held.CopyFrom(onnx.numpy_helper.from_array(given[held.name], held.name))
+    plan = fqfuse.compile(proto, target=target)
+    assert not any(step.primitive.startswith("onnx.F") for step in plan.steps)
+    x = X.copy()
+    x[0] = given["input_low"]
+    x[1] = given["input_high"]
+    session = InferenceSession(plan, runtime, 1)
+    (found,) = session.run(None, {"x": x})
+    every = np.broadcast_arrays(*NO_GRIDS[form], x[0])[:4]
+    check_values(found, x, dict(zip(ENDS, every, strict=True)), levels)
+    if runtime == "onednn" and target == "onednn-v3":
+        assert all(place.runtime != "numpy" for place in session.placement())
+
+
+def test_two_levels_along_axes_stay_whole() -> None:
+    plan = fqfuse.compile(fake_quantize("channels and columns", 2, behind=False))
     assert [step.primitive for step in plan.steps] == ["onnx.FakeQuantize"]

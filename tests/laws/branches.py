@@ -469,8 +469,26 @@ def _run_time(d: Draft, x: Value) -> Value:
     return net.op("Mul", y, net.op("Mul", scale, factors))
 
 
+def _fed_ranges(d: Draft, x: Value) -> Value:
+    """A FakeQuantize whose ranges are inputs, computed or constant, each, in front of a convolution
+    or of anything else.
+    """
+
+    def end() -> Value | float:
+        form = d.draw(st.sampled_from(["input", "input", "computed", "constant"]))
+        if form == "constant":
+            return float(d.draw(st.sampled_from([-1.0, 0.0, 0.5, 1.0])))
+        fed = d.net.input(d.draw(st.sampled_from([(), (1,), (1, 1, 1)])))
+        return fed if form == "input" else d.net.op("Add", d.net.op("Abs", fed), 0.25)
+
+    levels = d.draw(st.sampled_from([2, 3, 16, 255, 256, 256]))
+    y = d.net.fq(x, end(), d.net.input(()), end(), end(), levels=levels)
+    return d.convolved(y, d.channels(x), d.draw(st.sampled_from([1, 3])), bias=d.yes())
+
+
 BLOCKS: dict[str, Block] = {
     "run_time": _run_time,
+    "fed_ranges": _fed_ranges,
     "residual": _residual,
     "concat": _concat,
     "normalized": _dense,

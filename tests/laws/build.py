@@ -76,14 +76,14 @@ class Net:
     def fq(
         self,
         x: Value,
-        low: npt.ArrayLike,
-        high: npt.ArrayLike,
-        out_low: npt.ArrayLike | None = None,
-        out_high: npt.ArrayLike | None = None,
+        low: Value | npt.ArrayLike,
+        high: Value | npt.ArrayLike,
+        out_low: Value | npt.ArrayLike | None = None,
+        out_high: Value | npt.ArrayLike | None = None,
         levels: int = 256,
         name: str = "",
     ) -> Value:
-        """A FakeQuantize; the output range is the input range unless given."""
+        """A FakeQuantize by numbers or values; the output range is the input range unless given."""
         self._count += 1
         node = name or f"fq{self._count}"
         ranges = [
@@ -93,7 +93,7 @@ class Net:
             high if out_high is None else out_high,
         ]
         values = [
-            self.const(data, f"{node}_{end}")
+            data if isinstance(data, str) else self.const(data, f"{node}_{end}")
             for data, end in zip(ranges, ("il", "ih", "ol", "oh"), strict=True)
         ]
         self.graph.quantizers[node] = Quantizer(node, "FakeQuantize", x)

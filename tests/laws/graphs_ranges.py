@@ -229,3 +229,30 @@ def zero_points_that_are_no_integers_in_sums_and_means(n: Net) -> tuple[Value, .
     mean = n.fq(n.op("AveragePool", x, kernel_shape=(3, 3), pads=(1, 1, 1, 1)), -0.5, 0.5)
     total = n.fq(n.op("Add", x, y), -1.5, 3.0)
     return n.conv(mean, 2, 1, style="fq"), n.conv(total, 2, style="fq"), n.op("Sub", x, y)
+
+
+@case
+def ranges_that_are_fed(n: Net) -> tuple[Value, ...]:
+    """In front of products and of other operations, one range, one for each channel, behind another
+    one that is computed.
+    """
+    x = n.input(("N", 3, 4, 4))
+    low, high, other = n.input(()), n.input((1,)), n.input((1, 1, 1))
+    y = n.fq(x, low, high, other, high)
+    channels = n.fq(y, n.input((3, 1, 1)), high, levels=16)
+    padded, grouped = (
+        n.conv(y, 4, scale=2**-8, bias=[1, -1, 2, -2]),
+        n.conv(y, 3, group=3, pads=(0,) * 4),
+    )
+    again = n.fq(n.op("Relu", padded), 0.0, n.op("Add", n.op("Abs", high), 0.5))
+    return n.op("Relu", channels), n.q(grouped, 2**-4, 128), n.conv(again, 2, 1), n.op("Sigmoid", y)
+
+
+@case
+def ranges_that_are_fed_in_front_of_matrix_products(n: Net) -> tuple[Value, ...]:
+    x, ends = n.input(("N", 5, 8)), [n.input(()) for _ in range(4)]
+    y = n.fq(x, *ends, levels=255)
+    two = n.fq(x, *ends, levels=2)
+    rows = n.fq(x, n.input((1, 5, 1)), 1.0, n.input((8,)), ends[0])
+    columns = n.weights((8, 4), 2**-7 * np.arange(1, 5), 1)
+    return n.op("Add", n.op("MatMul", y, columns), 0.5), n.op("MatMul", two, columns), rows

@@ -447,7 +447,7 @@ granted.
 
 _COMPARING = frozenset({"Max", "Min", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"})
 
-_EXACT = frozenset({"Identity"})
+_EXACT = frozenset({"Identity", "FakeQuantizeGrid"})
 
 _SLOPES: dict[str, tuple[float, str]] = {
     **dict.fromkeys(("Sigmoid", "Tanh", "Softplus", "HardSigmoid", "Softsign"), (1.0, "")),

@@ -51,6 +51,7 @@ PASSES = {
         "constant_parameters",
         "split_weights_zero_point",
     ),
+    "fed_ranges": ("split_computed_ranges", "shift_behind_product"),
     "reshaped": ("move_reshape",),
     "padded": ("pad_into_convolution",),
     "sixteen_bits": ("decode_wide_codes",),

@@ -342,6 +342,17 @@ def test_an_operator_on_codes_is_a_layer_and_not_what_is_fused_into_it() -> None
     assert (finding["code"], finding["layers"]) == ("weights-only", ["fc"])
 
 
+def test_a_function_of_our_own_is_no_operator_of_the_model() -> None:
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="range"),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"], name="values"),
+    ]
+    proto = model(nodes)
+    told = fqfuse.why(fqfuse.compile(proto), "range", model=proto)
+    roles = {place["step"]: place["role"] for place in told["places"]}
+    assert roles[0] == "fqfuse's own DynamicRange"
+
+
 def test_where_no_rule_left_a_word_the_neighbours_are_told() -> None:
     """A plan of two steps, asked with a model that has a node between them."""
     nodes = [

@@ -141,6 +141,82 @@ def test_a_convolution_of_codes_is_one_primitive(
 
 
 @EACH_RUNTIME
+@pytest.mark.parametrize("kind_of_weights", TYPES)
+@pytest.mark.parametrize("form", ["one", "one of a vector", "channels"])
+@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_convolution_by_fed_zero_points_of_weights(
+    group: int, cast: bool, form: str, kind_of_weights: type, runtime: str
+) -> None:
+    """Two convolutions in int8 of the same source: of the weights, and of ones."""
+    size = {"one": (), "one of a vector": (1,), "channels": (6,)}[form]
+    fed = {
+        "a": codes(np.uint8, 2, 4, 7, 6, seed=1),
+        "az": codes(np.uint8, 1, seed=2).reshape(()),
+        "wz": codes(kind_of_weights, *size, seed=4),
+    }
+    moved = {"pads": [1, 0, 2, 1], "strides": [2, 1], "group": group}
+    nodes = [node("ConvInteger", ["a", "w", "az", "wz"], ["i" if cast else "y"], **moved)]
+    if cast:
+        nodes.append(node("Cast", ["i"], ["y"], to=TensorProto.FLOAT))
+    weights = codes(kind_of_weights, 6, 4 // group, 3, 2, seed=3)
+    built = model(
+        nodes,
+        inputs={
+            name: ["N", *data.shape[1:]] if name == "a" else list(data.shape)
+            for name, data in fed.items()
+        },
+        constants={"w": weights},
+        types={name: kind(data.dtype.type) for name, data in fed.items()}
+        | ({} if cast else {"y": TensorProto.INT32}),
+    )
+    plan = fqfuse.compile(built)
+    steps = [step for step in plan.steps if step.primitive == "convolution"]
+    assert len(steps) == 2
+    assert not any("Conv" in step.primitive for step in plan.steps)
+    session = fqfuse.InferenceSession(plan, runtime)
+    for seed in range(3):
+        fed["az"], fed["wz"] = (
+            codes(fed[name].dtype.type, 9, seed=seed)[: fed[name].size].reshape(fed[name].shape)
+            for name in ("az", "wz")
+        )
+        zero = fed["wz"].astype(np.float64).reshape(-1, 1, 1, 1)
+        exactly = model(
+            [node("Conv", ["x", "v"], ["y"], **moved)],
+            inputs={"x": [2, 4, 7, 6], "v": list(weights.shape)},
+            types={"x": TensorProto.DOUBLE, "v": TensorProto.DOUBLE},
+        )
+        given = {"x": fed["a"].astype(np.float64) - float(fed["az"]), "v": weights - zero}
+        (expected,) = onnx.reference.ReferenceEvaluator(exactly).run(None, given)
+        np.testing.assert_array_equal(session.run(None, fed)[0], expected)
+    if runtime == "onednn":
+        places = {p.step.name: p for p in session.placement()}
+        assert all(places[step.name].runtime == "onednn" for step in steps)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("right", TYPES)
+def test_a_matrix_product_by_fed_zero_points_of_columns(right: type, runtime: str) -> None:
+    weights = codes(right, DEPTH, COLUMNS, seed=2)
+    built = model(
+        [node("MatMulInteger", ["a", "w", "", "wz"], ["y"])],
+        inputs={"a": ["N", 2, DEPTH], "wz": [COLUMNS]},
+        constants={"w": weights},
+        types={"a": TensorProto.INT8, "wz": kind(right), "y": TensorProto.INT32},
+    )
+    plan = fqfuse.compile(built)
+    assert sum(step.primitive == "matmul" for step in plan.steps) == 2
+    assert not any("Integer" in step.primitive for step in plan.steps)
+    session = fqfuse.InferenceSession(plan, runtime)
+    for seed in range(3):
+        a, zeros = codes(np.int8, 3, 2, DEPTH, seed=seed), codes(right, COLUMNS, seed=seed + 9)
+        (found,) = session.run(None, {"a": a, "wz": zeros})
+        np.testing.assert_array_equal(
+            found, a.astype(np.int64) @ (weights.astype(np.int64) - zeros.astype(np.int64))
+        )
+
+
+@EACH_RUNTIME
 @pytest.mark.parametrize("cast", [False, True])
 def test_sums_that_f32_does_not_hold_are_exact(cast: bool, runtime: str) -> None:
     depth = 600  # 600 * 255 * 255 > 2**25: oneDNN's own s32 would be an f32

@@ -263,3 +263,31 @@ def test_a_network_is_int8_and_gives_what_onnx_runtime_gives(
     off = np.abs(found - wanted)
     assert off.max() <= 3 * 0.51 * (high - low) / 255
     assert (off > 1e-4).mean() < 0.02
+
+
+@EACH_RUNTIME
+def test_the_bias_by_position_is_part_of_what_a_run_may_take(runtime: str) -> None:
+    """It is as large as one image of the result in f32, and refused before it is made."""
+    positions = 512 * 96 * 96 * 4
+
+    def run(low: float) -> None:
+        ends = {"low": F32(low), "high": F32(1.0), "least": F32(0), "most": F32(4)}
+        nodes = [
+            node("FakeQuantize", ["x", *["low", "high"] * 2], ["q"], domain=OPENVINO, levels=256),
+            node("DequantizeLinear", ["w", "high"], ["v"]),
+            node("Conv", ["q", "v"], ["c"], pads=[1, 1, 1, 1]),
+            node("FakeQuantize", ["c", *["least", "most"] * 2], ["d"], domain=OPENVINO, levels=256),
+            node("MaxPool", ["d"], ["y"], kernel_shape=[96, 96]),
+        ]
+        constants = {**ends, "w": np.ones((512, 1, 3, 3), np.int8)}
+        shape = {"x": ["N", 1, 96, 96]}
+        plan = fqfuse.compile(
+            model(nodes, inputs=shape, constants=constants, domains={OPENVINO: 1})
+        )
+        budgets = fqfuse.Budgets(run_bytes=positions - 1)
+        session = fqfuse.InferenceSession(plan, runtime, 1, budgets=budgets)
+        session.run(None, {"x": random((1, 1, 96, 96), 3)})
+
+    run(-128 / 127)  # zero point 128
+    with pytest.raises(fqfuse.InvalidInput, match=f"one run takes {positions:,} bytes"):
+        run(-1.0)  # 127.5

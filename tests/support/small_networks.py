@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from support.onnx_cases import model, node
 
+from fqfuse.plan.types import Plan
+
 WIDTH, HEADS, LENGTH = 32, 4, 10
 
 
@@ -157,3 +159,30 @@ def feeds_of(proto: onnx.ModelProto, batch: int, seed: int = 0) -> dict[str, np.
     shape = [dim.dim_value or batch for dim in given.type.tensor_type.shape.dim]
     rng = np.random.default_rng([seed, batch])
     return {given.name: rng.standard_normal(shape).astype(np.float32)}
+
+
+PLACES = {
+    "MatMulInteger",
+    "ConvInteger",
+    "MatMul",
+    "Conv",
+    "Gemm",
+    "DynamicQuantizeLinear",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "Quantize",
+    "Dequantize",
+    "RunTimeDequantize",
+    "LSTM",
+    "GRU",
+    "DynamicQuantizeLSTM",
+    "FakeQuantize",
+    "MatMulNBits",
+    "RNN",
+}
+"""Products, quantizers and recurrences, which no step may leave to the ONNX operator."""
+
+
+def left_to_operators(plan: Plan) -> set[str]:
+    """The steps that run as the ONNX operator where a product, quantizer or recurrence stands."""
+    return {step.primitive for step in plan.steps} & {f"onnx.{op}" for op in PLACES}

@@ -5,6 +5,7 @@ completeness of the table.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from fqfuse.ir.types import DType, Quantization
 
@@ -13,7 +14,7 @@ from .harness import Case, case, normal, positive
 X = normal(2, 3, 4, 5, scale=2)
 
 
-def _ranges(*values: float) -> list[np.ndarray]:
+def _ranges(*values: npt.ArrayLike) -> list[np.ndarray]:
     return [np.asarray(value, np.float32) for value in values]
 
 
@@ -39,6 +40,7 @@ def _dynamic_layer(kind: type[np.generic], *, columns: bool) -> Case:
 OWN_CASES: tuple[Case, ...] = (
     case("FakeQuantize", X, *_ranges(-1, 1.5, -1, 1.5), levels=256),
     case("FakeQuantize", X, *_ranges(1, -1, 0, 10), levels=9),
+    case("FakeQuantize", *_ranges(0.3, -1, 1, -1, 1), levels=256),
     case("FakeQuantize", X, *_ranges(-2, 1, -1, 2), levels=4, auto_broadcast="numpy"),
     case(
         "FakeQuantize",
@@ -82,6 +84,9 @@ OWN_CASES: tuple[Case, ...] = (
         normal(2, 2, 3),
         direction="bidirectional",
     ),
+    case("FakeQuantizeGrid", *_ranges(-1, 1.5, -1, 1.5), levels=256, rank=4),
+    case("FakeQuantizeGrid", *_ranges([[1], [0.5]], [-1, 0.5], 3, 3), levels=2, rank=2),
+    case("FakeQuantizeGrid", *_ranges([[-1], [0]], 1, 0, [[5], [-3]]), levels=16, rank=3),
     case("DynamicRange", X),
     *(_dynamic_layer(kind, columns=columns) for kind in (np.uint8, np.int8) for columns in (0, 1)),
     case("DynamicRange", np.abs(X)),

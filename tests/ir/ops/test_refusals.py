@@ -315,6 +315,30 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
         "must be none or numpy, found 'pdpd'",
     ),
     (
+        "FakeQuantizeGrid",
+        [t()] * 4,
+        {"levels": 257, "rank": 2},
+        "levels must be from 2 to 256, found 257",
+    ),
+    (
+        "FakeQuantizeGrid",
+        [t()] * 4,
+        {"levels": 16, "rank": 1 << 30},
+        "rank must be from 0 to 64, found 1073741824",
+    ),
+    (
+        "FakeQuantizeGrid",
+        [t(3, 1, 1), t(), t(), t()],
+        {"levels": 16, "rank": 2},
+        "the ranges must have fixed sizes and at most 2 dimensions",
+    ),
+    (
+        "FakeQuantizeGrid",
+        [t("C"), t(), t(), t()],
+        {"levels": 16, "rank": 2},
+        "the ranges must have fixed sizes",
+    ),
+    (
         "Dequantize",
         [t(2, 4, dtype=DType.U8)],
         {"quant": Q},

@@ -343,6 +343,10 @@ NOT_CLAIMED: dict[tuple[str, Trait], str] = {
         "Lookup",
         Trait.ELEMENTWISE,
     ): "a pass makes it at the end, of f32 chains that are done: nothing may take it up again",
+    (
+        "FakeQuantizeGrid",
+        Trait.ELEMENTWISE,
+    ): "true, but it is of ranges, and gives several values: no post-op",
     ("Expand", Trait.ELEMENTWISE): "true, but passes take it as what it is, LAYOUT_ONLY",
     (
         "Trilu",
