@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from os import PathLike
 
-from .composer.approximations import check_approximate
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, Source, graph_from_onnx
+from .ir.approximations import check_approximate
 from .ir.graph import Graph
 from .ir.ops.spec import Attr
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check

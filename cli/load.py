@@ -81,7 +81,7 @@ def _checked_options(
     them; the approximations, each once.
     """
     from ..compiler import check_dynamic
-    from ..composer.approximations import check_approximate
+    from ..ir.approximations import check_approximate
     from ..plan.targets import check_target
 
     option = "--target"

@@ -102,7 +102,7 @@ def _products() -> Iterable[str]:
 
 
 def _approximations() -> Iterable[str]:
-    from ..composer.approximations import APPROXIMATIONS
+    from ..ir.approximations import APPROXIMATIONS
 
     return APPROXIMATIONS
 
