@@ -4,8 +4,11 @@ takes turns to a fixed point.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..ir.cleanup import erase_dead
 from ..ir.graph import Graph
+from .align_zero_points import ALIGN_ZERO_POINTS, aligning
 from .base import Contract, Observer, Pass, run_pipeline
 from .choose_residual_sum import CHOOSE_RESIDUAL_SUM
 from .constant_parameters import CONSTANT_PARAMETERS
@@ -81,6 +84,9 @@ PIPELINE: tuple[Pass, ...] = (
     # because: behind the fold, which takes such a bias apart itself; all that follows wants
     # constant ones
     SEPARATE_COMPUTED_BIAS,
+    # because: its ranges are constant by now, and what splits it asks whether its zero point is an
+    # integer
+    ALIGN_ZERO_POINTS,
     # because: once it is split, a FakeQuantize onto the integer grid looks like any other
     DETECT_QUANTIZE_ONLY,
     # because: all that follows knows Quantize and Dequantize only
@@ -146,13 +152,17 @@ PIPELINE: tuple[Pass, ...] = (
 
 
 def optimize(
-    graph: Graph, observers: tuple[Observer, ...] = (), dynamic: str | None = None
+    graph: Graph,
+    observers: tuple[Observer, ...] = (),
+    dynamic: str | None = None,
+    approximate: Collection[str] = (),
 ) -> Graph:
-    """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more;
-    `dynamic`: which products have their sources quantized at run time, see `DYNAMIC`.
+    """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more.
+
+    `dynamic`: which products have their sources quantized at run time, see `DYNAMIC`; `approximate`:
+    names of `APPROXIMATIONS`.
     """
-    asked = quantizing(dynamic)
-    steps = (asked if step is QUANTIZE_AT_RUN_TIME else step for step in PIPELINE)
-    run_pipeline(graph, steps, observers)
+    asked = {QUANTIZE_AT_RUN_TIME: quantizing(dynamic), ALIGN_ZERO_POINTS: aligning(approximate)}
+    run_pipeline(graph, (asked.get(step, step) for step in PIPELINE), observers)
     erase_dead(graph)
     return graph
