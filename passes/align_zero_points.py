@@ -43,7 +43,7 @@ def align_zero_points(graph: Graph, names: Collection[str] = ()) -> None:
     code by 0 or by 1 in the direction of d, so that the value changes by at most the larger of |e| and
     |sign(d) - e| steps of the output: never more than one where both move alike.
     Refuses when: a fraction is larger than a small shift; the output's zero point is an integer, so that
-    a bias takes the input's.
+    a bias takes the input's; the range lies so far from 0 that f32 cannot tell the integer.
 
     Args:
         names: of the approximations asked for; others than these two do nothing here.
@@ -65,14 +65,11 @@ def _aligned(graph: Graph, node: Node, name: str) -> Verdict:
     before = ranges_of(graph, node)
     if isinstance(before, str) or split_refusal(before) or needs_comparison(before):
         return None
-    old = _zero_points(before)
-    if not any((zero % 1).any() for zero in old):
-        return None
     after = aligned(before, name)
-    if isinstance(after, Refusal):
+    if not isinstance(after, Ranges):
         return after
     _write(graph, node, after)
-    pairs = np.stack([np.concatenate(old), np.concatenate(_zero_points(after))])
+    pairs = np.stack([np.concatenate(_zero_points(ranges)) for ranges in (before, after)])
     first = pairs[:, pairs[0] != pairs[1]][:, 0]
     return f"zero point {first[0]:g} becomes {first[1]:g}: at most {error_of(before, after).max():.4g} off"
 
@@ -85,9 +82,13 @@ def _zero_points(ranges: Ranges) -> tuple[F64, F64]:
     )
 
 
-def aligned(ranges: Ranges, name: str) -> Ranges | Refusal:
-    """The ranges with integer zero points, as f32 holds them, by the approximation of that name."""
+def aligned(ranges: Ranges, name: str) -> Ranges | Refusal | None:
+    """The ranges with integer zero points, as f32 holds them, by the approximation of that name; None
+    where they are integers.
+    """
     zero_in, zero_out = zeros = _zero_points(ranges)
+    if not any((zero % 1).any() for zero in zeros):
+        return None
     small = _SMALL * (ranges.levels - 1)
     if name == SMALL_SHIFT:
         new_in, new_out = (
@@ -102,7 +103,20 @@ def aligned(ranges: Ranges, name: str) -> Ranges | Refusal:
     out_low, out_high = _moved(
         ranges.output_low, ranges.output_high, zero_out, new_out, ranges.levels
     )
-    return replace(ranges, input_low=low, input_high=high, output_low=out_low, output_high=out_high)
+    found = replace(
+        ranges, input_low=low, input_high=high, output_low=out_low, output_high=out_high
+    )
+    held = all(map(np.array_equal, _zero_points(found), (new_in, new_out)))
+    return found if held else _not_held(zeros)
+
+
+def _not_held(zeros: tuple[F64, F64]) -> Refusal:
+    return Refusal(
+        "the integer could not be told from ends that f32 holds",
+        "a range around 0",
+        f"zero points {zeros[0][0]:g} and {zeros[1][0]:g}",
+        "calibrate it to a range around 0",
+    )
 
 
 def _too_large(zeros: tuple[F64, F64], small: float) -> Refusal:
@@ -119,7 +133,7 @@ def _no_need(zeros: tuple[F64, F64]) -> Refusal:
     return Refusal(
         "the codes have an integer zero point, and a bias takes the input's",
         "an output range whose zero point is no integer",
-        f"zero points {zeros[0][zeros[0] % 1 != 0][0]:g} and {zeros[1][0]:g}",
+        f"zero points {zeros[0][zeros[0] % 1 != 0][0]:g} and {zeros[1][0] + 0.0:g}",
         "nothing to change: nothing is lost by it",
     )
 
@@ -127,7 +141,7 @@ def _no_need(zeros: tuple[F64, F64]) -> Refusal:
 def _moved(low: F64, high: F64, old: F64, new: F64, levels: int) -> tuple[F64, F64]:
     """A range whose zero point moves, as f32 holds it; where it does not, the range as it is."""
     step = (high - low) / (levels - 1)
-    ends = (-new * step, (levels - 1 - new) * step)
+    ends = (0.0 - new * step, (levels - 1 - new) * step)
     first, last = (end.astype(np.float32).astype(np.float64) for end in ends)
     return np.where(new == old, low, first), np.where(new == old, high, last)
 

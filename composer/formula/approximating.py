@@ -31,7 +31,7 @@ from .formula import (
 )
 from .writing import Written
 
-__all__ = ["APPROXIMATING", "ApproximatingRule"]
+__all__ = ["APPROXIMATING", "UNCLIPPED", "UNROUNDED", "ApproximatingRule"]
 
 ApproximatingRule = Rule[Callable[[Sequence[BasicOp], ChainOp], Written | Refusal | None]]
 
@@ -77,18 +77,19 @@ def _residual_rounding(chain: Sequence[BasicOp], behind: ChainOp) -> Written | R
     start, clip = found
     end = chain[start:]
     kept = tuple(op for op in end if op is not clip and not isinstance(op, Round))
-    zeros = [_decoded(bound, end[end.index(clip) + 1 :]) == 0 for bound in (clip.low, clip.high)]
-    zeros = [*np.broadcast_arrays(*zeros, _slope(end) < 0)]
-    turned = zeros.pop()
-    if any(zero.any() and not zero.all() for zero in (*zeros, turned)) and np.any(zeros):
+    decode = [op for op in end[end.index(clip) + 1 :] if isinstance(op, ScaleBy | Shift)]
+    low, high, turned = np.broadcast_arrays(
+        *(_decoded(bound, decode) == 0 for bound in (clip.low, clip.high)), _slope(decode) < 0
+    )
+    mixed = any(each.any() and not each.all() for each in (low, high, turned))
+    if mixed and (low | high).any():
         return Refusal(
             "a range that begins or ends at 0 is a relu, in every channel or in none",
             "ranges of one kind",
             "different ones",
             "calibrate the quantizer per tensor, or leave it: it rounds and clips, as the model says",
         )
-    below, above = (bool(zero.all()) for zero in zeros)
-    relu = _relu(below=below, above=above, turned=bool(turned.all()))
+    relu = _relu(below=bool(low.all()), above=bool(high.all()), turned=bool(turned.all()))
     return Written(len(end), (*kept, *relu), _rounded_off(end))
 
 
@@ -160,14 +161,16 @@ def _name(op: ChainOp) -> str:
     return op.algorithm if isinstance(op, EltwiseOp | BinaryOp | CodesOp) else "round"
 
 
+UNROUNDED: ApproximatingRule = Rule(
+    "f(clip(round(x),l,h)*a + b) ~= f(clip(x,l,h)*a + b)", _middle_rounding, real="approximation"
+)
+
+UNCLIPPED: ApproximatingRule = Rule(
+    "clip(round(x),l,h)*a + b + t ~= x*a + b + t", _residual_rounding, real="approximation"
+)
+
 APPROXIMATING: Mapping[str, ApproximatingRule] = {
-    RESIDUAL_ROUNDING: Rule(
-        "clip(round(x),l,h)*a + b + t ~= x*a + b + t", _residual_rounding, real="approximation"
-    ),
-    MIDDLE_ROUNDING: Rule(
-        "f(clip(round(x),l,h)*a + b) ~= f(clip(x,l,h)*a + b)",
-        _middle_rounding,
-        real="approximation",
-    ),
+    RESIDUAL_ROUNDING: UNCLIPPED,
+    MIDDLE_ROUNDING: UNROUNDED,
 }
-"""Name of the approximation -> its rule; where two match, the first that saves most is taken."""
+"""Name of the approximation -> its rule; of two that match the one that saves more is taken."""
