@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .compare import Comparison
+from ..report.approximations import asked_for
+from .compare import EXACT, Comparison
 from .layers import Layer
 from .measures import Measure
 from .suggest import Suggestion, Trial
@@ -29,6 +30,8 @@ def as_data(found: Comparison, suggestion: Suggestion | None = None) -> dict[str
         "outputs": {name: _measure(measure) for name, measure in found.outputs.items()},
         "against": found.peer or None,
         "peer": _measures(measured.outputs.get(found.peer, {})),
+        "approximate": list(asked_for(found.models.plan)),
+        "exact": _measures(measured.outputs.get(EXACT, {})),
         "agreement": {run: _measures(one) for run, one in measured.agreement.items()},
         "layers": [_layer(found, layer, ranks.get(id(layer))) for layer in found.layers],
         "suggestion": None if suggestion is None else _suggestion(suggestion),

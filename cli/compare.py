@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidInput
-from .options import AsJson, Color, ColorOption, UsageError, choice, option, place, sizes_of
+from .options import (
+    Approximate,
+    AsJson,
+    Color,
+    ColorOption,
+    UsageError,
+    choice,
+    option,
+    place,
+    sizes_of,
+)
 from .out import refuse_over
 
 if TYPE_CHECKING:
@@ -86,12 +96,14 @@ def command(
     min_sqnr: MinSqnr = None,
     suggest: Suggest = False,
     reduce: Reduce = None,
+    approximate: Approximate = None,
     all_rows: AllRows = False,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Compares two models."""
     from ..accuracy.compare import read_models
+    from .load import checked_approximations
 
     sizes = sizes_of(size)
     if sizes and data is not None:
@@ -112,7 +124,7 @@ def command(
         )
     if reduce is not None:
         _check_destination(reduce, f32, int8)
-    models = read_models(f32, int8)
+    models = read_models(f32, int8, checked_approximations(approximate))
     samples = _samples(models, data, sizes)
     peer = against[0] if against else None
     found, suggestion = _measured(models, samples, peer, suggest=suggest, name=int8.name)

@@ -188,7 +188,7 @@ Approximate = Annotated[
     list[str] | None,
     option(
         "--approximate",
-        "An approximation that may be made: int8-recurrence (LSTM and GRU in int8). Repeat it for others.",
+        "An approximation that may be made, of docs/approximations.md, such as residual-rounding. Repeat it for others.",
         "NAME",
         known=_approximations,
     ),

@@ -20,6 +20,7 @@ from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
 from ..plan.attributes import SCALES, DepthwiseConv, PostOp
 from ..plan.types import Plan, Step, runs_in_int8
+from .approximations import Saving
 from .fates import fates_by_quantizer
 from .notation import rounded
 from .summary import summary_of
@@ -48,15 +49,19 @@ _WORST_FIRST = (
 
 
 def plan_json(
-    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = NO_SIZES
+    plan: Plan,
+    machine: Machine | None = None,
+    sizes: Mapping[str, int] = NO_SIZES,
+    savings: Sequence[Saving] = (),
 ) -> dict[str, Json]:
-    """The document of `fqfuse inspect --json`: schema, summary, verdict, findings, steps, fates,
-    decisions.
+    """The document of `fqfuse inspect --json`: schema, summary, verdict, findings, approximations, steps,
+    fates, decisions.
 
     Args:
         plan: any plan.
         machine: what times are estimated for; None: this one.
         sizes: of what the model leaves open, for the verdict; others count as 1.
+        savings: what approximations would save, where that is known.
     """
     machine = machine or this_machine()
     verdict = verdict_of(plan, machine, sizes)
@@ -71,6 +76,7 @@ def plan_json(
             "loops_taken_once": list(verdict.loops),
         },
         "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
+        "approximations": list(map(record, savings)),
         "steps": [
             _step(plan, index, step) | cast("dict[str, Json]", cost_of(verdict.costs, index))
             for index, step in enumerate(plan.steps)
