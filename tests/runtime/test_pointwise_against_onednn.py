@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from support.runtime_oracle import Oracle
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
+from fqfuse.masks import mask_of
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.runtime.numpy_runtime import run_step
 
@@ -183,6 +185,24 @@ def test_reorder_per_axis(
 ) -> None:
     role = "dst" if types[0] is F32 else "src"
     attr = PrimitiveAttr({role: draw.scale(0.02, 0.1, SHAPE[axis], 1 << axis)})
+    oracle.compare(
+        *one_step("reorder", "Identity", [("src", draw.data(types[0], SHAPE))], types[1], attr=attr)
+    )
+
+
+@pytest.mark.parametrize(
+    "mask", ["per_dim_0+per_dim_1", "per_dim_1+per_dim_2", "per_dim_0+per_dim_2"]
+)
+@pytest.mark.parametrize(
+    "types", [(F32, U8), (U8, F32), (F32, S8), (U8, S8)], ids=lambda t: "-".join(map(name, t))
+)
+def test_reorder_along_two_dimensions(
+    oracle: Oracle, draw: Draw, types: tuple[DType, DType], mask: str
+) -> None:
+    """One scale for each index of both: the sum of their bits, in the order of the dimensions."""
+    role, bits = "dst" if types[0] is F32 else "src", mask_of(mask)
+    count = math.prod(size for axis, size in enumerate(SHAPE) if bits >> axis & 1)
+    attr = PrimitiveAttr({role: draw.scale(0.02, 0.1, count, bits)})
     oracle.compare(
         *one_step("reorder", "Identity", [("src", draw.data(types[0], SHAPE))], types[1], attr=attr)
     )
