@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from laws.programs import Draws, points, source
 from laws.rational import after_all, composed_value, entry, front_value
 from laws.rule_cases import Fires, Refuses, rule_tests
 
+from fqfuse.composer.compose import plan_from_graph
 from fqfuse.composer.formula.approximating import APPROXIMATING
 from fqfuse.composer.formula.formula import (
     Add,
@@ -37,12 +39,18 @@ from fqfuse.composer.formula.writing import Written
 from fqfuse.composer.mapping.composed import Composed
 from fqfuse.composer.mapping.post_ops_composer import PostOpsComposer
 from fqfuse.ir.approximations import MIDDLE_ROUNDING, RESIDUAL_ROUNDING
+from fqfuse.ir.decision import Outcome
+from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.types import DType
+from fqfuse.passes import optimize
+from fqfuse.plan.attributes import Binary, Eltwise
 from fqfuse.plan.targets import Target
+from fqfuse.plan.verify import verify_plan
 
 RULES = {rule.name: rule for rule in APPROXIMATING.values()}
 RESIDUAL, MIDDLE = (APPROXIMATING[name].name for name in (RESIDUAL_ROUNDING, MIDDLE_ROUNDING))
 LEAST = 50
+GOLDEN = Path(__file__).parents[1] / "golden/plans/requantized_inside_a_chain.txt"
 
 ADD, RELU = Add("skip", DType.U8, 0.5, 3.0), EltwiseOp("relu")
 CODES = [Round(), Clip(vec(0.0), vec(255.0))]
@@ -254,3 +262,26 @@ def test_a_chain_goes_on_where_the_exact_one_is_too_long() -> None:
         composer = PostOpsComposer(V3, conv(), names)
         taken.append(sum(composer.append([op]) is None for op in many))
     assert taken[0] < taken[1] == len(many)
+
+
+def test_a_residual_block() -> None:
+    """Scale, shift and clip as they are in f32 remain of a quantizer in front of an addition, or only
+    the scale; the store rounds and clips.
+    """
+    graph = optimize(parse_graph(GOLDEN.read_text(encoding="utf-8").partition("\n# -----\n")[0]))
+    found = {}
+    for name in APPROXIMATING:
+        plan = plan_from_graph(graph.copy(), "onednn-v3", {"approximate": (name,)})
+        assert verify_plan(plan) == []
+        (decision,) = [one for one in plan.decision_records if one.rule == name]
+        assert (decision.subject, decision.outcome) == ("q10", Outcome.FIRED)
+        assert "at most 0.25 off" in decision.reason
+        (fate,) = [one for one in plan.fate_records if one.reason.count(name)]
+        assert fate.quantizer == "q10"
+        step = plan.steps[2]
+        assert step.attr.scales["weights"].values == (2.0,)  # combined with that of the quantizer
+        found[name] = step.attr.post_ops
+    assert found == {
+        MIDDLE_ROUNDING: (Eltwise("clip", -256.0, 254.0), Binary("add", "q6_y")),
+        RESIDUAL_ROUNDING: (Binary("add", "q6_y"),),
+    }
