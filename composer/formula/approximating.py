@@ -132,9 +132,10 @@ def _decoded(values: Vec, affine: Sequence[BasicOp]) -> Vec:
 
 def _slope(ops: Sequence[BasicOp]) -> Vec:
     """The product of all factors."""
-    return np.prod(
-        np.broadcast_arrays(vec(1.0), *(op.values for op in ops if isinstance(op, ScaleBy))), axis=0
-    )
+    slope = vec(1.0)
+    for op in ops:
+        slope = slope * op.values if isinstance(op, ScaleBy) else slope
+    return slope
 
 
 def _rounded_off(ops: Sequence[BasicOp]) -> Vec:
