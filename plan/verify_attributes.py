@@ -76,8 +76,8 @@ def scales_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     problem = (
         ("of several values, and it takes one" if takes == "tensor" and output.mask else None)
         or _value_problem(output, "dst")
-        or (None if step.primitive == "reorder" else _along_one(output.mask))
         or _count_problem(output, None if dst is None else dst.shape)
+        or (None if step.primitive == "reorder" else _along_one(output.mask))
     )
     yield problem and f"has output scales {problem}"
 
