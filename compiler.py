@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from os import PathLike
 
-from .composer.approximations import check_approximate
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, Source, graph_from_onnx
+from .ir.approximations import check_approximate
 from .ir.graph import Graph
 from .ir.ops.spec import Attr
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
@@ -44,7 +44,10 @@ def compile(
         budgets: limits on what the file may ask for.
         observers: called with (pass, graph) after each pass.
         approximate: names of approximations that may be made: `int8-recurrence` (LSTM and GRU in
-            int8, where nothing in the model quantizes the hidden state).
+            int8, where nothing in the model quantizes the hidden state), `middle-rounding` and
+            `residual-rounding` (quantizers inside a step do not round), `small-shift` and
+            `fractional-zero-point` (zero points of FakeQuantize become integers); see
+            docs/approximations.md.
 
     Raises:
         InvalidModel: the file is no valid ONNX model, or goes past a budget.
@@ -61,7 +64,7 @@ def compile(
     check(graph, IMPORTED)
     if os.environ.get("FQFUSE_CHECK") == "1":
         watchers.append(_check_after)
-    optimize(graph, tuple(watchers), dynamic)
+    optimize(graph, tuple(watchers), dynamic, named)
     check(graph, SPLIT, blame="the pipeline of passes")
     options: dict[str, Attr] = {"target": target}
     options |= {} if dynamic is None else {"dynamic": dynamic}

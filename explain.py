@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from .compiler import compile as compile_model
 from .errors import InvalidInput
 from .frontend import ModelSource
 from .frontend.model_nodes import model_nodes
+from .ir.approximations import (
+    FRACTIONAL_ZERO_POINT,
+    MIDDLE_ROUNDING,
+    RESIDUAL_ROUNDING,
+    SMALL_SHIFT,
+)
+from .plan.attributes import Eltwise
 from .plan.types import Plan
+from .report.approximations import Saving, asked_for, saving_of
 from .report.diff.compare import difference_of
 from .report.diff.document import difference_data
 from .report.why.document import story_data
@@ -86,3 +95,36 @@ def _check(plan: object) -> None:
             f"a {type(plan).__name__} is no plan",
             hint="give what fqfuse.compile or fqfuse.load_plan returned",
         )
+
+
+def savings(plan: Plan, model: ModelSource) -> list[Saving]:
+    """What each approximation that was not asked for would save, the most first: the model is compiled
+    with it. Those alone that the plan has a place for; layers in f32 have a finding of their own.
+
+    Args:
+        plan: the plan.
+        model: the model that the plan was made of.
+    """
+    asked, dynamic = asked_for(plan), plan.options.get("dynamic")
+    found = []
+    for name in filter(lambda name: name not in asked, _candidates(plan)):
+        other = compile_model(
+            model,
+            target=plan.target,
+            dynamic=dynamic if isinstance(dynamic, str) else None,
+            approximate=(*asked, name),
+        )
+        found.append(saving_of(name, plan, other))
+    return sorted(filter(None, found), key=lambda saving: saving.order)
+
+
+def _candidates(plan: Plan) -> list[str]:
+    """The approximations that might change a plan: a step rounds inside, or FakeQuantize was split."""
+    inside = any(
+        isinstance(op, Eltwise) and op.algorithm == "round"
+        for step in plan.steps
+        for op in step.attr.post_ops[:-1]
+    )
+    ranges = any(one.form.startswith("FakeQuantize") for one in plan.quantizers.values())
+    names = [RESIDUAL_ROUNDING, MIDDLE_ROUNDING] if inside else []
+    return names + ([SMALL_SHIFT, FRACTIONAL_ZERO_POINT] if ranges else [])

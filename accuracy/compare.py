@@ -11,6 +11,7 @@ from ..compiler import compile as compile_model
 from ..errors import InvalidInput
 from ..frontend import ModelSource, graph_from_onnx
 from ..inference import InferenceSession
+from ..ir.approximations import check_approximate
 from ..ir.graph import Graph
 from ..ir.ops.spec import Array
 from ..ir.verify import IMPORTED, check
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 OURS = "fqfuse"
 """What the outputs of our own session are called."""
 
+EXACT = "fqfuse, exact"
+"""And where it approximates those of one that does not."""
+
 _SANE = 1e6  # what data of a model spans at most; a quantizer of more was not made for data
 
 
@@ -41,7 +45,8 @@ class Models:
     Attributes:
         f32, int8: as imported: nothing fused.
         origin, source: where the f32 and the int8 model came from.
-        plan: the int8 model compiled.
+        plan: the int8 model compiled, with the approximations that were asked for.
+        exact: without them; None where none was.
         pairs: values of both.
         unmatched: values that only the f32 model has.
     """
@@ -53,6 +58,7 @@ class Models:
     plan: Plan
     pairs: Sequence[Pair]
     unmatched: Sequence[str]
+    exact: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -115,12 +121,13 @@ class Comparison:
         return [finding for finding in self.findings if layer.pair.layer in finding.layers]
 
 
-def read_models(f32: ModelSource, int8: ModelSource) -> Models:
-    """Reads and pairs two models.
+def read_models(f32: ModelSource, int8: ModelSource, approximate: Sequence[str] = ()) -> Models:
+    """Reads and pairs two models; `approximate`: what may be done to the int8 model.
 
     Raises:
-        FqfuseError: a model is wrong, or they have different inputs, or no output in common.
+        FqfuseError: a model or a name is wrong, or they have different inputs, or no output in common.
     """
+    named = check_approximate(approximate)
     for model in (f32, int8):
         if isinstance(model, (str, PathLike, bytes)) and is_plan(model):
             raise InvalidInput(
@@ -145,7 +152,9 @@ def read_models(f32: ModelSource, int8: ModelSource) -> Models:
             hint="compare a quantized model with the f32 model that it was made from",
         )
     pairs, unmatched = pairs_of(first, second)
-    return Models(first, second, f32, int8, compile_model(int8), pairs, unmatched)
+    plan = compile_model(int8, approximate=named)
+    exact = compile_model(int8) if named else None
+    return Models(first, second, f32, int8, plan, pairs, unmatched, exact)
 
 
 def drawn_for(models: Models, sizes: Mapping[str, int] = NO_SIZES) -> Samples:
@@ -194,13 +203,9 @@ def compared(
     Raises:
         FqfuseError: the samples do not fit, a model cannot be run on them, or the other program is missing.
     """
-    session = InferenceSession(models.plan)
-    names = models.plan.outputs
-
-    def ours(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        return dict(zip(names, session.run(None, feeds), strict=True))
-
-    runs: dict[str, Run] = {OURS: ours}
+    runs: dict[str, Run] = {OURS: _running(models.plan)}
+    if models.exact is not None:
+        runs[EXACT] = _running(models.exact)
     more: dict[str, Any] = {}
     if against is not None:
         other = peer(against, models.source, [pair.raw for pair in models.pairs])
@@ -215,3 +220,12 @@ def compared(
         if finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY)
     ]
     return Comparison(models, samples, measured, against or "", found, tool_of(models.plan))
+
+
+def _running(plan: Plan) -> Run:
+    session = InferenceSession(plan)
+
+    def run(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        return dict(zip(plan.outputs, session.run(None, feeds), strict=True))
+
+    return run

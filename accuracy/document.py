@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from ..errors import InvalidInput
 from ..frontend import ModelSource
+from ..report.approximations import asked_for
 from ..report.verdict.work import NO_SIZES
-from .compare import Comparison, compared, drawn_for, read_models
+from .compare import EXACT, Comparison, compared, drawn_for, read_models
 from .data import given
 from .layers import Layer
 from .measures import Measure
@@ -25,6 +26,7 @@ def compare(
     sizes: Mapping[str, int] = NO_SIZES,
     against: str | None = None,
     suggest: bool = False,
+    approximate: Sequence[str] = (),
 ) -> dict[str, Any]:
     """How far a quantized model is from the f32 model it was made from, and which layers make it so.
 
@@ -35,6 +37,7 @@ def compare(
         sizes: for random data: of what the model leaves open.
         against: `onnxruntime` or `openvino`: runs the int8 model, too, which tells a bad quantization from a wrong fqfuse.
         suggest: try which layers to leave in f32.
+        approximate: names of approximations that the int8 model is compiled with, and without.
 
     Returns:
         A dictionary with the keys of docs/json-schema.md, `fqfuse.compare/1`; SQNR in dB.
@@ -48,7 +51,7 @@ def compare(
             where="suggest",
             hint="give True or False",
         )
-    models = read_models(f32, int8)
+    models = read_models(f32, int8, approximate)
     samples = (
         drawn_for(models, sizes)
         if data is None
@@ -93,6 +96,8 @@ def as_data(found: Comparison, suggestion: Suggestion | None = None) -> dict[str
         "outputs": {name: _measure(measure) for name, measure in found.outputs.items()},
         "against": found.peer or None,
         "peer": _measures(measured.outputs.get(found.peer, {})),
+        "approximate": list(asked_for(found.models.plan)),
+        "exact": _measures(measured.outputs.get(EXACT, {})),
         "agreement": {run: _measures(one) for run, one in measured.agreement.items()},
         "layers": [_layer(found, layer, ranks.get(id(layer))) for layer in found.layers],
         "suggestion": None if suggestion is None else _suggestion(suggestion),

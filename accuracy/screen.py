@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text as RichText
 
 from ..errors import printable
+from ..report.approximations import approximated_text
 from ..report.columns import columns, tail
 from ..report.layout import Layout, Text, heading, plain_table
 from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text, middle_cut
-from .compare import OURS, Comparison
+from .compare import EXACT, OURS, Comparison
 from .layers import Cause, Layer
 from .suggest import NOTABLE, Suggestion, Trial
 
@@ -73,6 +74,8 @@ def comparison_report(
     parts: list[RenderableType] = [heading(title, "int8 against f32")]
     parts += _answer(found, width)
     parts += [Text(), _outputs(found), Text()]
+    if approximated := approximated_text(found.models.plan):
+        parts += [*_lines(approximated, width), Text()]
     if found.peer:
         parts += [*_lines(_about_peer(found), width), Text()]
     parts += _about_layers(found, layout, width, all_rows)
@@ -101,16 +104,16 @@ def _answer(found: Comparison, width: int) -> list[RichText]:
 
 
 def _outputs(found: Comparison) -> Table:
-    columns = ["output", "SQNR", "cosine", "largest"]
-    peer = found.measured.outputs.get(found.peer)
-    if peer is not None:
-        columns.append(found.peer)
-    table = table_of(*columns)
+    others = {
+        name: found.measured.outputs[key]
+        for key, name in ((EXACT, "exact"), (found.peer, found.peer))
+        if key in found.measured.outputs
+    }
+    table = table_of("output", "SQNR", "cosine", "largest", *others)
     for name, measure in found.outputs.items():
         row: list[RichText | str] = [named(name), decibels(measure.sqnr), _cosine(measure.cosine)]
         row.append(f"{measure.largest:.3g}")
-        if peer is not None:
-            row.append(decibels(peer[name].sqnr))
+        row += [decibels(other[name].sqnr) for other in others.values()]
         table.add_row("", *row)
     return table
 

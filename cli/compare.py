@@ -17,6 +17,7 @@ import typer
 from ..errors import InvalidInput
 from .options import (
     AllLayers,
+    Approximate,
     AsJson,
     Color,
     ColorOption,
@@ -78,12 +79,14 @@ def command(
     min_sqnr: MinSqnr = None,
     suggest: Suggest = False,
     reduce: Reduce = None,
+    approximate: Approximate = None,
     all_rows: AllLayers = False,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Compares two models."""
     from ..accuracy.compare import read_models
+    from .load import checked_approximations
 
     sizes = sizes_for(data, size)
     if against is not None and len(set(against)) > 1:
@@ -95,7 +98,7 @@ def command(
     check_bound(min_sqnr)
     if reduce is not None:
         _check_destination(reduce, f32, int8)
-    models = read_models(f32, int8)
+    models = read_models(f32, int8, checked_approximations(approximate))
     samples = _samples(models, data, sizes)
     peer = against[0] if against else None
     found, suggestion = _measured(models, samples, peer, suggest=suggest, name=int8.name)

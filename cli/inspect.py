@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..plan.types import Plan
+    from ..report.approximations import Saving
 
 _WHERE = "command line of fqfuse inspect"
 
@@ -130,13 +131,14 @@ def command(
     if as_json:
         from ..report.json import plan_json
 
-        print_json(plan_json(plan, sizes=sizes))
+        print_json(plan_json(plan, sizes=sizes, savings=_savings(plan, model)))
         return
     from ..report.notation import title_text
 
     if all_rows and not wanted:
         wanted = [name for name in asked if name != "findings"]
-    for content in _reports(plan, title_text(model.name), wanted, sizes, all_rows=all_rows):
+    more = "" if wanted else _approximations(plan, model)
+    for content in _reports(plan, title_text(model.name), wanted, sizes, more, all_rows=all_rows):
         show(content, color)
     if written:
         write_out("\n" + "".join(f"  {line}\n" for line in written))
@@ -222,8 +224,34 @@ def _csv_table(wanted: Sequence[str]) -> str:
     return wanted[0]
 
 
+def _savings(plan: Plan, model: Path) -> list[Saving]:
+    """What approximations would save; a plan file has no model to compile with them."""
+    from ..explain import savings
+    from .load import is_plan_file
+
+    if is_plan_file(model):
+        return []
+    with Progress() as progress:
+        progress.say("looking for what approximations would save")
+        return savings(plan, model)
+
+
+def _approximations(plan: Plan, model: Path) -> str:
+    """Which approximations the plan has, and what others would save."""
+    from ..report.approximations import approximated_text, savings_text
+
+    parts = (approximated_text(plan), savings_text(_savings(plan, model)))
+    return " ".join(filter(None, parts))
+
+
 def _reports(
-    plan: Plan, title: str, wanted: Sequence[str], sizes: Mapping[str, int], *, all_rows: bool
+    plan: Plan,
+    title: str,
+    wanted: Sequence[str],
+    sizes: Mapping[str, int],
+    more: str,
+    *,
+    all_rows: bool,
 ) -> list[RenderableType]:
     """The findings and tables that are asked for; the first screen where none is."""
     from ..report.text import Table, plan_report
@@ -240,4 +268,9 @@ def _reports(
         tables.append(Table.REFUSALS)
     if tables:
         reports.append(plan_report(plan, layout, title=title, tables=tables))
-    return reports or [verdict_report(plan, verdict_of(plan, sizes=sizes), layout, title=title)]
+    verdict = None if reports else verdict_of(plan, sizes=sizes)
+    return (
+        reports
+        if verdict is None
+        else [verdict_report(plan, verdict, layout, title=title, more=more)]
+    )

@@ -74,6 +74,15 @@ def plan_of(
     return plan
 
 
+def checked_approximations(approximate: Sequence[str] | None) -> tuple[str, ...]:
+    """The approximations, each once.
+
+    Raises:
+        InvalidInput: there is none of that name.
+    """
+    return _checked_options(None, None, approximate)
+
+
 def _checked_options(
     target: str | None, dynamic: str | None, approximate: Sequence[str] | None
 ) -> tuple[str, ...]:
@@ -81,7 +90,7 @@ def _checked_options(
     them; the approximations, each once.
     """
     from ..compiler import check_dynamic
-    from ..composer.approximations import check_approximate
+    from ..ir.approximations import check_approximate
     from ..plan.targets import check_target
 
     option = "--target"

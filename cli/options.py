@@ -103,7 +103,7 @@ def _products() -> Iterable[str]:
 
 
 def _approximations() -> Iterable[str]:
-    from ..composer.approximations import APPROXIMATIONS
+    from ..ir.approximations import APPROXIMATIONS
 
     return APPROXIMATIONS
 
@@ -217,7 +217,7 @@ Approximate = Annotated[
     list[str] | None,
     option(
         "--approximate",
-        "An approximation that may be made: int8-recurrence (LSTM and GRU in int8). Repeat it for others.",
+        "An approximation that may be made, of docs/approximations.md, such as residual-rounding. Repeat it for others.",
         "NAME",
         known=_approximations,
     ),

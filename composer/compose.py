@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ..ir.approximations import check_approximate
 from ..ir.block_weights import decodes_blocks
 from ..ir.graph import Graph
 from ..ir.node import Node
@@ -17,7 +18,6 @@ from ..ir.ops.spec import Attr
 from ..ir.types import DType
 from ..plan.targets import check_target
 from ..plan.types import Plan
-from .approximations import check_approximate
 from .steps.anchors import PRIMITIVES, anchor
 from .steps.builder import StepBuilder
 from .steps.depthwise import fuse_depthwise

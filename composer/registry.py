@@ -11,6 +11,7 @@ from ..ir.rule import Rule
 from ..plan.conversion.output_scale import FACTOR, OF_ARGUMENT, UNSCALED
 from ..plan.conversion.real_domain import REAL, TAKEN_APART
 from .formula.algebra import COMMUTING, SIMPLIFYING
+from .formula.approximating import UNCLIPPED, UNROUNDED
 from .formula.definitions import PRODUCT_OF_CODES, ROUNDED_FIRST
 from .formula.exact_zeros import EXACT_ZERO
 from .formula.store_rules import NARROW_STORE, STORING
@@ -83,6 +84,12 @@ SECTIONS: tuple[Section, ...] = (
         "Algebra: where 0 shows",
         "Applied in front of roots, logarithms, powers and comparisons; with a V in front of what jumps, roundings and comparisons.",
         (EXACT_ZERO,),
+    ),
+    Section(
+        "Approximations",
+        "Applied to a quantizer inside a chain, and what stands behind it, where a compilation is asked for them by name and they save "
+        "post-ops, or let the chain go on; of two that match the one that saves more.",
+        (UNROUNDED, UNCLIPPED),
     ),
     Section(
         "Placing: what oneDNN 2 takes",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from ..masks import mask_of, mask_text
 from .capi import check, failure
 from .enums import AlgKind, DataType, arg_name
 from .library import Handle, Library, create
@@ -68,6 +69,9 @@ class PRelu:
 
     mask: int
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask", mask_of(self.mask))
+
 
 @dataclass(frozen=True, slots=True)
 class Depthwise:
@@ -104,7 +108,8 @@ class Attributes:
     """What a primitive descriptor takes beside its operation.
 
     Attributes:
-        scales: argument -> mask, for example {Arg.SRC: 0, Arg.WEIGHTS: 1, Arg.DST: 0};
+        scales: argument -> mask, for example {Arg.SRC: 0, Arg.WEIGHTS: 1, Arg.DST: 0}, or its name
+            (`masks.py`);
             `arg_multiple_src(i)` for sources of concat, `Arg.ATTR_POST_OP_DW | Arg.WEIGHTS` for the
             depthwise post-op.
         zero_points: argument -> mask.
@@ -123,8 +128,9 @@ class Attributes:
     def __post_init__(self) -> None:
         # A frozen description must not change under its owner's feet: keep private read-only
         # copies.
-        object.__setattr__(self, "scales", MappingProxyType(dict(self.scales)))
-        object.__setattr__(self, "zero_points", MappingProxyType(dict(self.zero_points)))
+        for name in ("scales", "zero_points"):
+            masks = {arg: mask_of(mask) for arg, mask in getattr(self, name).items()}
+            object.__setattr__(self, name, MappingProxyType(masks))
         object.__setattr__(self, "post_ops", tuple(self.post_ops))
 
     def __str__(self) -> str:
@@ -179,13 +185,13 @@ def _set_quantization(attr: Handle, attributes: Attributes, origin: str) -> None
     for arg, mask in attributes.scales.items():
         check(
             c.dnnl_primitive_attr_set_scales_mask(attr, arg, mask),
-            f"scales of {arg_name(arg)} with mask {mask}",
+            f"scales of {arg_name(arg)} with mask {mask_text(mask)}",
             origin,
         )
     for arg, mask in attributes.zero_points.items():
         check(
             c.dnnl_primitive_attr_set_zero_points_mask(attr, arg, mask),
-            f"zero points of {arg_name(arg)} with mask {mask}",
+            f"zero points of {arg_name(arg)} with mask {mask_text(mask)}",
             origin,
         )
     if attributes.rnn_data is not None:
@@ -231,4 +237,6 @@ def _text(post_op: PostOp) -> str:
 
 
 def _masks(masks: Mapping[int, int]) -> str:
-    return "{" + ", ".join(f"{arg_name(arg)}: {mask}" for arg, mask in masks.items()) + "}"
+    return (
+        "{" + ", ".join(f"{arg_name(arg)}: {mask_text(mask)}" for arg, mask in masks.items()) + "}"
+    )

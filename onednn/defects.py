@@ -286,6 +286,12 @@ def _matrices_with_gaps(request: Request) -> bool:
     )
 
 
+def _scales_of_dimensions_apart(request: Request) -> bool:
+    """The dimensions that a mask of scales selects are not next to each other."""
+    masks = [mask // (mask & -mask) for mask in request.attributes.scales.values() if mask > 0]
+    return any(mask & (mask + 1) for mask in masks)
+
+
 def _rounded_twice(request: Request) -> bool:
     """True where something is added to a product that f32 does not hold: one rounding, or two,
     makes a difference.
@@ -530,6 +536,16 @@ DEFECTS: tuple[Defect, ...] = (
         "all channels get the operand's first element",
         "NumPy",
         "[1, C, 1] and [1, C, 1, 1]",
+    ),
+    Defect(
+        "reorder with scales of dimensions apart",
+        "reorder",
+        r"jit:uni",
+        _scales_of_dimensions_apart,
+        "scales run along several dimensions that are not next to each other, such as the first and the third",
+        "other scales, and numbers behind the last one: they are counted as if the dimensions were next to each other",
+        "NumPy",
+        "[2, 3, 4, 5], row-major and channels last: all five such masks of a destination, one of a source",
     ),
     *(
         Defect(

@@ -11,8 +11,11 @@ fixed point. A pass is a file of its name; what several need is in
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..ir.cleanup import erase_dead
 from ..ir.graph import Graph
+from .align_zero_points import ALIGN_ZERO_POINTS, aligning
 from .base import Contract, Observer, Pass, run_pipeline
 from .choose_residual_sum import CHOOSE_RESIDUAL_SUM
 from .constant_parameters import CONSTANT_PARAMETERS
@@ -94,6 +97,9 @@ PIPELINE: tuple[Pass, ...] = (
     # because: activations and normalizations are one operation each by now, and quantizers have not
     # moved apart yet
     MOVE_SLICE,
+    # because: its ranges are constant by now, and what splits it asks whether its zero point is an
+    # integer
+    ALIGN_ZERO_POINTS,
     # because: all that follows wants constant ranges, or codes
     SPLIT_COMPUTED_RANGES,
     # because: once it is split, a FakeQuantize onto the integer grid looks like any other
@@ -163,12 +169,21 @@ PIPELINE: tuple[Pass, ...] = (
 
 
 def optimize(
-    graph: Graph, observers: tuple[Observer, ...] = (), dynamic: str | None = None
+    graph: Graph,
+    observers: tuple[Observer, ...] = (),
+    dynamic: str | None = None,
+    approximate: Collection[str] = (),
 ) -> Graph:
-    """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more;
-    `dynamic`: which products have their sources quantized at run time, see `DYNAMIC`.
+    """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more.
+
+    `dynamic`: which products have their sources quantized at run time, see `DYNAMIC`; `approximate`:
+    names of `APPROXIMATIONS`.
     """
-    asked = {QUANTIZE_AT_RUN_TIME.name: quantizing(dynamic), MOVE_SLICE.name: moving(dynamic)}
+    asked = {
+        QUANTIZE_AT_RUN_TIME.name: quantizing(dynamic),
+        MOVE_SLICE.name: moving(dynamic),
+        ALIGN_ZERO_POINTS.name: aligning(approximate),
+    }
     run_pipeline(graph, (asked.get(step.name, step) for step in PIPELINE), observers)
     erase_dead(graph)
     return graph

@@ -51,7 +51,7 @@ def needs_comparison(ranges: Ranges) -> bool:
         ranges.output_low == ranges.output_high
     ):
         return True
-    zero = _snap(-ranges.output_low / ranges.output_scale, ranges.levels)
+    zero = snapped(-ranges.output_low / ranges.output_scale, ranges.levels)
     return ranges.levels == 2 and bool(np.any(zero != np.rint(zero)))
 
 
@@ -93,8 +93,8 @@ def split_of(ranges: Ranges) -> Split:
     """
     if needs_comparison(ranges):
         return _two_codes(ranges) if _two_valued(ranges) else _compared(ranges)
-    zero_in = _snap(-ranges.input_low / ranges.input_scale, ranges.levels)
-    zero_out = _snap(-ranges.output_low / ranges.output_scale, ranges.levels)
+    zero_in = snapped(-ranges.input_low / ranges.input_scale, ranges.levels)
+    zero_out = snapped(-ranges.output_low / ranges.output_scale, ranges.levels)
     middle = ranges.levels // 2
     shift = middle if np.all(zero_out == middle) else 0
     encode = (
@@ -166,7 +166,7 @@ def _compared(ranges: Ranges) -> Split:
     """
     constant = ranges.output_low == ranges.output_high
     scale = np.where(constant, 1.0, ranges.output_scale)
-    zero = np.where(constant, 0.0, _snap(-ranges.output_low / scale, ranges.levels))
+    zero = np.where(constant, 0.0, snapped(-ranges.output_low / scale, ranges.levels))
     common = np.unique(zero[~constant])
     middle = ranges.levels // 2
     shift = middle if common.size == 1 and common[0] == middle else 0
@@ -185,7 +185,7 @@ def _compared(ranges: Ranges) -> Split:
     return Split(-shift, ranges.levels - 1 - shift, _AS_IT_IS, decode, grid)
 
 
-def _snap(zero: F64, levels: int) -> F64:
+def snapped(zero: F64, levels: int) -> F64:
     """Zero points that are integral within what f32 can tell.
 
     Ranges are f32: il carries a relative error of 2^-24 and the step one of 2^-23, so the quotient

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.types import DType
+from ..masks import mask_of
 
 # What the fields of a post-op are: the text form, the plan file and the verifier read it from the
 # annotations.
@@ -40,17 +41,23 @@ Constant: TypeAlias = str
 OptionalConstant: TypeAlias = str
 """The name of a constant of the plan, or ''."""
 
+Mask: TypeAlias = int
+"""The mask of dimensions; its name is taken, too."""
+
 _OPERANDS = ("Value", "Constant", "OptionalConstant")
 
 
 @dataclass(frozen=True)
 class Scale:
     """Scales of one argument: one f32 value, or one for each index of the dimensions that `mask`
-    selects (bit i: dimension i).
+    selects (bit i: dimension i; `masks.py` has names for them, which are taken, too).
     """
 
     values: tuple[float, ...]
     mask: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask", mask_of(self.mask))
 
     @property
     def array(self) -> npt.NDArray[np.float32]:
@@ -76,6 +83,7 @@ class ZeroPoint:
     def __post_init__(self) -> None:
         values = (v if isinstance(v, int) or not v.is_integer() else int(v) for v in self.values)
         object.__setattr__(self, "values", tuple(values))
+        object.__setattr__(self, "mask", mask_of(self.mask))
 
     @property
     def array(self) -> npt.NDArray[np.int32]:
@@ -141,7 +149,10 @@ class Prelu:
     kind: ClassVar[str] = "prelu"
 
     operand: Constant
-    mask: int = 2
+    mask: Mask = 2
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask", mask_of(self.mask))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Attr, Required
 from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
 from ..ir.text_write import Writer, name_text
-from .attributes import PrimitiveAttr
 from .types import Plan, Step, runs_in_int8
-from .words import factors_text, post_op_text
+from .words import factors_text, order_of, post_op_text
 
 
 def print_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) -> str:
@@ -114,7 +113,7 @@ def _step_line(writer: Writer, plan: Plan, index: int, step: Step) -> str:
     kind = name_text(step.primitive) + (
         "" if step.primitive == f"onnx.{step.op}" else f"<{name_text(step.op)}>"
     )
-    body = f"{kind}({args}){_params(writer, step)}{_attr_text(writer, plan, step.attr)}"
+    body = f"{kind}({args}){_params(writer, step)}{_attr_text(writer, plan, step)}"
     return f"  #{index} {outputs} = {body} ; {tail_text(step.name, step.origin)}"
 
 
@@ -132,12 +131,16 @@ def _params(writer: Writer, step: Step) -> str:
     return "{" + ",".join(texts[name] for name in sorted(texts)) + "}" if texts else ""
 
 
-def _attr_text(writer: Writer, plan: Plan, attr: PrimitiveAttr) -> str:
-    text = ""
+def _attr_text(writer: Writer, plan: Plan, step: Step) -> str:
+    text, attr = "", step.attr
     for label, held in (("scales", attr.scales), ("zero_points", attr.zero_points)):
-        roles = [f"{name_text(role)}={factors_text(writer, held[role])}" for role in sorted(held)]
+        roles = [
+            f"{name_text(role)}={factors_text(writer, held[role], order_of(step, role))}"
+            for role in sorted(held)
+        ]
         text += f" {label}({', '.join(roles)})" if roles else ""
     for label, scale in attr.alone():
-        text += f" {label}({factors_text(writer, scale)})"
+        order = order_of(step, "dst") if label == "output_scales" else ""
+        text += f" {label}({factors_text(writer, scale, order)})"
     ref = partial(writer.value, constants=plan.constants)
     return text + "".join(f" | {post_op_text(writer, op, ref)}" for op in attr.post_ops)

@@ -11,6 +11,7 @@ from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
+from ..masks import mask_text
 from .arguments import PACKED, at_run_time
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .findings import destination, of_target
@@ -74,18 +75,16 @@ def scales_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
     problem = (
         ("of several values, and it takes one" if takes == "tensor" and output.mask else None)
         or _value_problem(output, "dst")
-        or _single_bit(output.mask)
         or _count_problem(output, None if dst is None else dst.shape)
+        or (None if step.primitive == "reorder" else _along_one(output.mask))
     )
     yield problem and f"has output scales {problem}"
 
 
-def _single_bit(mask: int) -> str | None:
-    return (
-        None
-        if mask >= 0 and mask & (mask - 1) == 0
-        else f"of mask {mask}, which selects more than one dimension"
-    )
+def _along_one(mask: int) -> str | None:
+    """A reorder alone has scales along several dimensions: no implementation of another primitive does."""
+    single = mask < 0 or mask & (mask - 1) == 0
+    return None if single else f"of mask {mask_text(mask)}, which selects more than one dimension"
 
 
 def _value_problem(scale: Scale, role: str) -> str | None:
@@ -146,6 +145,8 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
     if scale.mask == 0 or type_ is None or type_.shape is None:
         return _count_problem(scale, None if type_ is None else type_.shape)
     rank = len(type_.shape)
+    if scale.mask < 0 or scale.mask >> rank:
+        return _not_there(scale.mask)
     if step.primitive in ("convolution", "deconvolution") and role == "weights":
         group = step.params.get("group", 1)
         channels = _output_channels(
@@ -153,7 +154,8 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
         )
         mask = 3 if group != 1 else 1
         if scale.mask != mask:
-            return f"of mask {scale.mask}; a mask of weights in {group!r} groups is 0 or {mask}"
+            wanted = f"common or {mask_text(mask, 'oihw' if group == 1 else 'goihw')}"
+            return f"of mask {mask_text(scale.mask)}; a mask of weights in {group!r} groups is {wanted}"
         return (
             None
             if len(scale.values) == channels
@@ -164,11 +166,11 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
         return (
             _count_problem(scale, type_.shape)
             if scale.mask == last
-            else f"of mask {scale.mask}; it is 0 or {last}"
+            else f"of mask {mask_text(scale.mask)}; it is common or {mask_text(last)}"
         )
     if step.primitive in ("reorder", "rnn"):
-        return _single_bit(scale.mask) or _count_problem(scale, type_.shape)
-    return f"of mask {scale.mask}, and it is per tensor (0)"
+        return _count_problem(scale, type_.shape)
+    return f"of mask {mask_text(scale.mask)}, and it is per tensor (common)"
 
 
 def _output_channels(primitive: str, weights: Shape, group: int) -> int | str:
@@ -180,18 +182,25 @@ def _output_channels(primitive: str, weights: Shape, group: int) -> int | str:
 
 def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
     if scale.mask == 0:
-        return None if len(scale.values) == 1 else f"with {len(scale.values)} values and mask 0"
+        return (
+            None if len(scale.values) == 1 else f"with {len(scale.values)} values and mask common"
+        )
     if shape is None or scale.mask < 0 or scale.mask >> len(shape):
-        return f"of mask {scale.mask}, which selects dimensions that are not there"
+        return _not_there(scale.mask)
     sizes = [dim for index, dim in enumerate(shape) if scale.mask >> index & 1]
     numbers = [dim for dim in sizes if isinstance(dim, int)]
     if len(numbers) != len(sizes):
-        return f"of mask {scale.mask}, which selects a dimension whose size is not known"
+        return f"of mask {mask_text(scale.mask)}, which selects a dimension whose size is not known"
     return (
         None
         if math.prod(numbers) == len(scale.values)
         else f"with {len(scale.values)} values for {math.prod(numbers)} indices"
     )
+
+
+def _not_there(mask: int) -> str:
+    """The library's own word for it: the status of a descriptor that asks for such a mask."""
+    return f"of mask {mask_text(mask)}, which selects dimensions that are not there (invalid_arguments)"
 
 
 # -- post-ops --------------------------------------------------------------------------------------
@@ -228,9 +237,7 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, step: Step) -> str 
             operand = plan.find(op.operand)
             own = step.primitive in _ELEMENTWISE and op.operand in dict(step.args).values()
             return _operand_problem(operand, dst, own=own) or (
-                None
-                if op.scale is None
-                else _single_bit(op.scale.mask) or _scale_problem(op.scale, operand)
+                None if op.scale is None else _scale_problem(op.scale, operand)
             )
         case Prelu():
             slope = plan.find(op.operand)
@@ -311,8 +318,10 @@ def _prelu_mask_problem(op: Prelu, slope: TensorType | None) -> str | None:
     if slope is None or slope.shape is None:
         return None
     if op.mask < 0 or op.mask >> len(slope.shape):
-        return f"of mask {op.mask}, which selects dimensions that are not there"
+        return _not_there(op.mask)
     stray = [dim for index, dim in enumerate(slope.shape) if not op.mask >> index & 1 and dim != 1]
     return (
-        f"of mask {op.mask}, which does not select all dimensions of its slopes" if stray else None
+        f"of mask {mask_text(op.mask)}, which does not select all dimensions of its slopes"
+        if stray
+        else None
     )

@@ -11,6 +11,7 @@ from ..ir.ops import OPS
 from ..ir.ops.recurrent import DYNAMIC
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, is_static
+from ..masks import mask_text
 from .accumulator import ACCUMULATOR
 from .arguments import COUNTS
 from .attributes import Scale
@@ -93,7 +94,7 @@ def _problem(plan: Plan, step: Step) -> str | None:
         (scale.mask == 0 and len(scale.values) != 1) or 0 in scale.values
         for scale in attr.scales.values()
     ):
-        return "has scales that are 0, or not one of mask 0"
+        return "has scales that are 0, or not one of mask common"
     if any(len(zero.values) != 1 for zero in attr.zero_points.values()):
         return "has zero points that are not one"
     found = qparams_of(attr)
@@ -103,7 +104,7 @@ def _problem(plan: Plan, step: Step) -> str | None:
     if not all(map(_is_f32, (*data.values, *weights.values))):
         return "has parameters of codes that are not finite, or scales that are 0"
     if len(data.values) != 2 or data.mask or data.values[0] <= 0:
-        return "has rnn_data_qparams that are no positive scale and shift of mask 0"
+        return "has rnn_data_qparams that are no positive scale and shift of mask common"
     if not 0 <= data.values[1] <= 255 or not data.values[1].is_integer():
         return f"has a shift of {data.values[1]:g}, which is no code of u8"
     r = plan.find(step.arg("r"))
@@ -127,8 +128,8 @@ def _problem(plan: Plan, step: Step) -> str | None:
 def _count(weights: Scale, rows: int) -> str | None:
     count = {0: 1, GATES_AND_OUTPUTS: rows}.get(weights.mask)
     if count is None or len(weights.values) != count or min(weights.values) <= 0:
-        held = f"has rnn_weights_qparams of mask {weights.mask} with {len(weights.values)} values"
-        return f"{held}; they are positive, one of mask 0 or {rows} of mask {GATES_AND_OUTPUTS}"
+        held = f"has rnn_weights_qparams of mask {mask_text(weights.mask)} with {len(weights.values)} values"
+        return f"{held}; they are positive, one of mask common or {rows} of mask {mask_text(GATES_AND_OUTPUTS)}"
     return None
 
 

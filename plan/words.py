@@ -9,10 +9,13 @@ from dataclasses import MISSING, fields
 from functools import partial
 from typing import Any, TypeVar
 
+from ..errors import InvalidInput
 from ..ir.text_cursor import INT, NUMBER
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer, name_text
+from ..masks import mask_of, mask_text
 from .attributes import OPERANDS, PostOp, Scale, ZeroPoint
+from .types import Step
 
 _KINDS: Mapping[str, type[PostOp]] = {kind.kind: kind for kind in OPERANDS}
 _F = TypeVar("_F", Scale, ZeroPoint)
@@ -26,8 +29,27 @@ def _zero_point(reader: Reader) -> float:
 _ITEMS: Mapping[type, Callable[[Reader], Any]] = {Scale: Reader.number, ZeroPoint: _zero_point}
 
 
-def factors_text(writer: Writer, held: Scale | ZeroPoint) -> str:
-    """`0.02`, or `[0.1,0.2]:1` with the mask."""
+# primitives whose data have channels in dimension 1, and those whose weights have a kernel
+_WITH_CHANNELS = frozenset(
+    {"convolution", "deconvolution", "pooling", "batch_normalization", "lrn", "resampling"}
+)
+_WITH_KERNELS = frozenset({"convolution", "deconvolution"})
+
+
+def order_of(step: Step, role: str) -> str:
+    """The order of the dimensions of an argument, by which its channels are known; '' where there is
+    none, as of a matrix.
+    """
+    if role == "weights":
+        order = "oihw" if step.params.get("group", 1) == 1 else "goihw"
+        return order if step.primitive in _WITH_KERNELS else ""
+    if step.primitive == "rnn":
+        return "tnc" if role == "src" else ""
+    return "nchw" if step.primitive in _WITH_CHANNELS else ""
+
+
+def factors_text(writer: Writer, held: Scale | ZeroPoint, order: str = "") -> str:
+    """`0.02`, or `[0.1,0.2]:per_dim_0` with the mask; `order`: of the tensor's dimensions."""
     single = held.mask == 0 and len(held.values) == 1
     if isinstance(held, Scale):
         text = writer.numbers(held.values) if single else writer.listing(held.values)
@@ -35,7 +57,7 @@ def factors_text(writer: Writer, held: Scale | ZeroPoint) -> str:
         texts = (str(v) if isinstance(v, int) else writer.numbers((v,)) for v in held.values)
         text = ",".join(texts)
         text = text if single else f"[{text}]"
-    return text if single else f"{text}:{held.mask}"
+    return text if single else f"{text}:{mask_text(held.mask, order)}"
 
 
 def factors_from(reader: Reader, kind: type[_F]) -> _F:
@@ -50,12 +72,33 @@ def factors_from(reader: Reader, kind: type[_F]) -> _F:
     reader.refuse_elided()
     values = reader.listed("[", "]", item)
     reader.expect(":")
-    return kind(tuple(values), reader.integer("a mask"))
+    return kind(tuple(values), mask_from(reader))
+
+
+def mask_from(reader: Reader) -> int:
+    """A mask, as a number or by its name.
+
+    Raises:
+        InvalidModel: something else stands here.
+    """
+    number = reader.match(INT)
+    if number is not None:
+        return int(number.group())
+    start = reader.at
+    parts = [reader.word("a mask")]
+    while reader.take("+"):
+        parts.append(reader.word("a dimension"))
+    try:
+        return mask_of("+".join(parts))
+    except InvalidInput as error:
+        reader.at = start
+        reader.fail_with(f"{error.what}; {error.hint}")
 
 
 _OPTIONS: Mapping[str, tuple[Callable[[Writer, Any], str], Callable[[Reader], object]]] = {
     "float": (lambda writer, value: writer.numbers((value,)), Reader.number),
     "int": (lambda _, value: str(value), Reader.integer),
+    "Mask": (lambda _, value: mask_text(value), mask_from),
     "DType": (lambda _, value: value.value, Reader.dtype),
     "Scale": (factors_text, lambda reader: factors_from(reader, Scale)),
 }

@@ -18,8 +18,11 @@ import numpy as np
 from ..ir.decision import Alternative, Fate, QuantizeFate
 from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
-from ..plan.attributes import SCALES, DepthwiseConv, PostOp
+from ..masks import mask_text
+from ..plan.attributes import SCALES, DepthwiseConv, PostOp, Prelu, Scale, ZeroPoint
 from ..plan.types import Plan, Step, runs_in_int8
+from ..plan.words import order_of
+from .approximations import Saving
 from .fates import fates_by_quantizer
 from .notation import rounded
 from .summary import summary_of
@@ -48,15 +51,19 @@ _WORST_FIRST = (
 
 
 def plan_json(
-    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = NO_SIZES
+    plan: Plan,
+    machine: Machine | None = None,
+    sizes: Mapping[str, int] = NO_SIZES,
+    savings: Sequence[Saving] = (),
 ) -> dict[str, Json]:
-    """The document of `fqfuse inspect --json`: schema, summary, verdict, findings, steps, fates,
-    decisions.
+    """The document of `fqfuse inspect --json`: schema, summary, verdict, findings, approximations, steps,
+    fates, decisions.
 
     Args:
         plan: any plan.
         machine: what times are estimated for; None: this one.
         sizes: of what the model leaves open, for the verdict; others count as 1.
+        savings: what approximations would save, where that is known.
     """
     machine = machine or this_machine()
     verdict = verdict_of(plan, machine, sizes)
@@ -72,6 +79,7 @@ def plan_json(
             "loops_taken_once": list(verdict.loops),
         },
         "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
+        "approximations": list(map(record, savings)),
         "steps": [
             _step(plan, index, step) | cast("dict[str, Json]", cost_of(verdict.costs, index))
             for index, step in enumerate(plan.steps)
@@ -148,12 +156,26 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
             "outputs": [_type(plan.type(value)) if value else "" for value in step.outputs],
         },
         "int8": runs_in_int8(plan, step),
-        "scales": {name: record(scale) for name, scale in step.attr.scales.items()},
-        "zero_points": {name: record(zero) for name, zero in step.attr.zero_points.items()},
-        **{name: _json(getattr(step.attr, name)) for name in SCALES},
+        "scales": {name: _masked(step, name, scale) for name, scale in step.attr.scales.items()},
+        "zero_points": {
+            name: _masked(step, name, zero) for name, zero in step.attr.zero_points.items()
+        },
+        **{name: _alone(step, name) for name in SCALES},
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
         "origin": list(step.origin),
     }
+
+
+def _masked(step: Step, role: str, held: Scale | ZeroPoint) -> dict[str, Json]:
+    """Scales or zero points of an argument, the mask by its name, too."""
+    return record(held) | {"mask_name": mask_text(held.mask, order_of(step, role))}
+
+
+def _alone(step: Step, name: str) -> dict[str, Json] | None:
+    """Scales that belong to no argument, likewise."""
+    held = getattr(step.attr, name)
+    role = "dst" if name == "output_scales" else ""
+    return None if held is None else _masked(step, role, held)
 
 
 def _constant(plan: Plan, name: str) -> dict[str, Json]:
@@ -202,6 +224,8 @@ def _post_op(op: PostOp) -> dict[str, Json]:
 def record(value: Any) -> dict[str, Json]:
     """A dataclass by its fields; a home that is not legal costs nothing that counts."""
     found = {item.name: _json(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Scale | ZeroPoint | Prelu):
+        found["mask_name"] = mask_text(value.mask)
     illegal = isinstance(value, Alternative) and value.why_not
     return found | {"cost": None} if illegal else found
 

@@ -14,11 +14,11 @@ import numpy as np
 from ...ir.algorithms import BINARY, ELTWISE
 from ...ir.rule import Refusal, Rule
 from ...ir.telling import Told
-from .formula import BasicOp, BinaryOp, EltwiseOp, Round, ScaleBy, Shift, vec
+from .formula import BasicOp, BinaryOp, ChainOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
 
-def tells(op: BasicOp) -> Told:
-    """What a basic operation tells."""
+def tells(op: ChainOp) -> Told:
+    """What an operation tells; codes that are compared, once they are written as basic operations."""
     if isinstance(op, Round):
         return Told.NOTHING if op.to_codes else Told.ANY
     if isinstance(op, EltwiseOp | BinaryOp):

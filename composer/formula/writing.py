@@ -7,7 +7,7 @@ taken. Whether the add is a sum instead is chosen by the homes (`homes.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...ir.rule import Refusal, Rule
 from .algebra import is_normal
@@ -28,10 +28,14 @@ from .formula import (
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """The end of a chain written otherwise: how many operations go, and what comes."""
+    """The end of a chain written otherwise: how many operations go, and what comes.
+
+    `error`: of an approximation, by how much the value behind may differ at most; None: by nothing.
+    """
 
     replaced: int
     ops: tuple[BasicOp, ...]
+    error: Vec | None = field(default=None, repr=False)
 
 
 def zero_point_in_front(add: Add) -> tuple[Shift, Add]:

@@ -57,6 +57,20 @@ class Front:
 
 
 @dataclass(frozen=True, eq=False)
+class Approximation:
+    """A quantizer inside a chain that was approximated.
+
+    Attributes:
+        name: of `APPROXIMATIONS`.
+        error: by how much its value may differ at most, within its range: one bound, or one for
+            each channel.
+    """
+
+    name: str
+    error: Vec
+
+
+@dataclass(frozen=True, eq=False)
 class Composed:
     """A formula as attributes.
 
@@ -77,6 +91,7 @@ class Composed:
         zero_points: homes of the store's zero point, likewise; empty without one.
         unfolded: why scales and shifts stayed among the post-ops.
         folded: homes of each scale and shift that went into the front, likewise.
+        approximated: quantizers inside the chain that were, in order.
     """
 
     scale: Vec | None
@@ -93,6 +108,7 @@ class Composed:
     zero_points: tuple[Home, ...] = ()
     unfolded: tuple[str, ...] = ()
     folded: tuple[tuple[Home, ...], ...] = ()
+    approximated: tuple[Approximation, ...] = ()
 
     @property
     def sums(self) -> tuple[str, ...]:

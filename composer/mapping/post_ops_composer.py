@@ -9,7 +9,7 @@ between homes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -20,8 +20,19 @@ from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PostOp
 from ...plan.targets import TARGETS, Capability, Target
 from ..formula.algebra import simplify
+from ..formula.approximating import APPROXIMATING
 from ..formula.exact_zeros import tells
-from ..formula.formula import Add, BasicOp, BinaryOp, ChainOp, CodesOp, ScaleBy, Shift, Store
+from ..formula.formula import (
+    Add,
+    BasicOp,
+    BinaryOp,
+    ChainOp,
+    CodesOp,
+    ScaleBy,
+    Shift,
+    Store,
+    Vec,
+)
 from ..formula.linked import Linked
 from ..formula.store_rules import (
     NARROW_STORE,
@@ -31,9 +42,9 @@ from ..formula.store_rules import (
     written_out,
     zero_point_apart,
 )
-from ..formula.writing import ADD_OF_CODES, ADDING, zero_point_in_front
+from ..formula.writing import ADD_OF_CODES, ADDING, Written, zero_point_in_front
 from .compared_codes import on_codes
-from .composed import Composed, Front
+from .composed import Approximation, Composed, Front
 from .cost import Home
 from .homes import adding, attributes_cost, scaling, shifting
 from .scale_propagation import ScalePropagation
@@ -45,7 +56,10 @@ _OPS_A_POST_OP = 3
 
 _WITH_WEIGHTS = frozenset({"convolution", "deconvolution", "matmul", "inner_product"})
 
-_READ_BACK = 16  # operations at the end of a chain that the rules for a residual add look at
+# operations at the end of a chain that the rules for a residual add, and approximations, look at
+_READ_BACK = 16
+
+_Chain = Linked[ChainOp, Linked[BasicOp, "_Known"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +111,15 @@ class PostOpsComposer:
     Attributes:
         target: the rules of scales and post-ops.
         front: what the chain starts from.
+        approximate: names of the approximations that may be made.
         result: attributes of the chain so far.
     """
 
     target: Target
     front: Front
+    approximate: Collection[str] = ()
     result: Composed = field(init=False)
-    _chain: Linked[ChainOp, Linked[BasicOp, _Known]] = field(init=False, repr=False, compare=False)
+    _chain: _Chain = field(init=False, repr=False, compare=False)
     _propagated: ScalePropagation = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -127,20 +143,46 @@ class PostOpsComposer:
         """Takes the operations into the chain, all or none.
 
         Returns None when they are in (`result` has the attributes), or the reason why they have no
-        home.
+        home. A quantizer at the end is approximated where that is asked for and saves something.
         """
+        chain = self._taken(ops)
+        found = self._map(chain)
+        made = self.result.approximated
+        for name in filter(self.approximate.__contains__, APPROXIMATING):
+            other, error = self._approximated(ops, name)
+            mapped = None if error is None else self._map(other)
+            if isinstance(mapped, Composed) and self._cost(mapped) < self._cost(found):
+                assert error is not None
+                chain, found = other, mapped
+                made = (*self.result.approximated, Approximation(name, error))
+        if isinstance(found, Refusal):
+            return found
+        self._chain, self.result = chain, replace(found, approximated=made) if made else found
+        return None
+
+    def _taken(self, ops: Sequence[ChainOp]) -> _Chain:
+        """The chain with the operations."""
         chain = self._chain
         for op in ops:
             chain = chain.then(op, self._expanded(chain, op))
-        found = self._map(chain)
-        if isinstance(found, Refusal):
-            return found
-        self._chain, self.result = chain, found
-        return None
+        return chain
+
+    def _approximated(self, ops: Sequence[ChainOp], name: str) -> tuple[_Chain, Vec | None]:
+        """The chain with the operations, where a quantizer in front of one of them is approximated, and
+        by how much it may differ; None where there is none.
+        """
+        chain, error = self._chain, None
+        for op in ops:
+            found = APPROXIMATING[name].apply(chain.state.last(_READ_BACK), op)
+            if isinstance(found, Written) and error is None:
+                written = _then(chain.state.without(found.replaced), found.ops)
+                chain, error = Linked(chain.before, chain.item, written), found.error
+            chain = chain.then(op, self._expanded(chain, op))
+        return chain, error
 
     # -- the whole way -----------------------------------------------------------------------------
 
-    def _map(self, chain: Linked[ChainOp, Linked[BasicOp, _Known]]) -> Composed | Refusal:
+    def _map(self, chain: _Chain) -> Composed | Refusal:
         store = chain.item if isinstance(chain.item, Store) else None
         dst = DType.F32 if store is None else store.dtype
         resolved = self._resolved((chain if store is None else chain.without(1)).state, dst)
@@ -278,9 +320,7 @@ class PostOpsComposer:
         ]
         return f"; {' or '.join(others)} takes it in" if others else ""
 
-    def _expanded(
-        self, chain: Linked[ChainOp, Linked[BasicOp, _Known]], op: ChainOp
-    ) -> Linked[BasicOp, _Known]:
+    def _expanded(self, chain: _Chain, op: ChainOp) -> Linked[BasicOp, _Known]:
         """The basic operations with one operation more: a store as scale, shift, round, clip;
         likewise what compares with codes.
         """
@@ -290,9 +330,7 @@ class PostOpsComposer:
             result, basic = result.without(written.replaced - 1), [*written.ops]
         elif isinstance(op, Store):
             basic = written_out(op)
-        for one in basic:
-            result = result.then(one, _Known(result.state.adds or isinstance(one, Add)))
-        return result
+        return _then(result, basic)
 
     # -- residual adds -----------------------------------------------------------------------------
 
@@ -390,6 +428,13 @@ class PostOpsComposer:
 
 
 _NOTHING = _Resolved(Linked.empty(()), "", {})
+
+
+def _then(chain: Linked[BasicOp, _Known], ops: Sequence[BasicOp]) -> Linked[BasicOp, _Known]:
+    """The chain with basic operations more."""
+    for op in ops:
+        chain = chain.then(op, _Known(chain.state.adds or isinstance(op, Add)))
+    return chain
 
 
 def _simplified(

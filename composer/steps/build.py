@@ -67,7 +67,7 @@ def grown(
     """The longest chain behind a node that fits the primitive, which begins with `start`; or why
     not even that does.
     """
-    composer = PostOpsComposer(builder.target, front)
+    composer = PostOpsComposer(builder.target, front, builder.approximate)
     refusal = composer.append(start) if start else None
     return refusal or grow(builder.graph, composer, node, builder.is_claimed)
 

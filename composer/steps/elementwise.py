@@ -182,7 +182,7 @@ def _from_source(
     """The step that reads `codes`; `along`: what decodes them among the post-ops."""
     graph = builder.graph
     front = front_of(builder, node, "binary", codes.dtype, _vector_axis(builder, node, along))
-    composer = PostOpsComposer(builder.target, front)
+    composer = PostOpsComposer(builder.target, front, builder.approximate)
     if along is not None:
         decoding = operations_of(End(graph, along, along.input, composer, node))
         if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:

@@ -7,15 +7,16 @@ the one of docs/cost-model.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from ...ir.approximations import MIDDLE_ROUNDING, RESIDUAL_ROUNDING
 from ...ir.decision import Decision, DequantizeFate, Outcome, QuantizeFate
 from ...ir.graph import Graph
 from ...ir.node import Node, subject
 from ...ir.ranges import makes_codes
 from ...ir.types import TensorType
 from ...plan.types import Step
-from ..mapping.composed import Composed
+from ..mapping.composed import Approximation, Composed
 from ..mapping.cost import (
     CHEAP,
     WRITE_ALLOCATE,
@@ -34,12 +35,14 @@ def record(builder: StepBuilder, step: Step, anchor: Node, chain: Chain) -> None
     """Leaves the fates and the decisions of a step made of an anchor and the chain behind it."""
     nodes = [anchor, *(link.node for link in chain.links)]
     followers = [*nodes[1:], None]
-    _settle(builder, step, chain, None, anchor, followers[0])
+    made = [*_approximated(anchor, chain)]
+    kept = {node.name: _KEPT.get(each.name, _KEPT[""]) for node, each in made}
+    _settle(builder, step, chain, None, anchor, followers[0], kept)
     for before, link, follower in zip(nodes, chain.links, followers[1:], strict=False):
         if link.node.op != "Quantize" or not _settle_computed(builder, step, nodes, link.node):
-            _settle(builder, step, chain, before, link.node, follower)
+            _settle(builder, step, chain, before, link.node, follower, kept)
         _settle_operand(builder, step, chain, link)
-    for decision in _weighed(builder.graph, anchor, chain):
+    for decision in (*_weighed(builder.graph, anchor, chain), *map(_changed, made)):
         builder.graph.decide(decision)
     if chain.refusal is not None:
         builder.refuse_chain(step, *chain.refusal)
@@ -55,15 +58,18 @@ def _settle(
     before: Node | None,
     node: Node,
     follower: Node | None,
+    kept: Mapping[str, str],
 ) -> None:
-    """The fate of a quantizer: an anchor (`before` is None), or what the chain absorbed."""
+    """The fate of a quantizer: an anchor (`before` is None), or what the chain absorbed; `kept`: what
+    approximations have left of it.
+    """
     readers: list[Node | str] = builder.readers_of(node)
     if follower is not None and not builder.decodes_on(node, follower):
         readers = [follower]
     alone = before is None
     if node.op == "FakeQuantize":
         # One that makes codes leaves its halves to the Quantize and Dequantize behind it.
-        _settle_compared(builder, step, node, node if alone else None)
+        _settle_compared(builder, step, node, node if alone else None, kept.get(node.name, ""))
         fate = DequantizeFate.STANDALONE if alone else DequantizeFate.POST_OP
         how = "the output range is scale and shift behind the grid"
         for reader in readers:
@@ -77,7 +83,8 @@ def _settle(
     elif node.op != "Quantize":
         return
     elif before.op == "FakeQuantize" and makes_codes(builder.graph, before):
-        _settle_compared(builder, step, node, before if before.name == step.name else None)
+        alone_in_front = before if before.name == step.name else None
+        _settle_compared(builder, step, node, alone_in_front, kept.get(node.name, ""))
     elif follower is None and (chain.composed.quantize == "dst_scale" or not step.attr.post_ops):
         builder.encoded(node, QuantizeFate.DST_SCALE, _how_stored(step), step.name)
     else:
@@ -86,7 +93,7 @@ def _settle(
             if follower is not None
             else "the target has no place for it at the destination"
         )
-        how = f"scale, round and clip among the post-ops: {why}"
+        how = f"{kept.get(node.name, _KEPT[''])} among the post-ops: {why}"
         builder.encoded(node, QuantizeFate.POST_OP, how, step.name)
 
 
@@ -114,13 +121,16 @@ _BY_COMPUTED = {
 """First operation of a quantizer by computed parameters -> what all of them do."""
 
 
-def _settle_compared(builder: StepBuilder, step: Step, node: Node, anchor: Node | None) -> None:
+def _settle_compared(
+    builder: StepBuilder, step: Step, node: Node, anchor: Node | None, kept: str
+) -> None:
     """The quantize half of comparisons, which begin a step with `anchor`, or stand in a chain."""
     if anchor is not None:
         why = builder.why_alone(anchor)
         builder.encoded(node, QuantizeFate.STANDALONE, why, step.name)
         return
-    how = "its grid, or comparisons with its bounds, among the post-ops: no scale and zero point encode such ranges"
+    grid = kept or "its grid, or comparisons with its bounds,"
+    how = f"{grid} among the post-ops: no scale and zero point encode such ranges"
     builder.encoded(node, QuantizeFate.POST_OP, how, step.name)
 
 
@@ -154,6 +164,35 @@ def _settle_operand(builder: StepBuilder, step: Step, chain: Chain, link: Link) 
                 why_not = f"{src.value} codes do not fill a destination of {dst.value}"
             how += f"; no sum: {why_not}"
     builder.decoded(link.decoded, fate, how, link.node, step.name)
+
+
+# -- approximations --------------------------------------------------------------------------------
+
+_KEPT = {
+    "": "scale, round and clip",
+    MIDDLE_ROUNDING: f"scale and clip without the rounding ({MIDDLE_ROUNDING})",
+    RESIDUAL_ROUNDING: f"scale without rounding and clip ({RESIDUAL_ROUNDING})",
+}
+"""What is left of a quantizer inside a chain: by the name of an approximation, or without one."""
+
+
+def _approximated(anchor: Node, chain: Chain) -> Iterator[tuple[Node, Approximation]]:
+    """Each quantizer of a chain that was approximated when the operation behind it came."""
+    quantizer = anchor
+    for link in chain.links:
+        for each in link.after.approximated[len(link.before.approximated) :]:
+            yield quantizer, each
+        if link.node.op in ("Quantize", "FakeQuantize"):
+            quantizer = link.node
+
+
+def _changed(made: tuple[Node, Approximation]) -> Decision:
+    """The decision for a quantizer that was approximated: by how much."""
+    node, each = made
+    what = "it does not round" if each.name == MIDDLE_ROUNDING else "it neither rounds nor clips"
+    within = "" if each.name == MIDDLE_ROUNDING else " within its range"
+    reason = f"{what}: at most {each.error.max():.4g} off{within}, half of its step"
+    return Decision(each.name, subject(node), Outcome.FIRED, reason)
 
 
 # -- decisions -------------------------------------------------------------------------------------

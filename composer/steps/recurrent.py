@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...ir.approximations import APPROXIMATIONS, INT8_RECURRENCE
 from ...ir.decision import Decision, DequantizeFate, Outcome, QuantizeFate
 from ...ir.node import Node, origin_of, subject
 from ...ir.ops.recurrent import DYNAMIC
@@ -16,7 +17,6 @@ from ...plan.attributes import PrimitiveAttr, Scale
 from ...plan.recurrent import beyond_int8, beyond_primitive
 from ...plan.recurrent_parameters import GATES_AND_OUTPUTS, with_scales
 from ...plan.types import Step
-from ..approximations import APPROXIMATIONS, INT8_RECURRENCE
 from .build import reorder_attributes, scale_of
 from .builder import StepBuilder
 from .chain import quantizing

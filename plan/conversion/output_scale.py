@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ...ir.ops.spec import Array
 from ...ir.rule import Refusal, Rule
+from ...masks import mask_text
 from ..attributes import Binary, Eltwise, PostOp, Scale
 from ..types import Plan, Step
 
@@ -51,7 +52,7 @@ def _of_argument(
         return Refusal(
             "o*x = s*x, s = o needs a dimension that s has",
             "one scale, or one for each output channel",
-            f"mask {scale.mask}",
+            f"mask {mask_text(scale.mask)}",
             "nothing to change: the scale stays a post-op",
         )
     return Scale(scale.values, mask)

@@ -19,6 +19,7 @@ from ...ir.algorithms import ELTWISE
 from ...ir.ops.spec import Array
 from ...ir.rule import Refusal, Rule
 from ...ir.types import TensorType
+from ...masks import mask_text
 from ..attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum
 from ..types import Plan, Step
 from .output_scale import argument_of
@@ -138,7 +139,7 @@ def real_scales(plan: Plan, step: Step, output: Scale) -> Scales | Refusal:
         return Refusal(
             "its output scale does not run along the output channels",
             "one for each of them",
-            f"mask {output.mask}",
+            f"mask {mask_text(output.mask)}",
             COMPILE_AGAIN,
         )
     return Scales(output.array.astype(np.float64), mask if role == "weights" else None, src, dst)

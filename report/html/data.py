@@ -13,8 +13,10 @@ from typing import Any
 
 from ...errors import InvalidInput, printable
 from ...ir.decision import Decision, Outcome
+from ...masks import mask_text
 from ...plan.attributes import Scale, ZeroPoint
 from ...plan.types import Plan, Step, runs_in_int8
+from ...plan.words import order_of
 from ..notation import Notation, bytes_text, count_text, number_text, rounded, title_text
 from ..tables import cost_of
 from ..verdict.estimate import on_numpy
@@ -256,13 +258,13 @@ def _facts(step: Step, notation: Notation) -> Iterator[tuple[str, str]]:
     """What the step holds besides its arguments: scales, zero points, post-ops, parameters."""
     attr = step.attr
     for name, scale in attr.scales.items():
-        yield f"scale of {name}", _values(scale)
+        yield f"scale of {name}", _values(scale, order_of(step, name))
     for name, point in attr.zero_points.items():
-        yield f"zero point of {name}", _values(point)
+        yield f"zero point of {name}", _values(point, order_of(step, name))
     for name in ("output_scales", "rnn_data_qparams", "rnn_weights_qparams"):
         found = getattr(attr, name)
         if found is not None:
-            yield name, _values(found)
+            yield name, _values(found, order_of(step, "dst"))
     for number, op in enumerate(attr.post_ops, 1):
         yield f"post-op {number}", f"{op.kind}: {notation.post_op(op)}"
     for value in step.outputs:
@@ -275,8 +277,8 @@ def _facts(step: Step, notation: Notation) -> Iterator[tuple[str, str]]:
         yield name, shown if len(shown) <= _PARAMETER else f"{shown[:_PARAMETER]}…"
 
 
-def _values(held: Scale | ZeroPoint) -> str:
-    mask = f" (mask {held.mask})" if held.mask else ""
+def _values(held: Scale | ZeroPoint, order: str) -> str:
+    mask = f" ({mask_text(held.mask, order)})" if held.mask else ""
     return f"{_numbers(held.values)}{mask}"
 
 

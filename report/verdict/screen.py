@@ -38,7 +38,7 @@ _REASONS = 2
 
 
 def verdict_report(
-    plan: Plan, verdict: Verdict, layout: Layout, *, title: str = ""
+    plan: Plan, verdict: Verdict, layout: Layout, *, title: str = "", more: str = ""
 ) -> RenderableType:
     """The verdict, and the findings that matter most.
 
@@ -46,6 +46,7 @@ def verdict_report(
         plan, verdict: the plan, and the verdict on it.
         layout: the room there is; lines end at 80 columns, or where the terminal does.
         title: stands in front; the plan's name if empty.
+        more: a sentence to stand behind, where there is one.
     """
     width = min(layout.width or WIDTH, WIDTH)
     shown = _shown(verdict)
@@ -54,6 +55,8 @@ def verdict_report(
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
         parts += [Text(), *_finding(finding, verdict, width, number)]
+    if more:
+        parts += [Text(), *paragraph(more, width, 2)]
     return Group(*parts, Text(), *paragraph(_further(verdict, shown), width, 2, "dim"))
 
 

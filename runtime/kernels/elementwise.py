@@ -76,7 +76,7 @@ def bind_binary(binding: Binding) -> Kernel:
         raise binding.refuse(f"no binary algorithm {algorithm!r}")
     sources = [binding.need("src_0"), binding.need("src_1")]
     scales = [
-        placed(scale, 0) if scale is not None and scale.values != (1.0,) else None
+        placed(scale, ()) if scale is not None and scale.values != (1.0,) else None
         for scale in map(binding.step.attr.scales.get, ("src_0", "src_1"))
     ]
     own = () if scales[0] is None else (Binary("mul", Operand.of(scales[0])),)
@@ -104,11 +104,11 @@ def bind_reorder(binding: Binding) -> Kernel:
     quantize, dequantize, requantize, convert.
     """
     src, attr = binding.need("src"), binding.step.attr
-    rank, zero, scale = len(src.shape), attr.zero_points.get("src"), attr.scales.get("src")
+    zero, scale = attr.zero_points.get("src"), attr.scales.get("src")
     shift: tuple[Binary, ...] = ()
     if zero is not None and np.any(zero.array):
-        shift = (Binary("sub", Operand.of(placed(zero, rank))),)
-    scales = () if scale is None else (placed(scale, rank),)
+        shift = (Binary("sub", Operand.of(placed(zero, src.shape))),)
+    scales = () if scale is None else (placed(scale, src.shape),)
     return bind_elementwise(binding, [src], Anchor(magnitude(src), scales=scales, first=shift))
 
 
@@ -159,7 +159,7 @@ def bind_concat(binding: Binding) -> Kernel:
     offset = 0
     for index, source in enumerate(sources):
         scale = binding.step.attr.scales.get(f"src_{index}")
-        scales = () if scale is None else (placed(scale, rank),)
+        scales = () if scale is None else (placed(scale, source.shape),)
         shape = result.layout.physical_shape(source.shape)
         cut = slice(offset, offset + source.shape[axis])
         part = tuple(cut if at == place else slice(None) for at in range(rank))

@@ -70,9 +70,12 @@ def along(values: npt.ArrayLike, axis: int | None, rank: int) -> F32Array:
     return array.reshape(shape)
 
 
-def placed(values: Scale | ZeroPoint, rank: int) -> F32Array:
-    """Scales or zero points, shaped to broadcast against a tensor."""
-    return along(values.array, values.mask.bit_length() - 1, rank)
+def placed(values: Scale | ZeroPoint, shape: Sequence[int]) -> F32Array:
+    """Scales or zero points, shaped to broadcast against a tensor of that shape."""
+    array = np.asarray(values.array, np.float32)
+    if array.size == 1:
+        return array.reshape(())
+    return array.reshape([size if values.mask >> i & 1 else 1 for i, size in enumerate(shape)])
 
 
 def magnitude(operand: Operand) -> float:
@@ -152,12 +155,12 @@ class Epilogue:
         self._live: list[Operand] = []
         self._passes: list[Pass] = []
         self._bound = anchor.magnitude
-        attr, rank = binding.step.attr, len(result.shape)
+        attr = binding.step.attr
         for leading in anchor.first:
             self._add(leading, signed_zero=True)
         if binding.target == "onednn-v2":
             self._add_bias(anchor.bias)
-            own = () if attr.output_scales is None else (placed(attr.output_scales, rank),)
+            own = () if attr.output_scales is None else (placed(attr.output_scales, result.shape),)
             self._add_scales((*anchor.scales, *own))
         else:
             self._add_scales(anchor.scales)
@@ -263,8 +266,7 @@ class Epilogue:
             case Binary():
                 self._add_binary(op)
             case plan_attributes.Binary(algorithm, name, scale):
-                rank = max(len(operands[name].shape), 1)
-                factor = None if scale is None else placed(scale, rank)
+                factor = None if scale is None else placed(scale, operands[name].shape)
                 self._add_binary(Binary(algorithm, operands[name], factor))
             case Sum():
                 self._add_sum(op, operands[op.operand])
@@ -300,14 +302,14 @@ class Epilogue:
         self._bound += abs(op.scale) * max(abs(low - op.zero_point), abs(high - op.zero_point))
 
     def _add_destination(self, scale: Scale | None, zero: ZeroPoint | None) -> None:
-        rank = len(self.result.shape)
+        shape = self.result.shape
         if scale is not None and not _all(scale.array, 1.0):
-            values, algorithm = placed(scale, rank), "div"
+            values, algorithm = placed(scale, shape), "div"
             if self._profile.reciprocal:
                 values, algorithm = np.divide(np.float32(1), values), "mul"
             self._add_binary(Binary(algorithm, Operand.of(values)))
         if zero is not None and np.any(zero.array):
-            self._add_binary(Binary("add", Operand.of(placed(zero, rank))))
+            self._add_binary(Binary("add", Operand.of(placed(zero, shape))))
 
     def _drop_relu(self, finish: Store) -> None:
         """relu, then a positive factor, then a store that clips at 0: the clip alone gives the same

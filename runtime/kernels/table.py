@@ -160,6 +160,6 @@ def bind_row(binding: Binding) -> Kernel:
     so), not its input.
     """
     shape, scale = binding.shapes[0], binding.step.attr.scales.get("src")
-    anchor = Anchor(scales=() if scale is None else (placed(scale, len(shape)),))
+    anchor = Anchor(scales=() if scale is None else (placed(scale, shape),))
     behind = bind_elementwise(binding, [Operand(BETWEEN, DType.F32, shape)], anchor)
     return InTurn(_Row(binding), behind)

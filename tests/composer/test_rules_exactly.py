@@ -29,6 +29,7 @@ from make.rules import rules_document
 
 import fqfuse.composer
 from fqfuse.composer.formula.algebra import COMMUTING, SIMPLIFYING
+from fqfuse.composer.formula.approximating import UNCLIPPED, UNROUNDED
 from fqfuse.composer.formula.definitions import (
     PRODUCT_OF_CODES,
     ROUNDED_FIRST,
@@ -220,8 +221,10 @@ ELSEWHERE = (
     *REAL,
     TAKEN_APART,
     DEPTHWISE,
+    UNROUNDED,
+    UNCLIPPED,
 )
-"""The first five below; the others in test_unary_rules.py, test_comparing_rules.py,
+"""The first five below; the others in test_approximating.py, test_unary_rules.py, test_comparing_rules.py,
 test_legacy_eltwise.py, test_convert_rules.py, test_depthwise.py.
 """
 

@@ -188,6 +188,6 @@ def test_a_refusal_says_what_was_asked_for_and_where(engine: Engine) -> None:
             origin="Quantize_7",
         )
     assert str(caught.value) == (
-        f"oneDNN: reorder {MATRICES} scales={{src: 0}} post_ops=[prelu(mask=2)] failed with unimplemented (3): "
+        f"oneDNN: reorder {MATRICES} scales={{src: common}} post_ops=[prelu(mask=2)] failed with unimplemented (3): "
         "no implementation for this CPU takes this combination of shapes, data types and attributes\n  where: Quantize_7"
     )

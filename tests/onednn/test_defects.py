@@ -413,6 +413,22 @@ def resampled_vector(bare: Bare) -> Case:
     return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x + more
 
 
+def scales_apart(bare: Bare) -> Case:
+    """Divided by a scale for each index of the first and the third dimension."""
+    x, scales = bare.normal(2, 3, 4, 5), bare.rng.uniform(0.5, 4, (2, 1, 4, 1)).astype(np.float32)
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "reorder",
+            bare.plain(x.shape),
+            bare.plain(x.shape),
+            attributes=Attributes({Arg.DST: 0b101}),
+        )
+
+    return make, {Arg.SRC: x, arg_scales(Arg.DST): scales.reshape(-1)}, x / scales
+
+
 def matrices_with_gaps(bare: Bare) -> Case:
     a, b, more = bare.normal(2, 1, 32), bare.normal(1, 32, 64), bare.normal(1, 1, 64)
 
@@ -603,6 +619,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "pooling with a sum": pooled_sum,
     "resampling with a tensor": resampled,
     "resampling of one vector": resampled_vector,
+    "reorder with scales of dimensions apart": scales_apart,
     "product of matrices with gaps": matrices_with_gaps,
     "binary of blocks into codes": blocks_into_codes,
     **{name: lambda bare, kind=kind: linear_behind(bare, kind) for name, kind in LAST_BITS.items()},

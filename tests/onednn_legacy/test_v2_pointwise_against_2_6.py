@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from onednn_legacy.legacy_draws import LegacyDraw
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
+from fqfuse.masks import mask_of
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.runtime.numpy_runtime import run_step
 
@@ -168,10 +170,12 @@ def test_maximum_pooling(legacy: Legacy, draw: LegacyDraw, window: str) -> None:
 )
 def test_reorder(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType], layout: str) -> None:
     src, dst = types
-    for axis, zero in itertools.product((None, 0, 1), [(), ("src",), ("dst",), ("src", "dst")]):
+    masks = ("common", "per_dim_0", "per_dim_1", "per_dim_0+per_dim_1", "per_dim_1+per_dim_2")
+    for name_, zero in itertools.product(masks, [(), ("src",), ("dst",), ("src", "dst")]):
         if (src is F32 and "src" in zero) or (dst is F32 and "dst" in zero):
             continue
-        count, mask = (1, 0) if axis is None else (SHAPE[axis], 1 << axis)
+        mask = mask_of(name_)
+        count = math.prod(size for axis, size in enumerate(SHAPE) if mask >> axis & 1)
         reach = (0.5, 2.0) if src is not F32 else (0.4, 1.5)
         zero_points = {role: ZeroPoint((int(draw.rng.integers(1, 50)),)) for role in zero}
         attr = PrimitiveAttr({}, zero_points, (), draw.scale(*reach, count, mask))

@@ -23,9 +23,6 @@ TITLES = {
 }
 
 NOT_YET = {
-    "approximations by name": "F35 F36 F37 F39",
-    "masks by name": "U60 U61 U62",
-    "masks of two dimensions of the data": "Q27",
     "scratchpads of the library, and the memory that a primitive takes": "S6 S8 S11 S12 S14",
     "fpmath modes": "S33 S35 S36 S37 S38 S39",
     "sum, inner product, GEMM, a depthwise post-op on request": "S5 U15 U26 U55 U57 N3",

@@ -107,7 +107,9 @@ def test_the_schema_has_every_fate_and_post_op() -> None:
     kinds = {
         kind["properties"]["kind"]["const"]: kind["properties"] for kind in held["post_op"]["oneOf"]
     }
-    assert {op.kind: {"kind", *(field.name for field in fields(op))} for op in OPERANDS} == {
+    names = {op: {field.name for field in fields(op)} for op in OPERANDS}
+    named = {op: {"mask_name"} if "mask" in names[op] else set() for op in OPERANDS}
+    assert {op.kind: {"kind", *names[op], *named[op]} for op in OPERANDS} == {
         kind: set(properties) for kind, properties in kinds.items()
     }
 

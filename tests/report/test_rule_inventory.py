@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fqfuse.composer.formula.approximating import UNCLIPPED, UNROUNDED
 from fqfuse.composer.registry import AnyRule, all_rules
 from fqfuse.passes import PIPELINE, Pass, passes_of
 
@@ -21,6 +22,7 @@ sys.path[:0] = [
 ]
 
 import test_algebra  # noqa: E402
+import test_approximating  # noqa: E402
 import test_comparing_rules  # noqa: E402
 import test_convert_rules  # noqa: E402
 import test_depthwise  # noqa: E402
@@ -38,6 +40,7 @@ TABLES = (
     test_legacy_eltwise,
     test_convert_rules,
     test_depthwise,
+    test_approximating,
 )
 RULES: dict[str, AnyRule] = {rule.name: rule for rule in all_rules()}
 PASSES: dict[str, Pass] = {step.name: step for step in passes_of(PIPELINE)}
@@ -75,7 +78,8 @@ def test_a_rule_argues_and_says_what_it_promises(name: str) -> None:
         len(found.get(part, "")) > 4 for part in ("does", "Legal because", "Refuses when")
     ), found
     assert "=" in name, "the equation is the name"
-    assert rule.real == "identity", "approximations are opt-in"
+    asked = rule in (UNROUNDED, UNCLIPPED)
+    assert rule.real == ("approximation" if asked else "identity"), "approximations are opt-in"
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from support.runtime_draws import Draw
 from support.runtime_oracle import Oracle
 from support.runtime_plans import one_step
 
-from fqfuse.ir.types import DType
+from fqfuse.inference import InferenceSession
+from fqfuse.ir.types import DType, TensorType
+from fqfuse.masks import mask_of
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.runtime.numpy_runtime import run_step
 
@@ -186,6 +190,45 @@ def test_reorder_per_axis(
     oracle.compare(
         *one_step("reorder", "Identity", [("src", draw.data(types[0], SHAPE))], types[1], attr=attr)
     )
+
+
+@pytest.mark.parametrize(
+    "mask", ["per_dim_0+per_dim_1", "per_dim_1+per_dim_2", "per_dim_1+per_dim_2+per_dim_3"]
+)
+@pytest.mark.parametrize(
+    "types", [(F32, U8), (U8, F32), (F32, S8), (U8, S8)], ids=lambda t: "-".join(map(name, t))
+)
+def test_reorder_along_two_dimensions(
+    oracle: Oracle, draw: Draw, types: tuple[DType, DType], mask: str
+) -> None:
+    """One scale for each index of both: the sum of their bits, in the order of the dimensions."""
+    role, bits = "dst" if types[0] is F32 else "src", mask_of(mask)
+    count = math.prod(size for axis, size in enumerate(SHAPE) if bits >> axis & 1)
+    attr = PrimitiveAttr({role: draw.scale(0.02, 0.1, count, bits)})
+    oracle.compare(
+        *one_step("reorder", "Identity", [("src", draw.data(types[0], SHAPE))], types[1], attr=attr)
+    )
+
+
+@pytest.mark.parametrize("role", ["src", "dst"])
+def test_dimensions_apart_are_left_to_numpy(role: str) -> None:
+    """The library's reorder counts their scales wrongly: a row of defects.py."""
+    rng = np.random.default_rng(1)
+    scales = rng.uniform(0.5, 4, (SHAPE[0], 1, SHAPE[2], 1)).astype(np.float32)
+    x = rng.integers(-100, 100, SHAPE).astype(np.int8 if role == "src" else np.float32)
+    attr = PrimitiveAttr({role: Scale(tuple(scales.ravel().tolist()), 0b101)})
+    plan, step, live = one_step(
+        "reorder", "Identity", [("src", x)], F32 if role == "src" else S8, attr=attr
+    )
+    wanted = x * scales if role == "src" else np.clip(np.rint(x / scales), -128, 127)
+    (mine,) = run_step(plan, step, live)
+    np.testing.assert_array_equal(mine, wanted)
+    plan = replace(plan, values={**plan.values, "y": TensorType(plan.type("y").dtype, SHAPE)})
+    session = InferenceSession(plan, "auto")
+    np.testing.assert_array_equal(session.run(None, live)[0], wanted)
+    (placed,) = session.placement()
+    assert placed.runtime == "numpy"
+    assert "reorder with scales of dimensions apart" in placed.reason
 
 
 @pytest.mark.parametrize("dst", [U8, S8, S32], ids=name)
