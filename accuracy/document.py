@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from ..frontend import ModelSource
 from ..report.approximations import asked_for
 from ..report.verdict.work import NO_SIZES
 from .compare import EXACT, Comparison, compared, drawn_for, read_models
-from .data import given
+from .data import given, listed
 from .layers import Layer
 from .measures import Measure
 from .suggest import Suggestion, Trial, suggestion_of
@@ -55,27 +55,10 @@ def compare(
     samples = (
         drawn_for(models, sizes)
         if data is None
-        else given(models.f32, _listed(data), "the caller's data")
+        else given(models.f32, listed(data), "the caller's data")
     )
     found = compared(models, samples, against)
     return as_data(found, suggestion_of(found) if suggest else None)
-
-
-def _listed(data: object) -> list[Any]:
-    """The samples of one or several.
-
-    Raises:
-        InvalidInput: it is neither a dictionary nor a list of such.
-    """
-    if isinstance(data, Mapping):
-        return [data]
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return list(data)
-    raise InvalidInput(
-        f"data is given as a {type(data).__name__}",
-        where="data",
-        hint="give a dictionary {name of input: array}, or a list of such dictionaries",
-    )
 
 
 def as_data(found: Comparison, suggestion: Suggestion | None = None) -> dict[str, Any]:

@@ -12,8 +12,6 @@ from .notation import count_text
 from .verdict.shares import shares_of
 from .verdict.view import View
 
-__all__ = ["Saving", "approximated_text", "asked_for", "saving_of", "savings_text"]
-
 
 @dataclass(frozen=True)
 class Saving:

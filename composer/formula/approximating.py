@@ -31,8 +31,6 @@ from .formula import (
 )
 from .writing import Written
 
-__all__ = ["APPROXIMATING", "UNCLIPPED", "UNROUNDED", "ApproximatingRule"]
-
 ApproximatingRule = Rule[Callable[[Sequence[BasicOp], ChainOp], Written | Refusal | None]]
 
 

@@ -279,7 +279,7 @@ def weights_of(
 
 def _no_weights(graph: Graph, decode: Node) -> Refusal | None:
     """Why a product cannot read what is decoded as weights; None when it can."""
-    codes, values = graph.type(decode.input), graph.type(decode.output)
+    codes = graph.type(decode.input)
     if codes.dtype not in (DType.S8, DType.U8, DType.S4, DType.U4):
         return Refusal(
             "the weights have more than 8 bits",
@@ -287,10 +287,11 @@ def _no_weights(graph: Graph, decode: Node) -> Refusal | None:
             codes.dtype.value,
             "quantize weights to 8 bits",
         )
-    if codes.shape != values.shape:
+    axis = decode.quant.axis
+    if axis is not None and codes.shape is not None and not isinstance(codes.shape[axis], int):
         return Refusal(
             "the scales of the weights tell a size that the codes do not",
-            str(values),
+            str(graph.type(decode.output)),
             str(codes),
             "export the model with the number of output channels of this input",
         )

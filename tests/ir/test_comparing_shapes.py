@@ -27,7 +27,7 @@ ALLOWED = {
         "graph.type(new.output) != graph.type(old.output)",
     ): WORDS,
     ("passes/recognize_shuffle.py", "graph.type(value) == graph.type(last.output)"): WORDS,
-    ("passes/recognize_shuffle.py", "graph.type(made.output) != graph.type(last.output)"): WORDS,
+    ("passes/recognize_shuffle.py", "graph.type(made.output) == graph.type(last.output)"): WORDS,
 }
 """(file, comparison) -> why it is one of words, or of numbers."""
 
