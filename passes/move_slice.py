@@ -192,14 +192,9 @@ def _rowwise(
 
 def _alone(graph: Graph, node: Node, axis: int, ways: Mapping[str, Axes]) -> bool:
     """True when all that reads a node reads the same positions along `axis`."""
-    one = [value for value in node.outputs if value] == [node.output]
-    return (
-        one
-        and not graph.is_output(node.output)
-        and all(
-            use.node.name in ways and ways[use.node.name][use.index] == axis
-            for use in graph.uses(node.output)
-        )
+    return not graph.is_output(node.output) and all(
+        use.node.name in ways and ways[use.node.name][use.index] == axis
+        for use in graph.uses(node.output)
     )
 
 
@@ -237,7 +232,10 @@ def _through(graph: Graph, node: Node, axis: int, ranged: bool) -> Axes | None:
     """
     if ranged and node.op in ("MatMul", "Gemm") and block_weights(graph, node.inputs[1]) is None:
         return None
-    if any(graph.type(value).shape is None for value in (*node.inputs, node.output) if value):
+    results = [value for value in node.outputs if value]
+    if results != [node.output]:
+        return None
+    if any(graph.type(value).shape is None for value in (*node.inputs, *results) if value):
         return None
     if node.has(Trait.ELEMENTWISE):
         return _by_element(graph, node, axis)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from laws.build import Net
 from laws.golden import check_pass
+from support.onnx_cases import model, node
 
+import fqfuse
 from fqfuse.passes.move_slice import MOVE_SLICE, moving
 
 
@@ -23,3 +25,15 @@ def test_what_is_quantized_by_its_range_keeps_all_rows_that_the_range_is_of() ->
         after = graph.copy()
         moving(dynamic).run(after)
         assert (after != graph) is fired
+
+
+def test_another_result_than_the_first_stays_as_it_is() -> None:
+    nodes = [
+        node("LayerNormalization", ["x", "scale"], ["y", "mean"], axis=-1),
+        node("Gather", ["mean", "i"], ["z"], axis=1),
+    ]
+    constants = {"scale": np.ones(4, np.float32), "i": np.int64(-1)}
+    proto = model(nodes, inputs={"x": ["N", 6, 4]}, outputs=["y", "z"], constants=constants)
+    x = np.arange(48, dtype=np.float32).reshape(2, 6, 4)
+    _, found = fqfuse.InferenceSession(proto, "numpy").run(None, {"x": x})
+    np.testing.assert_array_equal(found[:, 0], x[:, -1].mean(axis=-1))
