@@ -325,7 +325,7 @@ HOSTILE = {
     ),
     "mask of too many bits": (
         lambda m: _set(_attribute(m, "scales.weights.mask"), i=1 << 40),
-        "a mask of weights in 1 groups is 0 or 1",
+        "has a scale of weights of mask 1099511627776, which selects dimensions that are not there",
     ),
     "scales that are too few": (
         lambda m: _set(_attribute(m, "scales.weights"), floats=[1.0]),
