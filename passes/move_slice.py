@@ -178,9 +178,12 @@ def _rowwise(
     pending = [first]
     while pending:
         node = pending.pop()
-        along = wanted[node.output]
-        axes = _through(graph, node, along, ranged) if _alone(graph, node, along, ways) else None
-        if axes is None or node.name in ways:
+        # of a node with several results, such as a Split, another one may be what is read
+        along = wanted.get(node.output)
+        if along is None or node.name in ways or not _alone(graph, node, along, ways):
+            continue
+        axes = _through(graph, node, along, ranged)
+        if axes is None:
             continue
         ways[node.name] = axes
         for source, at in zip(node.inputs, axes, strict=True):

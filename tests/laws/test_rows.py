@@ -72,6 +72,7 @@ class Drawn:
             self.split,
             self.joined,
             self.part,
+            self.halved,
             self.crossed,
             self.longer,
             self.picked,
@@ -170,6 +171,19 @@ class Drawn:
             ends = (self.constant(np.asarray([at], np.int64)) for at in (1, size, axis))
             self.op("Slice", self.value, *ends)
             self.shape[axis] = size - 1
+
+    def halved(self) -> None:
+        """One result of several: a Split's first or last, or both, added up."""
+        axis = self.random.randrange(len(self.shape))
+        size = self.shape[axis]
+        if not isinstance(size, int) or size % 2:
+            return
+        first, last = f"v{len(self.nodes)}/first", f"v{len(self.nodes)}/last"
+        sizes = self.constant(np.full(2, size // 2, np.int64))
+        self.nodes.append(node("Split", [self.value, sizes], [first, last], name=first, axis=axis))
+        self.value, self.shape[axis] = self.random.choice([first, last]), size // 2
+        if self.random.random() < 0.3:
+            self.op("Add", first, last)
 
     def crossed(self) -> None:
         """A value and what it is with two axes of one size swapped."""

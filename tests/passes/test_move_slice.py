@@ -37,3 +37,19 @@ def test_another_result_than_the_first_stays_as_it_is() -> None:
     x = np.arange(48, dtype=np.float32).reshape(2, 6, 4)
     _, found = fqfuse.InferenceSession(proto, "numpy").run(None, {"x": x})
     np.testing.assert_array_equal(found[:, 0], x[:, -1].mean(axis=-1))
+
+
+def test_the_last_result_of_a_split_is_cut_as_it_is() -> None:
+    nodes = [
+        node("Split", ["x", "sizes"], ["a", "b"], axis=1),
+        node("Tanh", ["b"], ["t"]),
+        node("Softmax", ["t"], ["s"], axis=-1),
+        node("Gather", ["s", "i"], ["z"], axis=1),
+    ]
+    constants = {"sizes": np.asarray([2, 4]), "i": np.int64(-1)}
+    proto = model(nodes, inputs={"x": ["N", 6, 4]}, outputs=["z"], constants=constants)
+    x = np.arange(48, dtype=np.float32).reshape(2, 6, 4) / 48
+    (found,) = fqfuse.InferenceSession(proto, "numpy").run(None, {"x": x})
+    power = np.exp(np.tanh(x[:, -1]))
+    # a few roundings of f32
+    np.testing.assert_allclose(found, power / power.sum(-1, keepdims=True), rtol=1e-6)
