@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from ..errors import InvalidInput
 from ..files import is_folder, is_there, open_regular, unreadable
@@ -25,6 +27,11 @@ _DAMAGED = (
     RuntimeError,
     zipfile.BadZipFile,
     zlib.error,
+    # a header is Python's own text for NumPy, and sizes in it may be negative, huge or no integers
+    tokenize.TokenError,
+    SyntaxError,
+    OverflowError,
+    TypeError,
 )
 
 
@@ -156,9 +163,19 @@ def _archive(name: str | None, path: Path, inputs: Sequence[str]) -> dict[str, A
             if unknown:
                 what = f"the archive holds arrays that are no inputs of the model: {', '.join(unknown)}"
                 raise InvalidInput(what, where=str(path), hint=_listed(inputs))
-            return {key: _native(archive[key]) for key in archive.files}
+            if len(set(archive.files)) < len(archive.files):
+                raise ValueError("two arrays have one name")
+            return {key: _member(archive, key) for key in archive.files}
     except _DAMAGED as error:
         raise _damaged(path, error) from error
+
+
+def _member(archive: NpzFile, key: str) -> Array:
+    """One array of an archive; for anything else NumPy gives the bytes."""
+    found = archive[key]
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"what it holds of {key} is no array")
+    return _native(found)
 
 
 def _damaged(path: Path, error: Exception) -> InvalidInput:

@@ -5,7 +5,7 @@ Nothing is evaluated: JSON and literals.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import Enum
@@ -220,7 +220,8 @@ def _alternative(row: object, subject: str) -> Alternative:
         not isinstance(row, list)
         or len(row) != 3
         or type(row[1]) not in (int, float)
-        or not math.isfinite(row[1])
+        # JSON writes integers of any size, which no float may hold
+        or not abs(row[1]) <= sys.float_info.max
     ):
         raise broken("an alternative of a decision is no row of home, cost and reason", subject)
     home, why_not = strings_of([row[0], row[2]], "fqfuse.decisions")

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 
 from ..types import Dim, Shape
 
@@ -43,7 +44,8 @@ _Frozen = tuple[tuple[_Monomial, int], ...]
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|(floor|pos)\(|([A-Za-z_][A-Za-z0-9_.]*)|`([^`]+)`|([-+*/()]))")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-# a model may square a formula again and again: what grows past these limits counts as unknown
+# a model may square a formula again and again: what grows past these limits counts as unknown, and
+# as a name where a model or plan states it, for `(a+b)*(c+d)*...` doubles with each factor
 _MOST_TERMS = 64
 _LONGEST = 2000
 _MOST_BRACKETS = 64  # a longer formula is taken as a name: the reader is recursive
@@ -189,7 +191,7 @@ def _times(a: _Poly, b: _Poly) -> _Poly:
     result: _Poly = {}
     for ma, ca in a.items():
         for mb, cb in b.items():
-            monomial = tuple(sorted(ma + mb))
+            monomial = tuple(sorted(ma + mb, key=attrgetter("text")))
             result[monomial] = result.get(monomial, 0) + ca * cb
     return {m: c for m, c in result.items() if c}
 
@@ -325,7 +327,7 @@ class _Reader:
     """Recursive descent over one formula; `formula` gives None when the text is none."""
 
     def __init__(self, text: str) -> None:
-        self._tokens: list[str] | None = _tokens(text)
+        self._tokens: list[str] | None = _tokens(text) if len(text) <= _LONGEST else None
         self._at = 0
 
     def formula(self) -> _Poly | None:
@@ -364,7 +366,9 @@ class _Reader:
         result = self._factor()
         while result is not None and self._take("*"):
             factor = self._factor()
-            result = None if factor is None else _times(result, factor)
+            if factor is None or len(result) * len(factor) > _MOST_TERMS:
+                return None
+            result = _times(result, factor)
         return result
 
     def _factor(self) -> _Poly | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,25 @@ def _f32(shape: tuple[int, ...]) -> Callable[[Path], None]:
     return lambda path: np.save(path, np.zeros(shape, np.float32))
 
 
+def _npy(shape: str) -> bytes:
+    """A .npy file whose header says this for its shape."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(256)
+
+
+def _headed(shape: str) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(_npy(shape))
+
+
+def _archived(*members: tuple[str, bytes]) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in members:
+                archive.writestr(name, content)
+
+    return make
+
+
 WRONG_FEEDS = {
     "no file": ("image=missing.npy", None, "missing.npy"),
     "wrong name": ("picture=feed.npy", _f32((2, 1, 8, 8)), "the model's inputs are: image"),
@@ -88,6 +108,10 @@ WRONG_FEEDS = {
         lambda path: path.write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', "),
         "damaged",
     ),
+    "negative size": ("feed.npy", _headed("(-1, 1, 8, 8)"), "damaged"),
+    "size of many digits": ("feed.npy", _headed("(0, 99999999999999999999)"), "damaged"),
+    "size that is no integer": ("feed.npy", _headed("(True, 1, 8, 8)"), "damaged"),
+    "open bracket": ("feed.npy", _headed("(1, 1"), "damaged"),
     "objects": (
         "feed.npy",
         lambda path: np.save(path, np.array([{}]), allow_pickle=True),
@@ -107,6 +131,12 @@ WRONG_FEEDS = {
         "feed.npz",
         lambda path: path.write_bytes(b"PK\x03\x04" + bytes(40)),
         "damaged",
+    ),
+    "no array in archive": ("feed.npz", _archived(("image.npy", b"hello")), "no array"),
+    "two arrays of a name": (
+        "feed.npz",
+        _archived(("image.npy", _npy("(1, 1, 8, 8)")), ("image", _npy("(1, 1, 8, 8)"))),
+        "one name",
     ),
     "objects in archive": (
         "feed.npz",

@@ -245,6 +245,12 @@ HOSTILE = {
         lambda m: _metadata(m, "fqfuse.decisions", '[["","","maybe","","","","",[]]]'),
         "outcome is 'maybe'",
     ),
+    "cost of a decision that no float holds": (
+        lambda m: _metadata(
+            m, "fqfuse.decisions", f'[["","","fired","","","","",[["a",{"9" * 400},""]]]]'
+        ),
+        "no row of home, cost and reason",
+    ),
     "JSON number of a million digits": (
         lambda m: _metadata(m, "fqfuse.quantizers", f'[[{"9" * 10**6},"","",""]]'),
         "its metadata is no JSON",

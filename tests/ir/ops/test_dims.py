@@ -134,8 +134,24 @@ def test_unknown_equals_nothing():
         "`",
         "(" * 500 + "N" + ")" * 500,
         "3N",
+        # each factor doubles the terms
+        "*".join(f"(a{i}+b{i})" for i in range(40)),
     ],
 )
 def test_what_is_no_formula_is_a_name(text):
     assert dims.evaluate(text, {text: 4}) == 4
     assert dims.subtract(dims.add(text, 3), 3) == text or "`" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Python reads no integer of more than 4300 digits
+        "9" * 5000 + "*N",
+        "N" + "*N" * 100_000,
+    ],
+    ids=["digits", "factors"],
+)
+def test_a_formula_of_any_length_is_a_name(text):
+    assert dims.evaluate(text, {text: 4}) == 4
+    assert dims.add(text, 3) == dims.UNKNOWN
