@@ -17,6 +17,7 @@ from ..structure import subgraphs
 from . import (
     blocked,
     fake_quantize,
+    fused,
     qonnx,
     qoperator,
     quantize_dequantize,
@@ -37,6 +38,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **run_time.HANDLERS,
         **blocked.HANDLERS,
         **recurrent.HANDLERS,
+        **fused.HANDLERS,
     }
 )
 """(domain, op) -> handler of the ops that a dialect explains."""
