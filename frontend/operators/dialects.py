@@ -15,13 +15,16 @@ from ..importer import Handler, Importer
 from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature
 from ..structure import subgraphs
 from . import (
+    attention,
     blocked,
+    embedding,
     fake_quantize,
     fused,
     qonnx,
     qoperator,
     quantize_dequantize,
     recurrent,
+    rotary,
     run_time,
 )
 from .cast_and_scale import import_decoded
@@ -39,6 +42,9 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **blocked.HANDLERS,
         **recurrent.HANDLERS,
         **fused.HANDLERS,
+        **attention.HANDLERS,
+        **embedding.HANDLERS,
+        **rotary.HANDLERS,
     }
 )
 """(domain, op) -> handler of the ops that a dialect explains."""

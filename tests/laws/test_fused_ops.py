@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.contrib_cases import CASES, UNRUN, Case
+from support.attention_cases import ATTENTION
+from support.contrib_cases import CASES as FUSED
+from support.contrib_cases import UNRUN, Case
 from support.onnx_cases import run_ort
 
 import fqfuse
-from fqfuse.frontend.operators import fused
+from fqfuse.frontend.operators import attention, embedding, fused, rotary
+
+CASES = {**FUSED, **ATTENTION}
 
 ATOL = 2e-5
 """Of sums of some dozens of products of normally distributed numbers; the approximations of exp, erf and
@@ -40,5 +44,6 @@ def test_each_row_computes_what_onnxruntime_does(op: str, seed: int) -> None:
 
 
 def test_every_row_has_a_case() -> None:
-    rows = {op for _, op in fused.HANDLERS}
+    tables = (attention, embedding, fused, rotary)
+    rows = {op for table in tables for _, op in table.HANDLERS}
     assert rows == set(CASES) | set(UNRUN)

@@ -30,6 +30,7 @@ class Case:
         free: names of inputs whose sizes the model does not know.
         scale: of the results: what the tolerance is multiplied by.
         visible: output -> the part of it that has a meaning.
+        stated: outputs whose type, f32, the model must state.
     """
 
     op: str
@@ -42,6 +43,7 @@ class Case:
     scale: float = 1.0
     opset: int = 21
     visible: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    stated: Sequence[str] = ("qk",)
 
     @property
     def feeds(self) -> dict[str, Any]:
@@ -59,7 +61,7 @@ class Case:
             names.pop()
         made = node(self.op, names, self.outputs, name="n", domain=self.domain, **self.attrs)
         feeds = self.feeds
-        return model(
+        proto = model(
             [made],
             inputs={
                 name: [f"{name}{i}" for i in range(v.ndim)] if self.free else v.shape
@@ -71,6 +73,10 @@ class Case:
             types={n: helper.np_dtype_to_tensor_dtype(v.dtype) for n, v in feeds.items()},
             opset=self.opset,
         )
+        for output in proto.graph.output:
+            if output.name in self.stated:
+                output.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        return proto
 
 
 def floats(rng: Generator, *shape: int) -> np.ndarray[Any, Any]:

@@ -1,0 +1,188 @@
+"""Random nodes of attention and embeddings, as ONNX Runtime's transformer tools write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from support.contrib_cases import Case, Draw, chosen, floats, given, maybe, number, sizes, some
+
+
+def mask_of(rng: Generator, batch: int, rows: int, total: int) -> Any:
+    """A mask in one of its forms, or none. Each query sees a key."""
+    form = chosen(rng, "none", "padding", "square", "ends", "spans", "dummy")
+    if form == "padding":
+        mask = rng.integers(0, 2, (batch, total))
+        mask[:, 0] = 1
+        return mask.astype(np.int32)
+    if form == "square":
+        mask = rng.integers(0, 2, (batch, rows, total))
+        mask[:, :, 0] = 1
+        return mask.astype(np.int32)
+    ends = rng.integers(1, total + 1, batch)
+    if form == "ends":
+        return ends.astype(np.int32)
+    if form == "spans":
+        return np.concatenate([ends, (rng.random(batch) * ends).astype(int)]).astype(np.int32)
+    return np.ones((batch, 1), np.int32) if form == "dummy" else None
+
+
+def _scores(rng: Generator) -> dict[str, Any]:
+    attrs = given(rng, {"scale": number(rng, 0.1, 1), "mask_filter_value": chosen(rng, -10000.0, -3e38)})
+    return attrs | ({"unidirectional": 1} if rng.random() < 0.4 else {})
+
+
+def _attention(rng: Generator) -> Case:
+    b, s, n, h, d = sizes(rng, 5, 5)
+    past_length = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    v = h if past_length else chosen(rng, h, h + 1)
+    attrs = _scores(rng) | {"num_heads": n}
+    if v != h:
+        attrs["qkv_hidden_sizes"] = [n * h, n * h, n * v]
+    width = n * (2 * h + v)
+    total = past_length + s
+    bias = None
+    if not past_length and rng.random() < 0.4:
+        bias = floats(rng, chosen(rng, 1, b), chosen(rng, 1, n), s, total)
+    inputs = {
+        "x": floats(rng, b, s, d),
+        "w": floats(rng, d, width),
+        "b": floats(rng, width),
+        "mask": mask_of(rng, b, s, total),
+        "past": floats(rng, 2, b, n, past_length, h) if past_length else None,
+        "bias": bias,
+    }
+    outputs = ("y", "present") if past_length or (v == h and rng.random() < 0.3) else ("y",)
+    return Case("Attention", inputs, attrs, frozenset("wb"), outputs, scale=5.0)
+
+
+def _multi_head(rng: Generator) -> Case:
+    b, s, n, h, keys = sizes(rng, 5, 5)
+    past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    v = chosen(rng, h, h + 1) if not past else h
+    crossed = not past and v == h and rng.random() < 0.2
+    shape_k, shape_v = ((b, n, keys, h), (b, n, keys, v)) if crossed else ((b, keys, n * h), (b, keys, n * v))
+    total = keys + past
+    attrs = _scores(rng) | {"num_heads": n}
+    if keys != s:
+        attrs.pop("unidirectional", None)
+    mask = mask_of(rng, b, s, total) if not past else None
+    if mask is not None and mask.shape in ((2 * b,), (b, 1)):
+        mask = None
+    inputs = {
+        "q": floats(rng, b, s, n * h),
+        "k": floats(rng, *shape_k),
+        "v": floats(rng, *shape_v),
+        "b": None if crossed else maybe(rng, floats(rng, n * (2 * h + v))),
+        "mask": mask,
+        "bias": maybe(rng, floats(rng, chosen(rng, 1, b), chosen(rng, 1, n), s, total)),
+        "pk": floats(rng, b, n, past, h) if past else None,
+        "pv": floats(rng, b, n, past, v) if past else None,
+    }
+    outputs = ("y", "present_k", "present_v") if past else ("y",)
+    if past and rng.random() < 0.4:
+        outputs = (*outputs, "qk")
+    return Case("MultiHeadAttention", inputs, attrs, some(rng, "b"), outputs, scale=5.0)
+
+
+def _attention_on_codes(rng: Generator) -> Case:
+    b, s, n, h, d = sizes(rng, 5, 5)
+    past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    width = 3 * n * h
+    kind = chosen(rng, np.uint8, np.int8)
+    columns = rng.random() < 0.5
+    scale = rng.uniform(0.005, 0.02, width if columns else ()).astype(np.float32)
+    low, high = (-128, 128) if kind is np.int8 else (0, 256)
+    zero = rng.integers(low // 4, high // 4, scale.shape if columns else ()).astype(kind)
+    zero = np.zeros_like(zero) if columns else zero
+    inputs = {
+        "x": rng.integers(0, 256, (b, s, d)).astype(np.uint8),
+        "w": rng.integers(low, high, (d, width)).astype(kind),
+        "b": floats(rng, width),
+        "xs": np.float32(number(rng, 0.005, 0.03)),
+        "ws": scale,
+        "mask": mask_of(rng, b, s, s + past),
+        "xz": np.uint8(rng.integers(100, 150)),
+        "wz": zero,
+        "past": floats(rng, 2, b, n, past, h) if past else None,
+    }
+    attrs = {"num_heads": n} | ({"unidirectional": 1} if rng.random() < 0.4 else {})
+    outputs = ("y", "present") if past else ("y",)
+    return Case("QAttention", inputs, attrs, frozenset({"w", "b", "xs", "ws", "xz", "wz"}), outputs, scale=5.0)
+
+
+def _rotary(rng: Generator) -> Case:
+    b, s, n = sizes(rng, 3, 5)
+    h, most = 2 * sizes(rng, 1)[0] + 2, s + 4
+    width = chosen(rng, 0, 0, 2 * int(rng.integers(1, h // 2 + 1)))
+    half = (width or h) // 2
+    attrs = {"interleaved": int(rng.integers(2))}
+    if width:
+        attrs |= {"rotary_embedding_dim": width, "num_heads": n}
+    elif rng.random() < 0.5:
+        attrs["num_heads"] = n
+    shape = chosen(rng, (b, s, n * h), (b, n, s, h))
+    ids = chosen(rng, rng.integers(0, 4, 1), rng.integers(0, most, (b, s)))
+    angles = rng.uniform(-3, 3, (most, half)).astype(np.float32)
+    inputs = {"x": floats(rng, *shape), "ids": ids, "cos": np.cos(angles), "sin": np.sin(angles)}
+    return Case("RotaryEmbedding", inputs, attrs, some(rng, "cos", "sin"))
+
+
+def _embedded(rng: Generator) -> Case:
+    b, s, h, words = sizes(rng, 4, 7)
+    h += 2
+    most = s + 3
+    segments = rng.random() < 0.7
+    mask = maybe(rng, rng.integers(0, 2, (b, s)).astype(np.int32))
+    inputs = {
+        "ids": rng.integers(0, words, (b, s)).astype(np.int32),
+        "kinds": rng.integers(0, 2, (b, s)).astype(np.int32) if segments else None,
+        "words": floats(rng, words, h),
+        "places": floats(rng, most, h),
+        "tables": floats(rng, 2, h) if segments else None,
+        "gamma": floats(rng, h),
+        "beta": floats(rng, h),
+        "mask": mask,
+        "steps": maybe(rng, rng.integers(0, most, (chosen(rng, 1, b), s)).astype(np.int32)),
+    }
+    outputs = chosen(rng, ("y", "index"), ("y", "index", "sum"))
+    constant = frozenset({"words", "places", "tables", "gamma", "beta"})
+    attrs = given(rng, {"epsilon": number(rng, 1e-6, 1e-2)})
+    return Case("EmbedLayerNormalization", inputs, attrs, constant, outputs, scale=3.0)
+
+
+def _embedded_codes(rng: Generator) -> Case:
+    b, s, h, words = sizes(rng, 4, 7)
+    h += 2
+    segments = rng.random() < 0.7
+    names = ("words", "places", "tables", "gamma", "beta")
+    shapes = ((words, h), (s + 3, h), (2, h), (h,), (h,))
+    kind = chosen(rng, np.uint8, np.int8)
+    low, high = (-128, 128) if kind is np.int8 else (0, 256)
+    used = {name: segments or name != "tables" for name in names}
+    codes = {
+        name: rng.integers(low, high, shape).astype(kind) if used[name] else None
+        for name, shape in zip(names, shapes, strict=True)
+    }
+    inputs: dict[str, Any] = {
+        "ids": rng.integers(0, words, (b, s)).astype(np.int32),
+        "kinds": rng.integers(0, 2, (b, s)).astype(np.int32) if segments else None,
+        **codes,
+        "mask": maybe(rng, rng.integers(0, 2, (b, s)).astype(np.int32)),
+    }
+    inputs |= {f"{n}_s": np.float32(number(rng, 0.005, 0.03)) if used[n] else None for n in names}
+    inputs |= {f"{n}_z": kind(rng.integers(low // 4, high // 4)) if used[n] else None for n in names}
+    constant = frozenset(inputs) - {"ids", "kinds", "mask"}
+    return Case("QEmbedLayerNormalization", inputs, {}, constant, ("y", "index"), scale=3.0)
+
+
+ATTENTION: Mapping[str, Draw] = {
+    "Attention": _attention,
+    "MultiHeadAttention": _multi_head,
+    "QAttention": _attention_on_codes,
+    "RotaryEmbedding": _rotary,
+    "EmbedLayerNormalization": _embedded,
+    "QEmbedLayerNormalization": _embedded_codes,
+}
