@@ -26,6 +26,7 @@ from . import (
     recurrent,
     rotary,
     run_time,
+    standard_attention,
 )
 from .cast_and_scale import import_decoded
 from .foreign import import_foreign
@@ -45,6 +46,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **attention.HANDLERS,
         **embedding.HANDLERS,
         **rotary.HANDLERS,
+        **standard_attention.HANDLERS,
     }
 )
 """(domain, op) -> handler of the ops that a dialect explains."""

@@ -30,11 +30,13 @@ class Scores:
         scale: factor; 0 for 1 / sqrt(H).
         softcap: x -> softcap * tanh(x / softcap); 0 for none.
         added: values that are added, broadcast to [B, N, S, T].
+        precision: type that the softmax is computed in; None for that of the query.
     """
 
     scale: float
     softcap: float = 0.0
     added: tuple[str, ...] = ()
+    precision: DType | None = None
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,7 @@ def repeated_heads(at: Derived, value: str, times: int, role: str) -> str:
 
 def attend(at: Derived, query: str, key: str, value: str, scores: Scores) -> Stages:
     """softmax(cap(query @ key^T * scale) + added) @ value; query [B, N, S, H], key and value [B, N, T, H]."""
-    turned = at.real("Transpose", [key], {"perm": (0, 1, 3, 2)}, role="keys")
-    scaled = at.real("MatMul", [query, turned], role="scores")
-    factor = scores.scale or 1 / math.sqrt(known_size(at, query, -1, "size of a head"))
-    if factor != 1:
-        scale = constant_like(at, "scale", factor, scaled)
-        scaled = at.real("Mul", [scaled, scale], role="scaled")
+    scaled = _scaled(at, query, key, scores.scale)
     capped = scaled
     if scores.softcap:
         cap = constant_like(at, "softcap", scores.softcap, scaled)
@@ -120,8 +117,21 @@ def attend(at: Derived, query: str, key: str, value: str, scores: Scores) -> Sta
     masked = capped
     for index, bias in enumerate(scores.added):
         masked = at.real("Add", [masked, bias], role=f"masked {index}")
-    chosen = at.real("Softmax", [masked], {"axis": -1}, role="probabilities")
+    kind = at.ctx.type(query).dtype
+    wide = at.ctx.cast(at.node, masked, scores.precision or kind, "in precision")
+    chosen = at.real("Softmax", [wide], {"axis": -1}, role="probabilities")
+    chosen = at.ctx.cast(at.node, chosen, kind, "out of precision")
     return Stages(scaled, capped, masked, chosen, at.real("MatMul", [chosen, value], role="context"))
+
+
+def _scaled(at: Derived, query: str, key: str, scale: float) -> str:
+    """query @ key^T * scale."""
+    turned = at.real("Transpose", [key], {"perm": (0, 1, 3, 2)}, role="keys")
+    product = at.real("MatMul", [query, turned], role="scores")
+    factor = scale or 1 / math.sqrt(known_size(at, query, -1, "size of a head"))
+    if factor == 1:
+        return product
+    return at.real("Mul", [product, constant_like(at, "scale", factor, product)], role="scaled")
 
 
 # -- positions, and what hides them ----------------------------------------------------------------

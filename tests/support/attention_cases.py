@@ -1,4 +1,4 @@
-"""Random nodes of attention and embeddings, as ONNX Runtime's transformer tools write them."""
+"""Random nodes of attention and embeddings, as ONNX Runtime's transformer tools and exporters write them."""
 
 from __future__ import annotations
 
@@ -178,6 +178,49 @@ def _embedded_codes(rng: Generator) -> Case:
     return Case("QEmbedLayerNormalization", inputs, {}, constant, ("y", "index"), scale=3.0)
 
 
+def _standard(rng: Generator) -> Case:
+    b, s, few, h, v, keys = sizes(rng, 6, 5)
+    n = few * chosen(rng, 1, 1, 2, 3)
+    past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    total = past + keys
+    flat = rng.random() < 0.4
+    attrs = given(rng, {"scale": number(rng, 0.1, 1), "softcap": number(rng, 0.5, 5)})
+    attrs |= {"is_causal": 1} if rng.random() < 0.4 and keys == s else {}
+    attrs |= {"q_num_heads": n, "kv_num_heads": few} if flat else {}
+    shapes = ((n, s, h), (few, keys, h), (few, keys, v))
+    inputs: dict[str, Any] = {
+        name: floats(rng, b, length, heads * width) if flat else floats(rng, b, heads, length, width)
+        for name, (heads, length, width) in zip("qkv", shapes, strict=True)
+    }
+    shape = (chosen(rng, 1, b), chosen(rng, 1, n), s, total)[int(rng.integers(3)) :]
+    mask: Any = chosen(rng, None, floats(rng, *shape), rng.random(shape) < 0.6)
+    if mask is not None and mask.dtype == np.bool_:
+        mask[..., 0] = True
+    inputs["mask"] = mask
+    inputs |= {"pk": floats(rng, b, few, past, h), "pv": floats(rng, b, few, past, v)} if past else {}
+    outputs = ("y", "present_k", "present_v") if past else ("y",)
+    return Case("Attention", inputs, attrs, some(rng, "mask"), outputs, "", scale=5.0, opset=23)
+
+
+def _standard_rotary(rng: Generator) -> Case:
+    b, s, n = sizes(rng, 3, 5)
+    h, most = 2 * sizes(rng, 1)[0] + 2, s + 4
+    width = chosen(rng, 0, 0, 2 * int(rng.integers(1, h // 2 + 1)))
+    flat = rng.random() < 0.5
+    attrs = {"interleaved": int(rng.integers(2)), "rotary_embedding_dim": width}
+    attrs |= {"num_heads": n} if flat else {}
+    ids = maybe(rng, rng.integers(0, most, (b, s)))
+    lead = (b, s) if ids is None else (most,)
+    angles = rng.uniform(-3, 3, (*lead, (width or h) // 2)).astype(np.float32)
+    inputs = {
+        "x": floats(rng, b, s, n * h) if flat else floats(rng, b, n, s, h),
+        "cos": np.cos(angles),
+        "sin": np.sin(angles),
+        "ids": ids,
+    }
+    return Case("RotaryEmbedding", inputs, attrs, some(rng, "cos", "sin"), ("y",), "", opset=23)
+
+
 ATTENTION: Mapping[str, Draw] = {
     "Attention": _attention,
     "MultiHeadAttention": _multi_head,
@@ -185,4 +228,6 @@ ATTENTION: Mapping[str, Draw] = {
     "RotaryEmbedding": _rotary,
     "EmbedLayerNormalization": _embedded,
     "QEmbedLayerNormalization": _embedded_codes,
+    "ai.onnx.Attention": _standard,
+    "ai.onnx.RotaryEmbedding": _standard_rotary,
 }
