@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
 from ...errors import UnsupportedOp
 from ...ir.ops import dims
 from ...ir.types import DType
@@ -49,7 +47,9 @@ def _attention_on_codes(at: Derived) -> None:
     _self_attention(at, source, weights, at.input(5), at.input(8), "")
 
 
-def _self_attention(at: Derived, source: str, weights: str, mask: str, past: str, bias: str) -> None:
+def _self_attention(
+    at: Derived, source: str, weights: str, mask: str, past: str, bias: str
+) -> None:
     """Attention of a sequence to itself.
 
     Args:
@@ -63,7 +63,9 @@ def _self_attention(at: Derived, source: str, weights: str, mask: str, past: str
     heads = at.node.attrs["num_heads"]
     query, key, value = (
         split_heads(at, part, heads, role)
-        for part, role in zip(_projected(at, source, weights), ("query", "key", "value"), strict=True)
+        for part, role in zip(
+            _projected(at, source, weights), ("query", "key", "value"), strict=True
+        )
     )
     front = ""
     if past:
@@ -82,7 +84,9 @@ def _self_attention(at: Derived, source: str, weights: str, mask: str, past: str
 def _projected(at: Derived, source: str, weights: str) -> _Three:
     widths = at.node.attrs.get("qkv_hidden_sizes") or ()
     if len(widths) not in (0, 3):
-        raise at.node.invalid(f"the attribute qkv_hidden_sizes has {len(widths)} numbers, and needs 3")
+        raise at.node.invalid(
+            f"the attribute qkv_hidden_sizes has {len(widths)} numbers, and needs 3"
+        )
     if not widths:
         whole = known_size(at, weights, -1, "width of the weights")
         widths = (whole // 3,) * 3
@@ -111,7 +115,9 @@ def _multi_head(at: Derived) -> None:
         raise at.node.invalid(f"{at.node.op} needs both past_key and past_value, or none of them")
     if front:
         key = at.real("Concat", [front, key], {"axis": 2}, role="keys", output=at.node.output(1))
-        value = at.real("Concat", [at.input(7), value], {"axis": 2}, role="values", output=at.node.output(2))
+        value = at.real(
+            "Concat", [at.input(7), value], {"axis": 2}, role="values", output=at.node.output(2)
+        )
     else:
         _copied(at, key, 1)
         _copied(at, value, 2)
@@ -123,7 +129,9 @@ def _check_direction(at: Derived, query: str, key: str) -> None:
     last one.
     """
     ranks = [at.ctx.rank(at.node, value) for value in (query, key)]
-    lengths = [(at.ctx.type(v).shape or ())[r - 2] for v, r in zip((query, key), ranks, strict=True)]
+    lengths = [
+        (at.ctx.type(v).shape or ())[r - 2] for v, r in zip((query, key), ranks, strict=True)
+    ]
     if at.node.attrs["unidirectional"] and len({*lengths, dims.UNKNOWN}) > 2:
         raise UnsupportedOp(
             f"the attribute unidirectional of {at.node.op} is 1 for {lengths[0]} queries and {lengths[1]} keys",
@@ -139,7 +147,9 @@ def _copied(at: Derived, value: str, output: int) -> None:
 
 def _with_biases(at: Derived, values: list[str]) -> list[str]:
     """Query, key and value of three dimensions, each with its part of the bias."""
-    for value, name, ranks in zip(values, ("query", "key", "value"), ((3,), (3, 4), (3, 4)), strict=True):
+    for value, name, ranks in zip(
+        values, ("query", "key", "value"), ((3,), (3, 4), (3, 4)), strict=True
+    ):
         rank = at.ctx.rank(at.node, value) if value else 0
         if rank not in ranks:
             found = f"of {rank} dimensions" if value else "absent"

@@ -60,7 +60,11 @@ def _positions(at: Derived, steps: str, ids: str) -> str:
     """The embeddings of the positions: of the first ones where no others are asked for."""
     if ids:
         return at.real("Gather", [steps, ids], {"axis": 0}, role="positions")
-    ends = [at.integers("first", [0]), size(at, at.input(0), 1, "length"), at.integers("along", [0])]
+    ends = [
+        at.integers("first", [0]),
+        size(at, at.input(0), 1, "length"),
+        at.integers("along", [0]),
+    ]
     return at.real("Slice", [steps, *ends], role="positions")
 
 

@@ -6,7 +6,6 @@ Each is written as the operations that it was fused of, which the passes know.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -85,7 +84,13 @@ def activated(
         bounds = [at.constant(role, np.float32(v)) for role, v in zip(wanted, given, strict=True)]
         at.real(name, [value, *bounds], role=name, output=output)
     else:
-        at.real(name, [value], dict(zip(wanted, map(float, given), strict=True)), role=name, output=output)
+        at.real(
+            name,
+            [value],
+            dict(zip(wanted, map(float, given), strict=True)),
+            role=name,
+            output=output,
+        )
 
 
 def convolved(at: Derived, inputs: Sequence[str], added: str, output: str) -> None:
@@ -126,7 +131,9 @@ def _product_of_transposed(at: Derived, output: str) -> None:
     alpha = float(attrs["alpha"])
     value = at.real("MatMul", operands, output="" if alpha != 1 else output)
     if alpha != 1:
-        at.real("Mul", [value, at.constant("alpha", np.float32(alpha))], role="scaled", output=output)
+        at.real(
+            "Mul", [value, at.constant("alpha", np.float32(alpha))], role="scaled", output=output
+        )
 
 
 def _turned(at: Derived, index: int, swapped: bool, batch_behind: bool) -> str:
@@ -250,7 +257,9 @@ def _biased_dropout(at: Derived) -> None:
     training = at.data(at.input(4), "training_mode") if at.input(4) else np.asarray(False)
     if training.any():
         raise UnsupportedOp(
-            "BiasDropout in training mode", where=at.node.where, hint="export the model for inference"
+            "BiasDropout in training mode",
+            where=at.node.where,
+            hint="export the model for inference",
         )
     output = at.node.output(0)
     if at.input(2):
@@ -337,11 +346,13 @@ _ROWS: Final[Mapping[str, Form]] = {
     "FusedMatMul": Form("A B", "Y", _matrix_product, _BATCHED),
     "TransposeMatMul": Form("A B", "Y", _matrix_product, _PRODUCT),
     "FusedMatMulActivation": Form(
-        "A B", "Y", _activated_product, {**_BATCHED, **_NAMED, "activation": str}, {"activation_axis": 0}
+        "A B",
+        "Y",
+        _activated_product,
+        {**_BATCHED, **_NAMED, "activation": str},
+        {"activation_axis": 0},
     ),
-    "FusedGemm": Form(
-        "A B C?", "Y", _gemm, {**_PRODUCT, "beta": 1.0, **_NAMED, "activation": ""}
-    ),
+    "FusedGemm": Form("A B C?", "Y", _gemm, {**_PRODUCT, "beta": 1.0, **_NAMED, "activation": ""}),
     "GemmFastGelu": Form("X W bias?", "Y", _gemm_gelu),
     "Gelu": Form("X", "Y", _gelu("none")),
     "BiasGelu": Form("A B", "C", _gelu("none")),

@@ -121,7 +121,9 @@ def attend(at: Derived, query: str, key: str, value: str, scores: Scores) -> Sta
     wide = at.ctx.cast(at.node, masked, scores.precision or kind, "in precision")
     chosen = at.real("Softmax", [wide], {"axis": -1}, role="probabilities")
     chosen = at.ctx.cast(at.node, chosen, kind, "out of precision")
-    return Stages(scaled, capped, masked, chosen, at.real("MatMul", [chosen, value], role="context"))
+    return Stages(
+        scaled, capped, masked, chosen, at.real("MatMul", [chosen, value], role="context")
+    )
 
 
 def _scaled(at: Derived, query: str, key: str, scale: float) -> str:

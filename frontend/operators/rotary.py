@@ -16,7 +16,13 @@ MICROSOFT: Final = "com.microsoft"
 
 
 def rotated(
-    at: Derived, value: str, angles: tuple[str, str], width: int, interleaved: bool, role: str, output: str = ""
+    at: Derived,
+    value: str,
+    angles: tuple[str, str],
+    width: int,
+    interleaved: bool,
+    role: str,
+    output: str = "",
 ) -> str:
     """The first `width` channels of each head turned, the others as they are.
 
@@ -50,10 +56,15 @@ def _apart(at: Derived, value: str, width: int, interleaved: bool, role: str) ->
     if not interleaved:
         first, second = at.pieces(value, -1, count=2)
         return first, second
-    ends = {name: at.integers(f"{role} {name}", [n]) for name, n in (("end", width), ("axis", -1), ("step", 2))}
+    ends = {
+        name: at.integers(f"{role} {name}", [n])
+        for name, n in (("end", width), ("axis", -1), ("step", 2))
+    }
     starts = (at.integers(f"{role} even", [0]), at.integers(f"{role} odd", [1]))
     even, odd = (
-        at.real("Slice", [value, start, ends["end"], ends["axis"], ends["step"]], role=f"{role} half")
+        at.real(
+            "Slice", [value, start, ends["end"], ends["axis"], ends["step"]], role=f"{role} half"
+        )
         for start in starts
     )
     return even, odd
@@ -107,7 +118,9 @@ def _standard(at: Derived) -> None:
     angles = at.input(1), at.input(2)
     ids = at.input(3)
     if ids:
-        cosine, sine = (at.real("Gather", [table, ids], {"axis": 0}, role="angles") for table in angles)
+        cosine, sine = (
+            at.real("Gather", [table, ids], {"axis": 0}, role="angles") for table in angles
+        )
         angles = cosine, sine
     _embedded(at, angles)
 
@@ -162,10 +175,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     ),
     **handlers(
         DEFAULT_DOMAIN,
-        {
-            "RotaryEmbedding": Form(
-                "X cos_cache sin_cache position_ids?", "Y", _standard, _ATTRS
-            )
-        },
+        {"RotaryEmbedding": Form("X cos_cache sin_cache position_ids?", "Y", _standard, _ATTRS)},
     ),
 }

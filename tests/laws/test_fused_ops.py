@@ -14,7 +14,14 @@ from support.contrib_cases import UNRUN, Case
 from support.onnx_cases import run_ort
 
 import fqfuse
-from fqfuse.frontend.operators import attention, embedding, fused, rotary, standard_attention
+from fqfuse.frontend.operators import (
+    attention,
+    embedding,
+    fused,
+    group_query,
+    rotary,
+    standard_attention,
+)
 
 CASES = {**FUSED, **ATTENTION}
 
@@ -30,10 +37,12 @@ def agrees(case: Case) -> None:
     assert [step.op for step in plan.steps if getattr(step, "op", "") == "Onnx"] == []
     for backend in ("numpy", "onednn"):
         found = fqfuse.InferenceSession(plan, backend, threads=1).run(None, case.feeds)
-        for name, mine, theirs in zip(filter(None, case.outputs), found, wanted, strict=True):
-            mine, theirs = case.seen(name, mine), case.seen(name, theirs)
+        for name, *both in zip(filter(None, case.outputs), found, wanted, strict=True):
+            mine, theirs = case.seen(name, both[0]), case.seen(name, both[1])
             assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape), name
-            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=ATOL * case.scale, err_msg=f"{backend} {name}")
+            np.testing.assert_allclose(
+                mine, theirs, rtol=1e-4, atol=ATOL * case.scale, err_msg=f"{backend} {name}"
+            )
 
 
 @pytest.mark.parametrize("op", CASES)
@@ -44,6 +53,6 @@ def test_each_row_computes_what_onnxruntime_does(op: str, seed: int) -> None:
 
 
 def test_every_row_has_a_case() -> None:
-    tables = (attention, embedding, fused, rotary, standard_attention)
+    tables = (attention, embedding, fused, group_query, rotary, standard_attention)
     rows = {op for table in tables for _, op in table.HANDLERS}
     assert rows == {op.removeprefix("ai.onnx.") for op in (*CASES, *UNRUN)}

@@ -30,7 +30,9 @@ def mask_of(rng: Generator, batch: int, rows: int, total: int) -> Any:
 
 
 def _scores(rng: Generator) -> dict[str, Any]:
-    attrs = given(rng, {"scale": number(rng, 0.1, 1), "mask_filter_value": chosen(rng, -10000.0, -3e38)})
+    attrs = given(
+        rng, {"scale": number(rng, 0.1, 1), "mask_filter_value": chosen(rng, -10000.0, -3e38)}
+    )
     return attrs | ({"unidirectional": 1} if rng.random() < 0.4 else {})
 
 
@@ -63,7 +65,9 @@ def _multi_head(rng: Generator) -> Case:
     past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
     v = chosen(rng, h, h + 1) if not past else h
     crossed = not past and v == h and rng.random() < 0.2
-    shape_k, shape_v = ((b, n, keys, h), (b, n, keys, v)) if crossed else ((b, keys, n * h), (b, keys, n * v))
+    shape_k, shape_v = (
+        ((b, n, keys, h), (b, n, keys, v)) if crossed else ((b, keys, n * h), (b, keys, n * v))
+    )
     total = keys + past
     attrs = _scores(rng) | {"num_heads": n}
     if keys != s:
@@ -110,7 +114,14 @@ def _attention_on_codes(rng: Generator) -> Case:
     }
     attrs = {"num_heads": n} | ({"unidirectional": 1} if rng.random() < 0.4 else {})
     outputs = ("y", "present") if past else ("y",)
-    return Case("QAttention", inputs, attrs, frozenset({"w", "b", "xs", "ws", "xz", "wz"}), outputs, scale=5.0)
+    return Case(
+        "QAttention",
+        inputs,
+        attrs,
+        frozenset({"w", "b", "xs", "ws", "xz", "wz"}),
+        outputs,
+        scale=5.0,
+    )
 
 
 def _rotary(rng: Generator) -> Case:
@@ -128,6 +139,43 @@ def _rotary(rng: Generator) -> Case:
     angles = rng.uniform(-3, 3, (most, half)).astype(np.float32)
     inputs = {"x": floats(rng, *shape), "ids": ids, "cos": np.cos(angles), "sin": np.sin(angles)}
     return Case("RotaryEmbedding", inputs, attrs, some(rng, "cos", "sin"))
+
+
+def _group_query(rng: Generator) -> Case:
+    b, few, n_of, new = sizes(rng, 4, 4)
+    prompt = rng.random() < 0.4
+    b, new = (b, new) if prompt else chosen(rng, (b, 1), (1, new))  # what ONNX Runtime takes
+    buffered = not prompt or rng.random() < 0.3
+    before = np.zeros(b, np.int64) if prompt else rng.integers(1, 5, b)
+    longest = int(before.max()) + new
+    slots = int(before.max()) + chosen(rng, 0, 0, new, 3) if buffered else 0
+    rotary = rng.random() < 0.5
+    h = 16 if rotary else 8  # ONNX Runtime takes multiples of these
+    width = few * (n_of + 2) * h
+    n = few * n_of
+    packed = rng.random() < 0.3
+    attrs: dict[str, Any] = {"num_heads": n, "kv_num_heads": few}
+    attrs |= given(rng, {"scale": number(rng, 0.1, 1), "softcap": number(rng, 0.5, 5)})
+    attrs |= {"local_window_size": int(rng.integers(1, 5))} if rng.random() < 0.4 else {}
+    angles = rng.uniform(-3, 3, (longest + 3, h // 2)).astype(np.float32)
+    if rotary:
+        attrs |= {"do_rotary": 1, "rotary_interleaved": int(rng.integers(2))}
+    bias = floats(rng, 1, 1, new, longest) if not buffered and rng.random() < 0.3 else None
+    inputs = {
+        "q": floats(rng, b, new, width if packed else n * h),
+        "k": None if packed else floats(rng, b, new, few * h),
+        "v": None if packed else floats(rng, b, new, few * h),
+        "pk": floats(rng, b, few, slots, h) if buffered else None,
+        "pv": floats(rng, b, few, slots, h) if buffered else None,
+        "lengths": (before + new - 1).astype(np.int32),
+        "total": np.asarray(longest, np.int32),
+        "cos": np.cos(angles) if rotary else None,
+        "sin": np.sin(angles) if rotary else None,
+        "ids": None,
+        "bias": bias,
+    }
+    outputs = ("y", "present_k", "present_v")
+    return Case("GroupQueryAttention", inputs, attrs, some(rng, "cos", "sin"), outputs, scale=5.0)
 
 
 def _embedded(rng: Generator) -> Case:
@@ -173,7 +221,9 @@ def _embedded_codes(rng: Generator) -> Case:
         "mask": maybe(rng, rng.integers(0, 2, (b, s)).astype(np.int32)),
     }
     inputs |= {f"{n}_s": np.float32(number(rng, 0.005, 0.03)) if used[n] else None for n in names}
-    inputs |= {f"{n}_z": kind(rng.integers(low // 4, high // 4)) if used[n] else None for n in names}
+    inputs |= {
+        f"{n}_z": kind(rng.integers(low // 4, high // 4)) if used[n] else None for n in names
+    }
     constant = frozenset(inputs) - {"ids", "kinds", "mask"}
     return Case("QEmbedLayerNormalization", inputs, {}, constant, ("y", "index"), scale=3.0)
 
@@ -189,7 +239,9 @@ def _standard(rng: Generator) -> Case:
     attrs |= {"q_num_heads": n, "kv_num_heads": few} if flat else {}
     shapes = ((n, s, h), (few, keys, h), (few, keys, v))
     inputs: dict[str, Any] = {
-        name: floats(rng, b, length, heads * width) if flat else floats(rng, b, heads, length, width)
+        name: floats(rng, b, length, heads * width)
+        if flat
+        else floats(rng, b, heads, length, width)
         for name, (heads, length, width) in zip("qkv", shapes, strict=True)
     }
     shape = (chosen(rng, 1, b), chosen(rng, 1, n), s, total)[int(rng.integers(3)) :]
@@ -197,7 +249,9 @@ def _standard(rng: Generator) -> Case:
     if mask is not None and mask.dtype == np.bool_:
         mask[..., 0] = True
     inputs["mask"] = mask
-    inputs |= {"pk": floats(rng, b, few, past, h), "pv": floats(rng, b, few, past, v)} if past else {}
+    inputs |= (
+        {"pk": floats(rng, b, few, past, h), "pv": floats(rng, b, few, past, v)} if past else {}
+    )
     outputs = ("y", "present_k", "present_v") if past else ("y",)
     return Case("Attention", inputs, attrs, some(rng, "mask"), outputs, "", scale=5.0, opset=23)
 
@@ -224,6 +278,7 @@ def _standard_rotary(rng: Generator) -> Case:
 ATTENTION: Mapping[str, Draw] = {
     "Attention": _attention,
     "MultiHeadAttention": _multi_head,
+    "GroupQueryAttention": _group_query,
     "QAttention": _attention_on_codes,
     "RotaryEmbedding": _rotary,
     "EmbedLayerNormalization": _embedded,

@@ -68,7 +68,9 @@ class Case:
                 for name, v in feeds.items()
             },
             outputs=[name for name in self.outputs if name],
-            constants={name: self.inputs[name] for name in self.constant if self.inputs[name] is not None},
+            constants={
+                name: self.inputs[name] for name in self.constant if self.inputs[name] is not None
+            },
             domains={self.domain: 1} if self.domain else {},
             types={n: helper.np_dtype_to_tensor_dtype(v.dtype) for n, v in feeds.items()},
             opset=self.opset,
@@ -133,7 +135,15 @@ def _convolution(rng: Generator) -> Case:
     n, rows, h, w = (*sizes(rng, 2, 4), *(int(v) for v in rng.integers(5, 9, 2)))
     rows, per = rows * group, sizes(rng, 1, 4)[0]
     kernel = [int(v) for v in rng.integers(1, 4, 2)]
-    attrs = given(rng, {"kernel_shape": kernel, "pads": [1, 0, 1, 1], "strides": sizes(rng, 2, 3), "dilations": [1, 1]})
+    attrs = given(
+        rng,
+        {
+            "kernel_shape": kernel,
+            "pads": [1, 0, 1, 1],
+            "strides": sizes(rng, 2, 3),
+            "dilations": [1, 1],
+        },
+    )
     if "pads" not in attrs and rng.random() < 0.3:
         attrs["auto_pad"] = chosen(rng, "SAME_UPPER", "SAME_LOWER", "VALID")
     attrs["group"] = group
@@ -162,7 +172,11 @@ def convolved_shape(case: Case) -> tuple[int, ...]:
 def _matrix_product(rng: Generator, op: str = "FusedMatMul") -> Case:
     m, k, n = sizes(rng, 3)
     batch = sizes(rng, int(rng.integers(3)), 4)
-    attrs = {"transA": int(rng.integers(2)), "transB": int(rng.integers(2)), "alpha": number(rng, 0.1, 2)}
+    attrs = {
+        "transA": int(rng.integers(2)),
+        "transB": int(rng.integers(2)),
+        "alpha": number(rng, 0.1, 2),
+    }
     sides = [(m, k), (k, n)]
     whole = rng.random() < 0.3 and len(batch) > 0 and op == "FusedMatMul"
     shapes = []
@@ -231,7 +245,9 @@ def _simplified(rng: Generator) -> Case:
     shape = [size + 2 for size in sizes(rng, 3, 7)]
     attrs = given(rng, {"epsilon": number(rng, 1e-6, 1e-2), "axis": -1, "stash_type": 1})
     inputs = {"x": floats(rng, *shape), "scale": floats(rng, shape[-1])}
-    return Case("SimplifiedLayerNormalization", inputs, attrs, some(rng, "scale"), domain="", scale=3.0)
+    return Case(
+        "SimplifiedLayerNormalization", inputs, attrs, some(rng, "scale"), domain="", scale=3.0
+    )
 
 
 # -- ONNX's own under other names ------------------------------------------------------------------
@@ -261,7 +277,11 @@ def _pad(rng: Generator) -> Case:
     mode = chosen(rng, "constant", "edge", "reflect")
     pads = rng.integers(0, 3, 4).astype(np.int64)
     value = maybe(rng, np.float32(number(rng, -1, 1)).reshape(1)) if mode == "constant" else None
-    inputs = {"x": floats(rng, 4, 5), "pads": pads.reshape(chosen(rng, (4,), (1, 4))), "value": value}
+    inputs = {
+        "x": floats(rng, 4, 5),
+        "pads": pads.reshape(chosen(rng, (4,), (1, 4))),
+        "value": value,
+    }
     return Case("Pad", inputs, {"mode": mode}, frozenset({"pads", "value"}))
 
 
@@ -275,7 +295,9 @@ CASES: Mapping[str, Draw] = {
     "FastGelu": _gelu("FastGelu"),
     "QuickGelu": _gelu("QuickGelu"),
     "SkipLayerNormalization": _normalized_sum,
-    "SkipSimplifiedLayerNormalization": lambda rng: _normalized_sum(rng, "SkipSimplifiedLayerNormalization"),
+    "SkipSimplifiedLayerNormalization": lambda rng: _normalized_sum(
+        rng, "SkipSimplifiedLayerNormalization"
+    ),
     "SimplifiedLayerNormalization": _simplified,
     "Trilu": _trilu,
     "Range": _range,
