@@ -17,6 +17,7 @@ from ..structure import subgraphs
 from . import (
     attention,
     blocked,
+    channel_blocks,
     embedding,
     fake_quantize,
     fused,
@@ -48,6 +49,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **group_query.HANDLERS,
         **embedding.HANDLERS,
         **rotary.HANDLERS,
+        **channel_blocks.HANDLERS,
         **standard_attention.HANDLERS,
     }
 )
