@@ -11,5 +11,6 @@
   the machine grants
 - `numerics.py`, `windows.py`, `padding.py`: float orders, windows of convolutions, and what padding
   adds to a bias, for both
+- `onnx_backend.py`: the interface of `onnx.backend`, above the sessions that it makes
 - `profile.py`: how long each step takes; `like_onnxruntime.py`: ONNX Runtime's Python API
 """

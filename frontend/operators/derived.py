@@ -133,6 +133,26 @@ class Derived:
         """A new f32 constant; its name."""
         return self.ctx.add_constant(self.node, role, data, DType.F32)
 
+    def integers(self, role: str, data: npt.ArrayLike) -> str:
+        """A new s64 constant; its name."""
+        return self.ctx.add_constant(self.node, role, data, DType.S64)
+
+    def pieces(
+        self, value: str, axis: int, *, count: int = 0, sizes: Sequence[int] = ()
+    ) -> tuple[str, ...]:
+        """The pieces of a value along an axis: `count` equal ones, or those of the given sizes."""
+        ctx, node = self.ctx, self.node
+        inputs, attrs = [value], {"axis": axis}
+        if sizes:
+            inputs.append(self.integers("sizes", sizes))
+        else:
+            attrs["num_outputs"] = count
+        names = tuple(ctx.fresh(f"{node.name}.piece{i}") for i in range(count or len(sizes)))
+        made = ctx.derived(node, "pieces", "Split", inputs, attrs)
+        made.proto.output[:] = names
+        ctx.take(made.rewritten(outputs=names))
+        return names
+
     def product_of_scales(self, scales: Sequence[str], factor: float = 1.0) -> str:
         """A new constant: the product of scales, in f32, which is what an int32 bias is quantized
         with.

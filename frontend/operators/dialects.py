@@ -15,13 +15,20 @@ from ..importer import Handler, Importer
 from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature
 from ..structure import subgraphs
 from . import (
+    attention,
     blocked,
+    channel_blocks,
+    embedding,
     fake_quantize,
+    fused,
+    group_query,
     qonnx,
     qoperator,
     quantize_dequantize,
     recurrent,
+    rotary,
     run_time,
+    standard_attention,
 )
 from .cast_and_scale import import_decoded
 from .foreign import import_foreign
@@ -37,6 +44,13 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **run_time.HANDLERS,
         **blocked.HANDLERS,
         **recurrent.HANDLERS,
+        **fused.HANDLERS,
+        **attention.HANDLERS,
+        **group_query.HANDLERS,
+        **embedding.HANDLERS,
+        **rotary.HANDLERS,
+        **channel_blocks.HANDLERS,
+        **standard_attention.HANDLERS,
     }
 )
 """(domain, op) -> handler of the ops that a dialect explains."""

@@ -314,7 +314,7 @@ def test_all_unknown_ops_are_listed_with_their_nodes():
     nodes = [
         node("Foo", ["x"], ["a"], name="f1", domain="com.acme"),
         node("Foo", ["a"], ["b"], name="f2", domain="com.acme"),
-        node("Attention", ["b"], ["c"], name="m", domain="com.microsoft"),
+        node("MoE", ["b"], ["c"], name="m", domain="com.microsoft"),
         node("Relux", ["c"], name="r"),
     ]
     error = refused(
@@ -324,7 +324,7 @@ def test_all_unknown_ops_are_listed_with_their_nodes():
     )
     for part in (
         "com.acme.Foo (node 'f1', 'f2')",
-        "com.microsoft.Attention (node 'm')",
+        "com.microsoft.MoE (node 'm')",
         "Relux (node 'r')",
     ):
         assert part in error.what

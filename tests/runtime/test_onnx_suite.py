@@ -19,7 +19,7 @@ from support.onnx_suite import BACKENDS, EXACT, Outcome
 LIST = Path(__file__).with_name("onnx_suite.txt")
 HEAD = """\
 # Cases of ONNX's backend suite that do not pass as they are, the same on both backends, under what becomes of them and why. Those of kind
-# `real` are downloads and are not run. `converted` passes once arrays travel in the types that carry such elements here (`DType.numpy`).
+# `real` are downloads and are not run.
 """
 NEEDS_PILLOW = "test_image_decoder"
 

@@ -1,5 +1,5 @@
-"""ONNX's own backend suite on fqfuse: every case it ships a model for, through `compile` and a
-session, judged by what it expects.
+"""ONNX's own backend suite on fqfuse: every case it ships a model for, through `onnx.backend`, judged
+by what it expects.
 
 The suite's cases of the kind `real` are left out: their models are downloads.
 """
@@ -18,25 +18,23 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 import fqfuse
-from fqfuse import FqfuseError, InferenceSession
-from fqfuse.ir.types import DType
+from fqfuse import FqfuseError
+from fqfuse.runtime.onnx_backend import OnnxBackend, Prepared
 
-CARRIED = {DType.BF16: "bfloat16", DType.S4: "int4", DType.U4: "uint4"}
-"""The names of ONNX's own types for elements that another type carries here."""
+RUNTIMES = {
+    runtime: type(runtime, (OnnxBackend,), {"runtime": runtime}) for runtime in ("numpy", "onednn")
+}
+"""A backend of `onnx.backend` for each runtime."""
 
 DRAWN = {"Bernoulli", "RandomUniformLike"}
 """Random operators of the suite."""
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
-BACKENDS = ("numpy", "onednn")
+BACKENDS = tuple(RUNTIMES)
 
 EXACT = "exact"
 """Every output has the type, the shape and the values that the suite expects, within the case's own
 tolerance.
-"""
-CONVERTED = "converted"
-"""Exact once arrays of types that NumPy lacks (bf16, 4 bits) are taken as the types that carry them
-here, see `DType.numpy`.
 """
 RANDOM = "random"
 """Exact in types and shapes; the values are drawn, by a generator that ONNX leaves open."""
@@ -107,13 +105,13 @@ def outcomes(case: Case) -> dict[str, Outcome]:
 
 def _run(case: Case, plan: fqfuse.Plan, backend: str) -> Outcome:
     try:
-        session = InferenceSession(plan, backend, threads=1)
-        found = [_judge(case, session, *both) for both in case.data_sets]
+        prepared = RUNTIMES[backend].prepare(case.model, plan=plan, threads=1)
+        found = [_judge(case, prepared, *both) for both in case.data_sets]
     except FqfuseError as error:
         return Outcome(REFUSED, error.what)
     except Exception as error:  # noqa: BLE001 - a crash is an outcome
         return _crash(error)
-    return max(found, key=lambda outcome: (EXACT, RANDOM, CONVERTED, WRONG).index(outcome.what))
+    return max(found, key=lambda outcome: (EXACT, RANDOM, WRONG).index(outcome.what))
 
 
 def _crash(error: Exception) -> Outcome:
@@ -121,61 +119,17 @@ def _crash(error: Exception) -> Outcome:
 
 
 def _judge(
-    case: Case, session: InferenceSession, inputs: Sequence[Any], expected: Sequence[Any]
+    case: Case, prepared: Prepared, inputs: Sequence[Any], expected: Sequence[Any]
 ) -> Outcome:
-    plan = session.plan
-    named = dict(zip((value.name for value in case.model.graph.input), inputs, strict=False))
-    # old files list their constants among the inputs
-    given = [(plan.type(name).dtype, named[name]) for name in plan.inputs]
-    wanted = [
-        (plan.type(name).dtype, value) for name, value in zip(plan.outputs, expected, strict=True)
-    ]
-    found = session.run(
-        None,
-        {
-            name: _carried(dtype, value)
-            for name, (dtype, value) in zip(plan.inputs, given, strict=True)
-        },
-    )
-    pairs = [
-        _comparable(dtype, value, array)
-        for (dtype, value), array in zip(wanted, found, strict=True)
-    ]
+    found: Sequence[Any] = prepared.run(inputs)
     drawn = sorted({node.op_type for node in case.model.graph.node} & DRAWN)
     if drawn:
-        pairs = [(np.zeros_like(value), np.zeros_like(array)) for value, array in pairs]
+        expected, found = ([np.zeros_like(value) for value in each] for each in (expected, found))
     try:
-        Runner.assert_similar_outputs(
-            [value for value, _ in pairs], [array for _, array in pairs], case.rtol, case.atol
-        )
+        Runner.assert_similar_outputs(expected, found, case.rtol, case.atol)
     except AssertionError as error:
         return Outcome(WRONG, " ".join(str(error).split()))
-    if drawn:
-        return Outcome(RANDOM, f"{', '.join(drawn)} draws the values")
-    others = {dtype for dtype, value in (*given, *wanted) if _carried(dtype, value) is not value}
-    carried = sorted(f"{dtype.value} in arrays of {dtype.numpy}" for dtype in others)
-    return Outcome(CONVERTED, ", ".join(carried)) if carried else Outcome(EXACT)
-
-
-def _comparable(dtype: DType, wanted: Any, found: Any) -> tuple[Any, Any]:
-    """What is wanted and found, as the suite compares them: bf16, for which it allows two ULP, in
-    its own type.
-    """
-    if dtype is DType.BF16 and _carried(dtype, wanted) is not wanted:
-        return wanted, found.astype(wanted.dtype)
-    return _carried(dtype, wanted), found
-
-
-def _carried(dtype: DType, value: Any) -> Any:
-    """The array in the type that carries `dtype` here, where that is another than ONNX's; otherwise
-    the array itself.
-    """
-    given = value.dtype if isinstance(value, np.ndarray) else None
-    return (
-        value.astype(dtype.numpy)
-        if given is not None and (given.name == CARRIED.get(dtype) or given.kind == "U")
-        else value
-    )
+    return Outcome(RANDOM, f"{', '.join(drawn)} draws the values") if drawn else Outcome(EXACT)
 
 
 def _arrays(values: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,277 @@
+"""Attention of com.microsoft: Attention, MultiHeadAttention, and QAttention on codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...errors import UnsupportedOp
+from ...ir.ops import dims
+from ...ir.types import DType
+from ..importer import Handler
+from .derived import Derived
+from .forms import Form, handlers
+from .fused import MICROSOFT
+from .heads import (
+    LOWEST,
+    Scores,
+    attend,
+    hidden,
+    join_heads,
+    known_size,
+    later_hidden,
+    positions,
+    size,
+    split_heads,
+    unsqueezed,
+)
+
+_Three = tuple[str, str, str]
+
+
+def _attention(at: Derived) -> None:
+    """Attention(input, weights, bias?, mask_index?, past?, attention_bias?){num_heads, unidirectional, scale, mask_filter_value,
+    qkv_hidden_sizes}: query, key and value are input @ weights + bias, and the second output keys and values with those of the past.
+    """
+    _self_attention(at, at.input(0), at.input(1), at.input(3), at.input(4), at.input(5))
+
+
+def _attention_on_codes(at: Derived) -> None:
+    """QAttention(input, weight, bias, input_scale, weight_scale, mask_index?, input_zero_point?, weight_zero_point?, past?)
+    {num_heads, unidirectional, scale, mask_filter_value}: an Attention whose product is one of codes.
+    """
+    source = at.dequantized(at.input(0), at.input(3), at.input(6), "input")
+    scales = at.ctx.constant(at.input(4))
+    axis = -1 if scales is None or scales.size > 1 else None
+    weights = at.dequantized(at.input(1), at.input(4), at.input(7), "weights", axis=axis)
+    _self_attention(at, source, weights, at.input(5), at.input(8), "")
+
+
+def _self_attention(
+    at: Derived, source: str, weights: str, mask: str, past: str, bias: str
+) -> None:
+    """Attention of a sequence to itself.
+
+    Args:
+        at: the node.
+        source: [B, S, D].
+        weights: [D, width of query, key and value].
+        mask: see `_padding`; '' for none.
+        past: [2, B, N, P, H], or ''.
+        bias: added to the scores, or ''.
+    """
+    heads = at.node.attrs["num_heads"]
+    query, key, value = (
+        split_heads(at, part, heads, role)
+        for part, role in zip(
+            _projected(at, source, weights), ("query", "key", "value"), strict=True
+        )
+    )
+    front = ""
+    if past:
+        front, past_value = (
+            at.real("Squeeze", [piece, at.integers("state", [0])], role="past")
+            for piece in at.pieces(past, 0, count=2)
+        )
+        key = at.real("Concat", [front, key], {"axis": 2}, role="keys with past")
+        value = at.real("Concat", [past_value, value], {"axis": 2}, role="values with past")
+    if at.node.output(1):
+        both = [unsqueezed(at, state, [0], "state") for state in (key, value)]
+        at.real("Concat", both, {"axis": 0}, role="present", output=at.node.output(1))
+    _result(at, (query, key, value), front, mask, bias)
+
+
+def _projected(at: Derived, source: str, weights: str) -> _Three:
+    widths = at.node.attrs.get("qkv_hidden_sizes") or ()
+    if len(widths) not in (0, 3):
+        raise at.node.invalid(
+            f"the attribute qkv_hidden_sizes has {len(widths)} numbers, and needs 3"
+        )
+    if not widths:
+        whole = known_size(at, weights, -1, "width of the weights")
+        widths = (whole // 3,) * 3
+    value = at.real("MatMul", [source, weights], role="projected")
+    if at.input(2):
+        value = at.real("Add", [value, at.input(2)], role="biased")
+    query, key, result = at.pieces(value, -1, sizes=widths)
+    return query, key, result
+
+
+def _multi_head(at: Derived) -> None:
+    """MultiHeadAttention(query, key, value, bias?, key_padding_mask?, attention_bias?, past_key?, past_value?){num_heads, unidirectional,
+    scale, mask_filter_value}: query [B, S, D], key and value [B, S, D] or [B, N, S, H]; further outputs are keys and values with those
+    of the past, and the scores.
+    """
+    heads = at.node.attrs["num_heads"]
+    query, key, value = _with_biases(at, [at.input(0), at.input(1), at.input(2)])
+    _check_direction(at, query, key)
+    query = split_heads(at, query, heads, "query")
+    key, value = (
+        each if at.ctx.rank(at.node, each) == 4 else split_heads(at, each, heads, role)
+        for each, role in ((key, "key"), (value, "value"))
+    )
+    front = at.input(6)
+    if bool(front) != bool(at.input(7)):
+        raise at.node.invalid(f"{at.node.op} needs both past_key and past_value, or none of them")
+    if front:
+        key = at.real("Concat", [front, key], {"axis": 2}, role="keys", output=at.node.output(1))
+        value = at.real(
+            "Concat", [at.input(7), value], {"axis": 2}, role="values", output=at.node.output(2)
+        )
+    else:
+        _copied(at, key, 1)
+        _copied(at, value, 2)
+    _result(at, (query, key, value), front, at.input(4), at.input(5), 3)
+
+
+def _check_direction(at: Derived, query: str, key: str) -> None:
+    """Refuses to hide later positions of another sequence, which ONNX Runtime does for all queries but the
+    last one.
+    """
+    ranks = [at.ctx.rank(at.node, value) for value in (query, key)]
+    lengths = [
+        (at.ctx.type(v).shape or ())[r - 2] for v, r in zip((query, key), ranks, strict=True)
+    ]
+    if at.node.attrs["unidirectional"] and len({*lengths, dims.UNKNOWN}) > 2:
+        raise UnsupportedOp(
+            f"the attribute unidirectional of {at.node.op} is 1 for {lengths[0]} queries and {lengths[1]} keys",
+            where=at.node.where,
+            hint="give the mask as attention_bias",
+        )
+
+
+def _copied(at: Derived, value: str, output: int) -> None:
+    if at.node.output(output):
+        at.real("Identity", [value], role=f"output {output}", output=at.node.output(output))
+
+
+def _with_biases(at: Derived, values: list[str]) -> list[str]:
+    """Query, key and value of three dimensions, each with its part of the bias."""
+    for value, name, ranks in zip(
+        values, ("query", "key", "value"), ((3,), (3, 4), (3, 4)), strict=True
+    ):
+        rank = at.ctx.rank(at.node, value) if value else 0
+        if rank not in ranks:
+            found = f"of {rank} dimensions" if value else "absent"
+            raise UnsupportedOp(
+                f"{at.node.op} whose {name} is {found}",
+                where=at.node.where,
+                hint="give query, key and value apart, [batch, positions, channels] each: packed forms are made for GPUs",
+            )
+    if not at.input(3):
+        return values
+    widths = [known_size(at, value, -1, "hidden size") for value in values]
+    parts = at.pieces(at.input(3), 0, sizes=widths)
+    return [
+        at.real("Add", [value, part], role="biased")
+        for value, part in zip(values, parts, strict=True)
+    ]
+
+
+def _result(
+    at: Derived, parts: _Three, front: str, mask: str, bias: str, scores_output: int = 0
+) -> None:
+    """The result of query, key and value [B, N, ., H], as the first output.
+
+    `front`: keys of the past, with which `key` begins; `scores_output`: index of the output that the scores are, 0 for none.
+    """
+    query, key, value = parts
+    attrs = at.node.attrs
+    added = [bias] if bias else []
+    if mask:
+        added += _padding(at, mask, query, key)
+    if attrs["unidirectional"]:
+        added.append(later_hidden(at, query, key, front, LOWEST))
+    stages = attend(at, query, key, value, Scores(attrs["scale"], 0.0, tuple(added)))
+    if scores_output:
+        _copied(at, stages.masked, scores_output)
+    join_heads(at, stages.result, at.node.output(0))
+
+
+def _padding(at: Derived, mask: str, query: str, key: str) -> list[str]:
+    """What hides keys by a mask of integers: [B, T] and [B, S, T], positive where a key is seen; [B], how many keys are
+    seen; [2 * B], the ends of what is seen, and then its starts.
+
+    Raises:
+        UnsupportedOp: a mask of another form, or of one that its shape does not tell.
+    """
+    shape = at.ctx.type(mask).shape
+    rank = at.ctx.rank(at.node, mask)
+    assert shape is not None
+    fill = at.node.attrs["mask_filter_value"]
+    if rank == 1:
+        seen = _within(at, mask, query, key)
+    elif rank == 2 and shape[1] == 1:  # says the same of all keys
+        return []
+    elif rank in (2, 3):
+        axes = [1, 2] if rank == 2 else [1]
+        wide = unsqueezed(at, mask, axes, "mask")
+        none = at.ctx.add_constant(at.node, "mask none", 0, at.ctx.type(mask).dtype)
+        seen = at.real("Greater", [wide, none], role="seen")
+    else:
+        raise _mask_refused(at, f"has {rank} dimensions")
+    return [hidden(at, seen, fill, DType.F32, "padding")]
+
+
+def _within(at: Derived, mask: str, query: str, key: str) -> str:
+    """Truth of what lies between start and end: [B, 1, 1, T]."""
+    batch, entries = ((at.ctx.type(value).shape or ("?",))[0] for value in (query, mask))
+    one_each = batch == entries and batch != "?"
+    both = isinstance(batch, int) and isinstance(entries, int) and entries == 2 * batch
+    if not (one_each or both):
+        raise _mask_refused(at, f"has {entries} entries for a batch of {batch}")
+    places = positions(at, size(at, key, 2, "length"), "places")
+    ends, *starts = at.pieces(mask, 0, count=2) if both else (mask,)
+    seen = at.real("Less", [places, _of_batch(at, ends)], role="in front")
+    for start in starts:
+        behind = at.real("GreaterOrEqual", [places, _of_batch(at, start)], role="behind")
+        seen = at.real("And", [seen, behind], role="within")
+    return seen
+
+
+def _of_batch(at: Derived, numbers: str) -> str:
+    wide = unsqueezed(at, numbers, [1, 2, 3], "each")
+    return at.ctx.cast(at.node, wide, DType.S64, "whole")
+
+
+def _mask_refused(at: Derived, what: str) -> UnsupportedOp:
+    name = "key_padding_mask" if at.node.op == "MultiHeadAttention" else "mask_index"
+    return UnsupportedOp(
+        f"{at.node.op} whose {name} {what}",
+        where=at.node.where,
+        hint="give a mask [batch, positions], or declare the batch size",
+    )
+
+
+_ATTRS: Final = {
+    "num_heads": int,
+    "unidirectional": 0,
+    "scale": 0.0,
+    "mask_filter_value": -10000.0,
+}
+_APART: Final = {"past_present_share_buffer": 0, "do_rotary": 0}
+
+_ROWS: Final[Mapping[str, Form]] = {
+    "Attention": Form(
+        "input weights bias? mask_index? past? attention_bias? past_sequence_length-",
+        "output present?",
+        _attention,
+        {**_ATTRS, "qkv_hidden_sizes": ()},
+        {**_APART, "rotary_embedding_dim": 0},
+    ),
+    "MultiHeadAttention": Form(
+        "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? past_sequence_length- cache_indirection-",
+        "output present_key? present_value? qk?",
+        _multi_head,
+        _ATTRS,
+    ),
+    "QAttention": Form(
+        "input weight bias input_scale weight_scale mask_index? input_zero_point? weight_zero_point? past?",
+        "output present?",
+        _attention_on_codes,
+        _ATTRS,
+        _APART,
+    ),
+}
+
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = handlers(MICROSOFT, _ROWS)

@@ -1,0 +1,259 @@
+"""GroupQueryAttention of com.microsoft: decoding with keys and values of the past in a buffer.
+
+The buffer [B, Nk, P, H] holds as many positions of each sequence as `seqlens_k` says, and anything behind
+them. Scores do not depend on the order of keys, so that new keys stand behind the whole buffer there, and
+what hides the rest of it is added; the outputs have them in their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...errors import UnsupportedOp
+from ...ir.types import DType
+from ..importer import Handler
+from .derived import Derived
+from .forms import Form, handlers
+from .fused import MICROSOFT
+from .heads import (
+    Scores,
+    attend,
+    hidden,
+    join_heads,
+    known_size,
+    positions,
+    repeated_heads,
+    size,
+    split_heads,
+    unsqueezed,
+)
+from .rotary import rotated
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where new positions stand.
+
+    Attributes:
+        new: how many there are, s64[1].
+        buffer: how many the buffer holds, s64[1].
+        before: how many of each sequence are in the buffer, s64[B].
+    """
+
+    new: str
+    buffer: str
+    before: str
+
+
+def _attention(at: Derived) -> None:
+    """GroupQueryAttention(query, key?, value?, past_key?, past_value?, seqlens_k, total_sequence_length, cos_cache?, sin_cache?,
+    position_ids?, attention_bias?){num_heads, kv_num_heads, scale, softcap, local_window_size, do_rotary, rotary_interleaved}: heads of
+    keys and values are shared by groups of query heads, and no later position is seen.
+    """
+    attrs = at.node.attrs
+    many, few = attrs["num_heads"], attrs["kv_num_heads"]
+    if few < 1 or many % few:
+        raise at.node.invalid(f"{many} heads of the query cannot share {few} of the keys")
+    query, key, value = _heads(at)
+    past = at.input(3)
+    if bool(past) != bool(at.input(4)):
+        raise at.node.invalid(f"{at.node.op} needs both past_key and past_value, or none of them")
+    if past and at.input(10):
+        raise UnsupportedOp(
+            f"the input attention_bias of {at.node.op} together with past_key",
+            where=at.node.where,
+            hint="export the model without past keys, or without the bias",
+        )
+    places = _places(at, query, past)
+    if attrs["do_rotary"]:
+        query, key = _turned(at, query, key, places)
+    if past:
+        both = [
+            at.real("Concat", [front, state], {"axis": 2}, role="state")
+            for front, state in ((past, key), (at.input(4), value))
+        ]
+        for index, state in enumerate(both):
+            _in_place(at, state, places, index + 1)
+        key, value = both
+    else:
+        for index, state in ((1, key), (2, value)):
+            if at.node.output(index):
+                at.real("Identity", [state], role=f"present {index}", output=at.node.output(index))
+    added = [_unseen(at, places, bool(past)), *([at.input(10)] if at.input(10) else [])]
+    key, value = (repeated_heads(at, each, many // few, "shared") for each in (key, value))
+    scores = Scores(attrs["scale"], attrs["softcap"], tuple(added))
+    join_heads(at, attend(at, query, key, value, scores).result, at.node.output(0))
+
+
+def _heads(at: Derived) -> tuple[str, str, str]:
+    """Query, key and value as [B, N, S, H]; without a key all three are in the query."""
+    counts = at.node.attrs["num_heads"], *[at.node.attrs["kv_num_heads"]] * 2
+    parts = at.input(0), at.input(1), at.input(2)
+    if not (parts[1] or parts[2]):
+        width = known_size(at, parts[0], -1, "hidden size")
+        head = width // sum(counts)
+        query, key, value = at.pieces(parts[0], -1, sizes=[head * count for count in counts])
+        parts = query, key, value
+    elif not (parts[1] and parts[2]):
+        raise at.node.invalid(f"{at.node.op} needs both key and value, or none of them")
+    query, key, value = (
+        split_heads(at, part, count, role)
+        for part, count, role in zip(parts, counts, ("query", "key", "value"), strict=True)
+    )
+    return query, key, value
+
+
+def _places(at: Derived, query: str, past: str) -> _Places:
+    new = size(at, query, 2, "new")
+    if not past:
+        return _Places(new, "", "")
+    lengths = at.real("Reshape", [at.input(5), at.integers("flat", [-1])], role="lengths")
+    lengths = at.ctx.cast(at.node, lengths, DType.S64, "wide lengths")
+    one = at.integers("one", 1)
+    total = at.real("Add", [lengths, one], role="totals")
+    before = at.real("Sub", [total, new], role="before")
+    # a first prompt is known by its total length, and leaves the buffer out
+    first = at.real("Equal", [_total(at), new], role="first")
+    none = at.integers("none", 0)
+    before = at.real("Where", [first, none, before], role="before or none")
+    return _Places(new, size(at, past, 2, "buffer"), before)
+
+
+def _total(at: Derived) -> str:
+    """The longest sequence, s64[1]."""
+    flat = at.real("Reshape", [at.input(6), at.integers("single", [1])], role="total")
+    return at.ctx.cast(at.node, flat, DType.S64, "wide total")
+
+
+def _turned(at: Derived, query: str, key: str, places: _Places) -> tuple[str, str]:
+    """Query and key with their positions in them."""
+    if not (at.input(7) and at.input(8)):
+        raise at.node.invalid(f"{at.node.op} with do_rotary needs cos_cache and sin_cache")
+    ids = at.input(9)
+    if not ids:
+        ids = positions(at, places.new, "steps")
+        if places.before:
+            start = unsqueezed(at, places.before, [1], "start")
+            ids = at.real("Add", [ids, start], role="places")
+    wide = [1] if at.ctx.rank(at.node, ids) == 2 else []
+    angles = []
+    for table in (at.input(7), at.input(8)):
+        angle = at.real("Gather", [table, ids], {"axis": 0}, role="angles")
+        angles.append(unsqueezed(at, angle, wide, "angles of heads") if wide else angle)
+    width = 2 * known_size(at, at.input(7), -1, "number of angles")
+    interleaved = bool(at.node.attrs["rotary_interleaved"])
+    turned = [
+        rotated(at, each, (angles[0], angles[1]), width, interleaved, role)
+        for each, role in ((query, "query"), (key, "key"))
+    ]
+    return turned[0], turned[1]
+
+
+def _unseen(at: Derived, places: _Places, buffered: bool) -> str:
+    """What hides keys: later ones, those too far away, and what the buffer holds behind its end; [S, S], with a buffer
+    [B, 1, S, P + S].
+    """
+    window = at.node.attrs["local_window_size"]
+    own = positions(at, places.new, "own")
+    row = unsqueezed(at, own, [1], "row")
+    seen = at.real("LessOrEqual", [own, row], role="earlier")
+    seen = _near(at, seen, row, own, window)
+    if buffered:
+        before = unsqueezed(at, places.before, [1, 2, 3], "each before")
+        old = positions(at, places.buffer, "old")
+        kept = at.real("Less", [old, before], role="kept")
+        kept = _near(at, kept, at.real("Add", [row, before], role="place"), old, window)
+        seen = _side_by_side(at, kept, seen, places)
+    return hidden(at, seen, -np.inf, DType.F32, "unseen")
+
+
+def _near(at: Derived, seen: str, row: str, column: str, window: int) -> str:
+    if window < 0:
+        return seen
+    first = at.real("Sub", [row, at.integers("window", window)], role="first")
+    near = at.real("Greater", [column, first], role="near")
+    return at.real("And", [seen, near], role="seen and near")
+
+
+def _side_by_side(at: Derived, kept: str, seen: str, places: _Places) -> str:
+    """Truths of the buffer [B, 1, 1 or S, P] and of new keys [S, S] as one [B, 1, S, P + S]."""
+    batch = at.real("Shape", [places.before], role="batch")
+    one = at.integers("single", [1])
+    parts = []
+    for part, width, role in ((kept, places.buffer, "old"), (seen, places.new, "new")):
+        shape = at.real(
+            "Concat", [batch, one, places.new, width], {"axis": 0}, role=f"{role} shape"
+        )
+        parts.append(at.real("Expand", [part, shape], role=f"{role} truths"))
+    return at.real("Concat", parts, {"axis": 3}, role="truths")
+
+
+def _in_place(at: Derived, state: str, places: _Places, output: int) -> None:
+    """The output of buffer and new positions [B, Nk, P + S, H]: new ones behind the old ones of their sequence, zeros behind them, in
+    the length of the buffer or of the longest sequence.
+    """
+    if not at.node.output(output):
+        return
+    total = at.real("Max", [places.buffer, _total(at)], role="present length")
+    place = positions(at, total, "present")
+    before = unsqueezed(at, places.before, [1], "before each")
+    shift = at.real("Sub", [places.buffer, before], role="shift")
+    moved = at.real("Add", [place, shift], role="moved")
+    old = at.real("Less", [place, before], role="is old")
+    index = at.real("Where", [old, place, moved], role="source")
+    whole = at.real("Add", [places.buffer, places.new], role="all")
+    inside = at.real("Less", [index, whole], role="is there")
+    index = at.real("Where", [inside, index, at.integers("any", 0)], role="row")
+    heads, head = at.node.attrs["kv_num_heads"], known_size(at, state, -1, "size of a head")
+    rows = at.real("Reshape", [state, at.integers("rows", (-1, head))], role="rows")
+    starts = _starts(at, places, whole, heads)
+    index = at.real("Add", [unsqueezed(at, index, [1], "of head"), starts], role="rows of heads")
+    found = at.real("Gather", [rows, index], {"axis": 0}, role="placed")
+    shown = unsqueezed(at, inside, [1, 3], "shown")
+    zero = at.constant("zero", 0)
+    at.real("Where", [shown, found, zero], role="present", output=at.node.output(output))
+
+
+def _starts(at: Derived, places: _Places, whole: str, heads: int) -> str:
+    """The first row of each head of each sequence, [B, Nk, 1]."""
+    batch = at.real("Shape", [places.before], role="sequences")
+    each = unsqueezed(at, positions(at, batch, "sequence"), [1, 2], "sequence of")
+    each = at.real("Mul", [each, at.integers("heads", heads)], role="heads in front")
+    own = at.integers("own heads", np.arange(heads).reshape(1, heads, 1))
+    number = at.real("Add", [each, own], role="head")
+    return at.real("Mul", [number, whole], role="first rows")
+
+
+_FORM: Final = Form(
+    "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? attention_bias? "
+    "head_sink- k_scale- v_scale- q_norm_weight- k_norm_weight- query_seqlens-",
+    "output present_key? present_value? output_qk-",
+    _attention,
+    {
+        "num_heads": int,
+        "kv_num_heads": int,
+        "scale": 0.0,
+        "softcap": 0.0,
+        "local_window_size": -1,
+        "do_rotary": 0,
+        "rotary_interleaved": 0,
+        "qk_norm_epsilon": None,
+    },
+    {
+        "causal": 1,
+        "k_quant_type": "NONE",
+        "v_quant_type": "NONE",
+        "kv_cache_bit_width": 0,
+        "qk_output": 0,
+        "sliding_window_cache": 0,
+        "smooth_softmax": -1,
+    },
+)
+
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = handlers(
+    MICROSOFT, {"GroupQueryAttention": _FORM}
+)

@@ -1,0 +1,317 @@
+"""What ONNX Runtime's optimizers write: files of its own making, forms that are not taken, and rows of which it
+has no kernel for CPUs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+from support.contrib_cases import MICROSOFT
+from support.onnx_cases import model, node, random, run_import, run_ort
+
+import fqfuse
+
+RNG = np.random.default_rng(0)
+
+
+def optimized(proto, tmp_path, level=onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED):
+    """The model as ONNX Runtime's optimizer writes it."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 4  # that the file belongs to this CPU
+    onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    return onnx.load(tmp_path / "optimized.onnx")
+
+
+def agree(proto, feeds, *, atol=1e-4):
+    """Both of our runtimes compute what ONNX Runtime computes of the very same file."""
+    wanted = run_ort(proto, feeds)
+    plan = fqfuse.compile(proto)
+    assert "Onnx" not in {step.op for step in plan.steps}
+    for backend in ("numpy", "onednn"):
+        found = fqfuse.InferenceSession(plan, backend).run(None, feeds)
+        for mine, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=atol, err_msg=backend)
+    return plan
+
+
+def fused_ops(proto):
+    return {n.op_type for n in proto.graph.node if n.domain == MICROSOFT}
+
+
+# -- files that it writes --------------------------------------------------------------------------
+
+
+def block_of_convolutions():
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Clip", ["c1", "low", "high"], ["a1"]),
+        node("Conv", ["a1", "w2"], ["c2"], kernel_shape=[1, 1]),
+        node("Add", ["c2", "x"], ["s"]),
+        node("Relu", ["s"], ["y"]),
+    ]
+    constants = {
+        "w1": random([6, 4, 3, 3]),
+        "b1": random([6]),
+        "w2": random([4, 6, 1, 1]),
+        "low": np.float32(0),
+        "high": np.float32(6),
+    }
+    return model(nodes, inputs={"x": [1, 4, 7, 7]}, constants=constants, opset=17)
+
+
+def test_convolutions_with_activations(tmp_path) -> None:
+    proto = optimized(block_of_convolutions(), tmp_path)
+    assert fused_ops(proto) == {"FusedConv"}
+    plan = agree(proto, {"x": random([1, 4, 7, 7])})
+    assert [step.primitive for step in plan.steps] == ["convolution", "convolution"]
+
+
+def feed_forward():
+    nodes = [
+        node("MatMul", ["x", "w1"], ["p1"]),
+        node("Add", ["p1", "b1"], ["h1"]),
+        node("Div", ["h1", "root"], ["d"]),
+        node("Erf", ["d"], ["e"]),
+        node("Add", ["e", "one"], ["f"]),
+        node("Mul", ["h1", "f"], ["t"]),
+        node("Mul", ["t", "half"], ["g"]),
+        node("MatMul", ["g", "w2"], ["p2"]),
+        node("Add", ["p2", "b2"], ["h2"]),
+        node("Add", ["h2", "x"], ["s"]),
+        node("LayerNormalization", ["s", "gamma", "beta"], ["y"], axis=-1),
+    ]
+    constants = {
+        "w1": random([8, 16]),
+        "b1": random([16]),
+        "w2": random([16, 8]),
+        "b2": random([8]),
+    }
+    constants |= {"gamma": random([8]), "beta": random([8]), "root": np.float32(math.sqrt(2))}
+    constants |= {"one": np.float32(1), "half": np.float32(0.5)}
+    return model(nodes, inputs={"x": [2, 5, 8]}, constants=constants, opset=17)
+
+
+def test_a_feed_forward_block(tmp_path) -> None:
+    proto = optimized(feed_forward(), tmp_path)
+    assert fused_ops(proto) == {"Gelu", "SkipLayerNormalization"}
+    plan = agree(proto, {"x": random([2, 5, 8])})
+    # nothing is left of what it fused: bias, gelu and sum are parts of the products
+    assert [step.primitive for step in plan.steps] == ["matmul", "matmul", "layer_normalization"]
+
+
+@pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention", "ai.onnx.Attention"])
+def test_the_products_of_quantized_attention_are_int8(op) -> None:
+    heads, width = 2, 16
+    constants = {"s": np.float32(0.05), "z": np.int8(3), "w": random([width, 3 * width], 1, 0.3)}
+    constants |= {"ws": np.float32(0.01), "wz": np.int8(0), "b": random([3 * width], 2)}
+    constants["codes"] = np.clip(np.rint(constants.pop("w") / 0.01), -128, 127).astype(np.int8)
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["real"]),
+        node("DequantizeLinear", ["codes", "ws", "wz"], ["weights"]),
+    ]
+    if op == "Attention":
+        nodes.append(node(op, ["real", "weights", "b"], ["h"], domain=MICROSOFT, num_heads=heads))
+    else:
+        nodes += [
+            node("MatMul", ["real", "weights"], ["projected"]),
+            node("Split", ["projected"], ["q1", "k1", "v1"], axis=-1, num_outputs=3),
+        ]
+        for part in "qkv":
+            nodes += [
+                node("QuantizeLinear", [f"{part}1", "s", "z"], [f"{part}2"]),
+                node("DequantizeLinear", [f"{part}2", "s", "z"], [f"{part}3"]),
+            ]
+        domain = MICROSOFT if op == "MultiHeadAttention" else ""
+        counts = (
+            {"q_num_heads": heads, "kv_num_heads": heads} if not domain else {"num_heads": heads}
+        )
+        op_type = op.removeprefix("ai.onnx.")
+        nodes.append(node(op_type, ["q3", "k3", "v3"], ["h"], domain=domain, **counts))
+    nodes += [
+        node("QuantizeLinear", ["h", "s", "z"], ["hq"]),
+        node("DequantizeLinear", ["hq", "s", "z"], ["y"]),
+    ]
+    proto = model(
+        nodes,
+        inputs={"x": [2, 6, width]},
+        constants=constants,
+        domains={MICROSOFT: 1},
+        opset=23,
+    )
+    plan = agree(proto, {"x": random([2, 6, width])}, atol=0.051)  # a code, where it lies on a tie
+    products = [step for step in plan.steps if step.primitive == "matmul"]
+    sources = [plan.type(step.inputs[0]).dtype.value for step in products]
+    assert len(products) == 3
+    assert sources[0] == "s8" or sources[0] == "u8"
+    if op != "Attention":  # what it holds inside has no quantizers of its own
+        assert all(kind in ("s8", "u8") for kind in sources[:2])
+
+
+# -- what is not taken -----------------------------------------------------------------------------
+
+
+def refused(op, inputs, constants=None, *, outputs=("y",), **attributes):
+    shapes = {name: [2, 3, 8] for name in inputs if name and name not in (constants or {})}
+    made = node(op, inputs, outputs, name="n", domain=MICROSOFT, **attributes)
+    proto = model(
+        [made],
+        inputs=shapes,
+        outputs=[o for o in outputs if o],
+        constants=constants,
+        domains={MICROSOFT: 1},
+    )
+    with pytest.raises((fqfuse.UnsupportedOp, fqfuse.InvalidModel)) as caught:
+        fqfuse.compile(proto)
+    assert caught.value.where.endswith(f"{MICROSOFT}.{op} node 'n'")
+    return caught.value.what
+
+
+WEIGHTS = {"w": random([8, 24]), "b": random([24])}
+GAMMA = {"g": random([8])}
+
+
+def test_an_attribute_that_no_row_has_is_named() -> None:
+    assert "the attribute approximate of Gelu" in refused("Gelu", ["x"], approximate="tanh")
+    told = refused("Attention", ["x", "w", "b"], WEIGHTS, num_heads=2, do_rotary=1)
+    assert told == "the attribute do_rotary of Attention is 1"
+    told = refused("Attention", ["x", "w", "b"], WEIGHTS, num_heads=2, past_present_share_buffer=1)
+    assert told == "the attribute past_present_share_buffer of Attention is 1"
+    told = refused("RotaryEmbedding", ["x", "x", "x", "x"], scale=0.5)
+    assert told == "the attribute scale of RotaryEmbedding is 0.5"
+
+
+def test_an_attribute_of_another_kind_is_named() -> None:
+    assert "the attribute num_heads of Attention" in refused(
+        "Attention", ["x", "w"], WEIGHTS, num_heads=2.0
+    )
+    assert refused("Attention", ["x", "w"], WEIGHTS) == "Attention needs the attribute num_heads"
+    assert "the attribute activation of FusedMatMulActivation is 'Cosine'" in refused(
+        "FusedMatMulActivation", ["x", "w"], WEIGHTS, activation="Cosine"
+    )
+    told = refused("FusedGemm", ["w", "w"], WEIGHTS, transB=1, activation="Elu")
+    assert told == "the activation Elu needs its parameters alpha"
+
+
+def test_an_output_that_no_row_makes_is_named() -> None:
+    told = refused("SkipLayerNormalization", ["x", "x", "g"], GAMMA, outputs=("y", "mean"))
+    assert told == "the output mean of SkipLayerNormalization, which is read"
+
+
+def test_inputs_are_named() -> None:
+    assert (
+        refused("SkipLayerNormalization", ["x", "x"])
+        == "SkipLayerNormalization needs its input gamma, which is absent"
+    )
+    assert "takes 2 inputs, and has 3" in refused("BiasGelu", ["x", "x", "x"])
+    told = refused("MultiHeadAttention", ["x", "x", "x", "", "", "", "", "", "x"], num_heads=2)
+    assert told == "the input past_sequence_length of MultiHeadAttention"
+    assert "whose key is absent" in refused("MultiHeadAttention", ["x"], num_heads=2)
+
+
+def test_masks_that_are_not_taken_are_named() -> None:
+    mask = {"m": np.ones((2, 1, 3, 3), np.int32), **WEIGHTS}
+    told = refused("Attention", ["x", "w", "b", "m"], mask, num_heads=2)
+    assert told == "Attention whose mask_index has 4 dimensions"
+    mask["m"] = np.ones(8, np.int32)  # 3 * batch + 2: for GPUs
+    told = refused("Attention", ["x", "w", "b", "m"], mask, num_heads=2)
+    assert told == "Attention whose mask_index has 8 entries for a batch of 2"
+
+
+def test_unidirectional_between_two_sequences_is_refused() -> None:
+    made = node(
+        "MultiHeadAttention",
+        ["q", "k", "k"],
+        name="n",
+        domain=MICROSOFT,
+        num_heads=2,
+        unidirectional=1,
+    )
+    proto = model([made], inputs={"q": [1, 3, 8], "k": [1, 4, 8]}, domains={MICROSOFT: 1})
+    with pytest.raises(
+        fqfuse.UnsupportedOp,
+        match="unidirectional of MultiHeadAttention is 1 for 3 queries and 4 keys",
+    ):
+        fqfuse.compile(proto)
+
+
+# -- rows that ONNX Runtime has no kernel for on CPUs: held against their description in NumPy -----
+
+
+def found_of(op, arrays, outputs=("y",), **attributes):
+    made = node(op, list(arrays), outputs, name="n", domain=MICROSOFT, **attributes)
+    types = {name: helper.np_dtype_to_tensor_dtype(v.dtype) for name, v in arrays.items()}
+    proto = model(
+        [made],
+        inputs={name: v.shape for name, v in arrays.items()},
+        outputs=outputs,
+        domains={MICROSOFT: 1},
+        types=types,
+    )
+    return run_import(proto, arrays)[1]
+
+
+def gelu(x, *, tanh=False):
+    if tanh:
+        return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+X, BIAS = random([2, 3, 8]), random([8], 1)
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_sums() -> None:
+    skip = random([2, 3, 8], 2)
+    close(found_of("BiasAdd", {"x": X, "b": BIAS, "s": skip})[0], X + BIAS + skip)
+    close(found_of("BiasDropout", {"x": X, "b": BIAS, "s": skip})[0], X + BIAS + skip)
+    close(found_of("BiasDropout", {"x": X, "b": BIAS})[0], X + BIAS)
+
+
+def test_gelus_of_sums_and_products() -> None:
+    first, second = np.split(X + BIAS, 2, axis=-1)
+    close(found_of("BiasSplitGelu", {"x": X, "b": BIAS})[0], first * gelu(second))
+    w = random([8, 5], 3)
+    close(found_of("GemmFastGelu", {"x": X, "w": w})[0], gelu(X @ w, tanh=True))
+    close(
+        found_of("FusedMatMulActivation", {"x": X, "w": w}, activation="Relu", alpha=0.5)[0],
+        np.maximum(X @ w * 0.5, 0),
+    )
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_softmax_of_a_sum(axis) -> None:
+    flat = (X + BIAS).reshape(*X.shape[: axis % 3], -1)
+    wanted = np.exp(flat) / np.exp(flat).sum(-1, keepdims=True)
+    found = found_of("BiasSoftmax", {"x": X, "b": BIAS}, axis=axis, is_inner_broadcast=0)
+    close(found[0], wanted.reshape(X.shape))
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("activation", [0, 1])
+def test_normalized_groups(last, activation) -> None:
+    x = random([2, 3, 5, 8] if last else [2, 8, 3, 5])
+    skip = random(x.shape, 4)
+    gamma, beta = random([8], 5), random([8], 6)
+    total = np.moveaxis(x + skip, -1, 1) if last else x + skip
+    groups = total.reshape(2, 4, -1)
+    normal = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 1e-3)
+    wanted = normal.reshape(total.shape) * gamma[:, None, None] + beta[:, None, None]
+    wanted = wanted / (1 + np.exp(-wanted)) if activation else wanted
+    attributes = {"groups": 4, "activation": activation, "channels_last": last, "epsilon": 1e-3}
+    inputs = {"x": x, "g": gamma, "b": beta, "s": skip}
+    found = found_of("SkipGroupNorm", inputs, ("y", "sum"), **attributes)
+    close(found[0], np.moveaxis(wanted, 1, -1) if last else wanted)
+    close(found[1], x + skip)
+    alone = found_of("GroupNorm", {"x": x + skip, "g": gamma, "b": beta}, **attributes)
+    close(alone[0], found[0])

@@ -1,0 +1,58 @@
+"""What ONNX Runtime's optimizers write means what ONNX Runtime computes: random attributes, inputs and
+shapes for each row, its own session without optimizations against both of our runtimes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.attention_cases import ATTENTION
+from support.contrib_cases import CASES as FUSED
+from support.contrib_cases import UNRUN, Case
+from support.onnx_cases import run_ort
+
+import fqfuse
+from fqfuse.frontend.operators import (
+    attention,
+    embedding,
+    fused,
+    group_query,
+    rotary,
+    standard_attention,
+)
+
+CASES = {**FUSED, **ATTENTION}
+
+ATOL = 2e-5
+"""Of sums of some dozens of products of normally distributed numbers; the approximations of exp, erf and
+tanh differ by less."""
+
+
+def agrees(case: Case) -> None:
+    proto = case.model()
+    wanted = run_ort(proto, case.feeds)
+    plan = fqfuse.compile(proto)
+    assert [step.op for step in plan.steps if getattr(step, "op", "") == "Onnx"] == []
+    for backend in ("numpy", "onednn"):
+        found = fqfuse.InferenceSession(plan, backend, threads=1).run(None, case.feeds)
+        for name, *both in zip(filter(None, case.outputs), found, wanted, strict=True):
+            mine, theirs = case.seen(name, both[0]), case.seen(name, both[1])
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape), name
+            np.testing.assert_allclose(
+                mine, theirs, rtol=1e-4, atol=ATOL * case.scale, err_msg=f"{backend} {name}"
+            )
+
+
+@pytest.mark.parametrize("op", CASES)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_each_row_computes_what_onnxruntime_does(op: str, seed: int) -> None:
+    agrees(CASES[op](np.random.default_rng(seed)))
+
+
+def test_every_row_has_a_case() -> None:
+    tables = (attention, embedding, fused, group_query, rotary, standard_attention)
+    rows = {op for table in tables for _, op in table.HANDLERS}
+    assert rows == {op.removeprefix("ai.onnx.") for op in (*CASES, *UNRUN)}

@@ -1,0 +1,288 @@
+"""Random nodes of attention and embeddings, as ONNX Runtime's transformer tools and exporters write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from support.contrib_cases import Case, Draw, chosen, floats, given, maybe, number, sizes, some
+
+
+def mask_of(rng: Generator, batch: int, rows: int, total: int) -> Any:
+    """A mask in one of its forms, or none. Each query sees a key."""
+    form = chosen(rng, "none", "padding", "square", "ends", "spans", "dummy")
+    if form == "padding":
+        mask = rng.integers(0, 2, (batch, total))
+        mask[:, 0] = 1
+        return mask.astype(np.int32)
+    if form == "square":
+        mask = rng.integers(0, 2, (batch, rows, total))
+        mask[:, :, 0] = 1
+        return mask.astype(np.int32)
+    ends = rng.integers(1, total + 1, batch)
+    if form == "ends":
+        return ends.astype(np.int32)
+    if form == "spans":
+        return np.concatenate([ends, (rng.random(batch) * ends).astype(int)]).astype(np.int32)
+    return np.ones((batch, 1), np.int32) if form == "dummy" else None
+
+
+def _scores(rng: Generator) -> dict[str, Any]:
+    attrs = given(
+        rng, {"scale": number(rng, 0.1, 1), "mask_filter_value": chosen(rng, -10000.0, -3e38)}
+    )
+    return attrs | ({"unidirectional": 1} if rng.random() < 0.4 else {})
+
+
+def _attention(rng: Generator) -> Case:
+    b, s, n, h, d = sizes(rng, 5, 5)
+    past_length = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    v = h if past_length else chosen(rng, h, h + 1)
+    attrs = _scores(rng) | {"num_heads": n}
+    if v != h:
+        attrs["qkv_hidden_sizes"] = [n * h, n * h, n * v]
+    width = n * (2 * h + v)
+    total = past_length + s
+    bias = None
+    if not past_length and rng.random() < 0.4:
+        bias = floats(rng, chosen(rng, 1, b), chosen(rng, 1, n), s, total)
+    inputs = {
+        "x": floats(rng, b, s, d),
+        "w": floats(rng, d, width),
+        "b": floats(rng, width),
+        "mask": mask_of(rng, b, s, total),
+        "past": floats(rng, 2, b, n, past_length, h) if past_length else None,
+        "bias": bias,
+    }
+    outputs = ("y", "present") if past_length or (v == h and rng.random() < 0.3) else ("y",)
+    return Case("Attention", inputs, attrs, frozenset("wb"), outputs, scale=5.0)
+
+
+def _multi_head(rng: Generator) -> Case:
+    b, s, n, h, keys = sizes(rng, 5, 5)
+    past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    v = chosen(rng, h, h + 1) if not past else h
+    crossed = not past and v == h and rng.random() < 0.2
+    shape_k, shape_v = (
+        ((b, n, keys, h), (b, n, keys, v)) if crossed else ((b, keys, n * h), (b, keys, n * v))
+    )
+    total = keys + past
+    attrs = _scores(rng) | {"num_heads": n}
+    if keys != s:
+        attrs.pop("unidirectional", None)
+    mask = mask_of(rng, b, s, total) if not past else None
+    if mask is not None and mask.shape in ((2 * b,), (b, 1)):
+        mask = None
+    inputs = {
+        "q": floats(rng, b, s, n * h),
+        "k": floats(rng, *shape_k),
+        "v": floats(rng, *shape_v),
+        "b": None if crossed else maybe(rng, floats(rng, n * (2 * h + v))),
+        "mask": mask,
+        "bias": maybe(rng, floats(rng, chosen(rng, 1, b), chosen(rng, 1, n), s, total)),
+        "pk": floats(rng, b, n, past, h) if past else None,
+        "pv": floats(rng, b, n, past, v) if past else None,
+    }
+    outputs = ("y", "present_k", "present_v") if past else ("y",)
+    if past and rng.random() < 0.4:
+        outputs = (*outputs, "qk")
+    return Case("MultiHeadAttention", inputs, attrs, some(rng, "b"), outputs, scale=5.0)
+
+
+def _attention_on_codes(rng: Generator) -> Case:
+    b, s, n, h, d = sizes(rng, 5, 5)
+    past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    width = 3 * n * h
+    kind = chosen(rng, np.uint8, np.int8)
+    columns = rng.random() < 0.5
+    scale = rng.uniform(0.005, 0.02, width if columns else ()).astype(np.float32)
+    low, high = (-128, 128) if kind is np.int8 else (0, 256)
+    zero = rng.integers(low // 4, high // 4, scale.shape if columns else ()).astype(kind)
+    zero = np.zeros_like(zero) if columns else zero
+    inputs = {
+        "x": rng.integers(0, 256, (b, s, d)).astype(np.uint8),
+        "w": rng.integers(low, high, (d, width)).astype(kind),
+        "b": floats(rng, width),
+        "xs": np.float32(number(rng, 0.005, 0.03)),
+        "ws": scale,
+        "mask": mask_of(rng, b, s, s + past),
+        "xz": np.uint8(rng.integers(100, 150)),
+        "wz": zero,
+        "past": floats(rng, 2, b, n, past, h) if past else None,
+    }
+    attrs = {"num_heads": n} | ({"unidirectional": 1} if rng.random() < 0.4 else {})
+    outputs = ("y", "present") if past else ("y",)
+    return Case(
+        "QAttention",
+        inputs,
+        attrs,
+        frozenset({"w", "b", "xs", "ws", "xz", "wz"}),
+        outputs,
+        scale=5.0,
+    )
+
+
+def _rotary(rng: Generator) -> Case:
+    b, s, n = sizes(rng, 3, 5)
+    h, most = 2 * sizes(rng, 1)[0] + 2, s + 4
+    width = chosen(rng, 0, 0, 2 * int(rng.integers(1, h // 2 + 1)))
+    half = (width or h) // 2
+    attrs = {"interleaved": int(rng.integers(2))}
+    if width:
+        attrs |= {"rotary_embedding_dim": width, "num_heads": n}
+    elif rng.random() < 0.5:
+        attrs["num_heads"] = n
+    shape = chosen(rng, (b, s, n * h), (b, n, s, h))
+    ids = chosen(rng, rng.integers(0, 4, 1), rng.integers(0, most, (b, s)))
+    angles = rng.uniform(-3, 3, (most, half)).astype(np.float32)
+    inputs = {"x": floats(rng, *shape), "ids": ids, "cos": np.cos(angles), "sin": np.sin(angles)}
+    return Case("RotaryEmbedding", inputs, attrs, some(rng, "cos", "sin"))
+
+
+def _group_query(rng: Generator) -> Case:
+    b, few, n_of, new = sizes(rng, 4, 4)
+    prompt = rng.random() < 0.4
+    b, new = (b, new) if prompt else chosen(rng, (b, 1), (1, new))  # what ONNX Runtime takes
+    buffered = not prompt or rng.random() < 0.3
+    before = np.zeros(b, np.int64) if prompt else rng.integers(1, 5, b)
+    longest = int(before.max()) + new
+    slots = int(before.max()) + chosen(rng, 0, 0, new, 3) if buffered else 0
+    rotary = rng.random() < 0.5
+    h = 16 if rotary else 8  # ONNX Runtime takes multiples of these
+    width = few * (n_of + 2) * h
+    n = few * n_of
+    packed = rng.random() < 0.3
+    attrs: dict[str, Any] = {"num_heads": n, "kv_num_heads": few}
+    attrs |= given(rng, {"scale": number(rng, 0.1, 1), "softcap": number(rng, 0.5, 5)})
+    attrs |= {"local_window_size": int(rng.integers(1, 5))} if rng.random() < 0.4 else {}
+    angles = rng.uniform(-3, 3, (longest + 3, h // 2)).astype(np.float32)
+    if rotary:
+        attrs |= {"do_rotary": 1, "rotary_interleaved": int(rng.integers(2))}
+    bias = floats(rng, 1, 1, new, longest) if not buffered and rng.random() < 0.3 else None
+    inputs = {
+        "q": floats(rng, b, new, width if packed else n * h),
+        "k": None if packed else floats(rng, b, new, few * h),
+        "v": None if packed else floats(rng, b, new, few * h),
+        "pk": floats(rng, b, few, slots, h) if buffered else None,
+        "pv": floats(rng, b, few, slots, h) if buffered else None,
+        "lengths": (before + new - 1).astype(np.int32),
+        "total": np.asarray(longest, np.int32),
+        "cos": np.cos(angles) if rotary else None,
+        "sin": np.sin(angles) if rotary else None,
+        "ids": None,
+        "bias": bias,
+    }
+    outputs = ("y", "present_k", "present_v")
+    return Case("GroupQueryAttention", inputs, attrs, some(rng, "cos", "sin"), outputs, scale=5.0)
+
+
+def _embedded(rng: Generator) -> Case:
+    b, s, h, words = sizes(rng, 4, 7)
+    h += 2
+    most = s + 3
+    segments = rng.random() < 0.7
+    mask = maybe(rng, rng.integers(0, 2, (b, s)).astype(np.int32))
+    inputs = {
+        "ids": rng.integers(0, words, (b, s)).astype(np.int32),
+        "kinds": rng.integers(0, 2, (b, s)).astype(np.int32) if segments else None,
+        "words": floats(rng, words, h),
+        "places": floats(rng, most, h),
+        "tables": floats(rng, 2, h) if segments else None,
+        "gamma": floats(rng, h),
+        "beta": floats(rng, h),
+        "mask": mask,
+        "steps": maybe(rng, rng.integers(0, most, (chosen(rng, 1, b), s)).astype(np.int32)),
+    }
+    outputs = chosen(rng, ("y", "index"), ("y", "index", "sum"))
+    constant = frozenset({"words", "places", "tables", "gamma", "beta"})
+    attrs = given(rng, {"epsilon": number(rng, 1e-6, 1e-2)})
+    return Case("EmbedLayerNormalization", inputs, attrs, constant, outputs, scale=3.0)
+
+
+def _embedded_codes(rng: Generator) -> Case:
+    b, s, h, words = sizes(rng, 4, 7)
+    h += 2
+    segments = rng.random() < 0.7
+    names = ("words", "places", "tables", "gamma", "beta")
+    shapes = ((words, h), (s + 3, h), (2, h), (h,), (h,))
+    kind = chosen(rng, np.uint8, np.int8)
+    low, high = (-128, 128) if kind is np.int8 else (0, 256)
+    used = {name: segments or name != "tables" for name in names}
+    codes = {
+        name: rng.integers(low, high, shape).astype(kind) if used[name] else None
+        for name, shape in zip(names, shapes, strict=True)
+    }
+    inputs: dict[str, Any] = {
+        "ids": rng.integers(0, words, (b, s)).astype(np.int32),
+        "kinds": rng.integers(0, 2, (b, s)).astype(np.int32) if segments else None,
+        **codes,
+        "mask": maybe(rng, rng.integers(0, 2, (b, s)).astype(np.int32)),
+    }
+    inputs |= {f"{n}_s": np.float32(number(rng, 0.005, 0.03)) if used[n] else None for n in names}
+    inputs |= {
+        f"{n}_z": kind(rng.integers(low // 4, high // 4)) if used[n] else None for n in names
+    }
+    constant = frozenset(inputs) - {"ids", "kinds", "mask"}
+    return Case("QEmbedLayerNormalization", inputs, {}, constant, ("y", "index"), scale=3.0)
+
+
+def _standard(rng: Generator) -> Case:
+    b, s, few, h, v, keys = sizes(rng, 6, 5)
+    n = few * chosen(rng, 1, 1, 2, 3)
+    past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    total = past + keys
+    flat = rng.random() < 0.4
+    attrs = given(rng, {"scale": number(rng, 0.1, 1), "softcap": number(rng, 0.5, 5)})
+    attrs |= {"is_causal": 1} if rng.random() < 0.4 and keys == s else {}
+    attrs |= {"q_num_heads": n, "kv_num_heads": few} if flat else {}
+    shapes = ((n, s, h), (few, keys, h), (few, keys, v))
+    inputs: dict[str, Any] = {
+        name: floats(rng, b, length, heads * width)
+        if flat
+        else floats(rng, b, heads, length, width)
+        for name, (heads, length, width) in zip("qkv", shapes, strict=True)
+    }
+    shape = (chosen(rng, 1, b), chosen(rng, 1, n), s, total)[int(rng.integers(3)) :]
+    mask: Any = chosen(rng, None, floats(rng, *shape), rng.random(shape) < 0.6)
+    if mask is not None and mask.dtype == np.bool_:
+        mask[..., 0] = True
+    inputs["mask"] = mask
+    inputs |= (
+        {"pk": floats(rng, b, few, past, h), "pv": floats(rng, b, few, past, v)} if past else {}
+    )
+    outputs = ("y", "present_k", "present_v") if past else ("y",)
+    return Case("Attention", inputs, attrs, some(rng, "mask"), outputs, "", scale=5.0, opset=23)
+
+
+def _standard_rotary(rng: Generator) -> Case:
+    b, s, n = sizes(rng, 3, 5)
+    h, most = 2 * sizes(rng, 1)[0] + 2, s + 4
+    width = chosen(rng, 0, 0, 2 * int(rng.integers(1, h // 2 + 1)))
+    flat = rng.random() < 0.5
+    attrs = {"interleaved": int(rng.integers(2)), "rotary_embedding_dim": width}
+    attrs |= {"num_heads": n} if flat else {}
+    ids = maybe(rng, rng.integers(0, most, (b, s)))
+    lead = (b, s) if ids is None else (most,)
+    angles = rng.uniform(-3, 3, (*lead, (width or h) // 2)).astype(np.float32)
+    inputs = {
+        "x": floats(rng, b, s, n * h) if flat else floats(rng, b, n, s, h),
+        "cos": np.cos(angles),
+        "sin": np.sin(angles),
+        "ids": ids,
+    }
+    return Case("RotaryEmbedding", inputs, attrs, some(rng, "cos", "sin"), ("y",), "", opset=23)
+
+
+ATTENTION: Mapping[str, Draw] = {
+    "Attention": _attention,
+    "MultiHeadAttention": _multi_head,
+    "GroupQueryAttention": _group_query,
+    "QAttention": _attention_on_codes,
+    "RotaryEmbedding": _rotary,
+    "EmbedLayerNormalization": _embedded,
+    "QEmbedLayerNormalization": _embedded_codes,
+    "ai.onnx.Attention": _standard,
+    "ai.onnx.RotaryEmbedding": _standard_rotary,
+}
