@@ -44,6 +44,8 @@ class Schema:
         repeats: the last role is numbered, and goes on: src_0, src_1, src_2 ...
         outputs: how many values it may write; the first one it must.
         constant: roles whose values must be constants: kernels pack them while they bind.
+        exact: what it reads and writes has the element types of the op's row: no codes stand for
+            reals.
     """
 
     needs: tuple[str, ...] = ("src",)
@@ -51,6 +53,7 @@ class Schema:
     repeats: bool = False
     outputs: int = 1
     constant: tuple[str, ...] = ()
+    exact: bool = False
 
 
 _WEIGHTED = ("src", "weights")
@@ -65,6 +68,7 @@ SCHEMAS: Mapping[str, Schema] = {
     "eltwise": Schema(takes=()),
     "reorder": Schema(takes=()),
     "rnn": Schema(outputs=3),
+    "dynamic_range": Schema(outputs=2, exact=True),
     **dict.fromkeys(
         (
             "pooling",
@@ -81,6 +85,9 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
 }
 """The primitives."""
+
+OWN_PRIMITIVES = frozenset(name for name, schema in SCHEMAS.items() if schema.exact)
+"""Those of our own, which oneDNN does not have: steps of ours stand for them on every runtime."""
 
 _OF_OPS: Mapping[str, Schema] = {
     PACKED: Schema(
@@ -286,13 +293,16 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             stated = plan.values.get(value)
             differs = stated is not None and stated.shape != expected.shape
             if stated is not None and (
-                differs
-                or (step.primitive.startswith("onnx.") and stated.dtype is not expected.dtype)
+                differs or (_is_exact(step) and stated.dtype is not expected.dtype)
             ):
                 token = f"%{name_text(value)}"
                 gives = f"{step.primitive} {name_text(step.name)} gives {type_text(expected)}"
                 message = f"{token} is recorded as {type_text(stated)}, and {gives}"
                 yield Finding(message, step.name, token=token)
+
+
+def _is_exact(step: Step) -> bool:
+    return step.primitive.startswith("onnx.") or step.primitive in OWN_PRIMITIVES
 
 
 _MOST_DIMENSIONS = 32  # NumPy 1.26's; oneDNN's primitives take 12
@@ -311,7 +321,7 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
     if row is None:
         raise ShapeError(f"the op table has no row {step.op}")
     values = _arguments(row, step)
-    exact = step.op == PACKED or step.primitive.startswith("onnx.")
+    exact = step.op == PACKED or _is_exact(step)
     counts = {value for role, value in step.args if role in COUNTS}
     types = [
         None if not v else plan.type(v) if exact or v in counts else _decoded(plan.type(v))

@@ -33,7 +33,7 @@ from .kernels.fused_depthwise import bind_any_convolution
 from .kernels.matmul import bind_matmul
 from .kernels.pooling import Pooling
 from .kernels.recurrent import bind_recurrent
-from .kernels.table import EvaluatedKernel, bind_row
+from .kernels.table import EvaluatedKernel, bind_numbers, bind_row
 from .numerics import VNNI_3_2, NumericsProfile
 from .padding import bytes_by_position
 from .pool import WorkerPool, single_threaded_blas
@@ -51,6 +51,7 @@ KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "reorder": bind_reorder,
     "concat": bind_concat,
     "rnn": bind_recurrent,
+    "dynamic_range": bind_numbers,
 }
 """Primitive -> what binds its kernel; that of any other is its operator's row of the op table."""
 

@@ -13,7 +13,7 @@ from ...ir.rule import Refusal
 from ...ir.types import DType
 from ...plan.attributes import PrimitiveAttr, Scale
 from ...plan.types import Step
-from ...plan.verify_shapes import SCHEMAS, Schema
+from ...plan.verify_shapes import OWN_PRIMITIVES, SCHEMAS, Schema
 from ..formula.formula import Vec, decoding, vec
 from ..mapping.composed import Front
 from .build import (
@@ -199,7 +199,7 @@ def plain(builder: StepBuilder, node: Node) -> None:
         _settle_foreign(builder, node)
         return
     roles[0] = ("src", roles[0][1])
-    if graph.type(node.output).dtype is not DType.F32:
+    if graph.type(node.output).dtype is not DType.F32 or len(node.outputs) > 1:
         add_alone(builder, node, primitive, roles)
         return
     axis: int | None = None
@@ -249,6 +249,8 @@ def _primitive_of(builder: StepBuilder, node: Node) -> str | None:
     """The primitive that computes the node in f32 (or pools, resizes or shuffles codes), or None:
     the ONNX operator itself does.
     """
+    if node.spec.primitive in OWN_PRIMITIVES:
+        return node.spec.primitive  # of any rank, and its results are numbers
     types = [builder.graph.type(value) for value in (*node.inputs[:1], *node.outputs) if value]
     pools_codes = (
         node.spec.primitive in ("pooling", "resampling", "shuffle") and types[-1].dtype.is_code

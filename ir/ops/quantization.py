@@ -313,5 +313,6 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         result=(DType.F32, DType.U8),
         outputs=("scale", "zero_point"),
         onnx=False,
+        primitive="dynamic_range",
     ),
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ...plan.types import Plan, Step
+from ...plan.verify_shapes import OWN_PRIMITIVES
 from .machine import Machine
 from .work import MOVES, VIEWS, Work, elements_of, operator_of, work_of
 
@@ -59,7 +60,9 @@ _HAS_KERNEL = frozenset({"Gather", "Lookup"})
 
 def on_numpy(step: Step) -> bool:
     """True for a step that no primitive computes or copies."""
-    foreign = step.primitive.startswith("onnx.") and step.primitive not in MOVES
+    foreign = step.primitive in OWN_PRIMITIVES or (
+        step.primitive.startswith("onnx.") and step.primitive not in MOVES
+    )
     return foreign and operator_of(step) not in _HAS_KERNEL
 
 

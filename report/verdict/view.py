@@ -15,6 +15,7 @@ from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS
 from ...plan.targets import TARGETS
 from ...plan.types import Plan, Step, runs_in_int8
+from ...plan.verify_shapes import OWN_PRIMITIVES
 from .work import (
     MOVES,
     PRODUCTS,
@@ -142,8 +143,9 @@ class View:
         return bool(step.args) and self.is_code(step.args[0][1])
 
     def is_foreign(self, index: int) -> bool:
-        """True of a step that runs as the ONNX operator itself."""
-        return self.steps[index].primitive.startswith("onnx.")
+        """True of a step that no primitive of oneDNN computes."""
+        primitive = self.steps[index].primitive
+        return primitive.startswith("onnx.") or primitive in OWN_PRIMITIVES
 
     def is_move(self, index: int) -> bool:
         """True of a step that only moves data."""

@@ -11,6 +11,7 @@ from ...ir.model_node import ModelNode
 from ...ir.ops import OPS
 from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from ...plan.types import Plan, Step, runs_in_int8
+from ...plan.verify_shapes import OWN_PRIMITIVES
 from ..notation import Notation, layer_names, middle_cut
 from .index import Index
 
@@ -112,6 +113,8 @@ def own_function(step: Step) -> str:
     range; '' of others.
     """
     row = OPS.get(step.op)
+    if step.primitive in OWN_PRIMITIVES:
+        return f"fqfuse's own {step.op}"
     foreign = row is None or row.onnx or step.op in _AS_THE_MODEL_HAS_IT
     return "" if foreign or step.primitive != f"onnx.{step.op}" else f"fqfuse's own {step.op}"
 

@@ -147,6 +147,33 @@ class _Row(Kernel):
         np.copyto(target, _call_row(self._step, self._evaluate, floats, self._attrs)[0])
 
 
+class _Numbers(Kernel):
+    """All results of a row, as they are."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._step = step = binding.step
+        spec = _row_of(step)
+        self._evaluate, self._attrs = _evaluation(step, spec), spec.known(step.params)
+        self._operands = [binding.operands[v] if v else None for v in row_inputs(step, spec)]
+        self._wanted = [number for number, value in enumerate(step.outputs) if value]
+        self.results = tuple(map(Result, binding.dtypes, binding.shapes))
+
+    def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
+        """One task."""
+        arrays = [None if operand is None else operand.read(values) for operand in self._operands]
+        return Tasks(1, lambda _, record: record(self._evaluate_into, arrays, outputs))
+
+    def _evaluate_into(self, arrays: Sequence[Array | None], targets: Sequence[Array]) -> None:
+        found = _call_row(self._step, self._evaluate, arrays, self._attrs)
+        for target, number in zip(targets, self._wanted, strict=True):
+            np.copyto(target, found[number])
+
+
+def bind_numbers(binding: Binding) -> Kernel:
+    """dynamic_range: the results of the row, without attributes."""
+    return _Numbers(binding)
+
+
 def _codes_as_f32(array: Array) -> Array:
     """Codes become f32; what is no data (axes, sizes: s64) stays."""
     return array.astype(np.float32) if array.dtype in (np.uint8, np.int8, np.int32) else array

@@ -21,6 +21,7 @@ from ...ir.types import DType
 from ...onednn.enums import CpuIsa
 from ...onednn.lookup_kernel import Kernel, lookup_kernel
 from ...plan.types import Plan, Step
+from ...plan.verify_shapes import OWN_PRIMITIVES
 
 IntArray = NDArray[np.integer[Any]]
 _ZERO, _LEVELS, _LARGEST = np.float32(0), np.float32(255), np.finfo(np.float32).max
@@ -46,11 +47,12 @@ def single_call(
 
     Args:
         plan: the plan.
-        step: an `onnx.<Op>` step of it.
+        step: an `onnx.<Op>` step of it, or one of a primitive of our own.
         constants: data of the constants among its inputs.
         isa: the instruction sets that may be used.
     """
-    make = _MAKERS.get(step.op) if step.primitive == f"onnx.{step.op}" else None
+    alone = step.primitive == f"onnx.{step.op}" or step.primitive in OWN_PRIMITIVES
+    make = _MAKERS.get(step.op) if alone else None
     return None if make is None else make(plan, step, constants, isa)
 
 
