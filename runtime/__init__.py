@@ -11,5 +11,5 @@
   the machine grants
 - `numerics.py`, `windows.py`, `padding.py`: float orders, windows of convolutions, and what padding
   adds to a bias, for both
-- `profile.py`: how long each step takes; `like_onnxruntime.py`: ONNX Runtime's Python API
+- `profile.py`: how long each step takes; `footprint.py`: how much memory; `like_onnxruntime.py`: ONNX Runtime's Python API
 """
