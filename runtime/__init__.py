@@ -12,5 +12,6 @@
 - `numerics.py`, `windows.py`, `padding.py`: float orders, windows of convolutions, and what padding
   adds to a bias, for both
 - `onnx_backend.py`: the interface of `onnx.backend`, above the sessions that it makes
-- `profile.py`: how long each step takes; `like_onnxruntime.py`: ONNX Runtime's Python API
+- `profile.py`, `footprint.py`: how long each step takes, and how much memory; `like_onnxruntime.py`:
+  ONNX Runtime's Python API
 """

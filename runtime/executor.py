@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..ir.ops.spec import Array
+from .footprint import SessionMemory
 
 
 @dataclass(frozen=True)
@@ -52,4 +53,12 @@ class Executor(Protocol):
 
     def run_timed(self, feeds: Mapping[str, Array]) -> StepTimes:
         """Runs as `run` does, looks at the clock behind each step, and forgets the outputs."""
+        ...
+
+    def memory(self) -> SessionMemory:
+        """What the executor holds, and a run takes, for the shapes that were bound last.
+
+        Raises:
+            InvalidInput: nothing is bound yet.
+        """
         ...

@@ -26,6 +26,7 @@ from ..plan.verify_shapes import SCHEMAS
 from .arena import Lifetimes, place, trace
 from .budget import RunBudget
 from .executor import StepTimes
+from .footprint import SessionMemory, nothing_bound, steps_memory
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
 from .kernels.deconvolution import bind_deconvolution
 from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
@@ -170,6 +171,34 @@ class NumpyExecutor:
 
         self._run(feeds, partial(self._walk_watched, stamp))
         return StepTimes(stamps[0], tuple(after - before for before, after in pairwise(stamps)))
+
+    def memory(self) -> SessionMemory:
+        """What the plan's constants take, and a run with the shapes that were bound last. Steps of
+        ONNX's operators and steps whose shapes depend on data allocate their results themselves.
+
+        Raises:
+            InvalidInput: nothing is bound yet.
+        """
+        with self._lock:
+            if not self._bound:
+                raise nothing_bound()
+            bound = self._bound[next(reversed(self._bound))]
+        threads, steps = self._pool.threads, self._plan.steps
+        held = {name: data.nbytes for name, data in self._plan.constants.items()}
+        written = [sum(self._bytes(name, bound.shapes) for name in step.outputs) for step in steps]
+        kernels = [kernel if isinstance(kernel, Kernel) else None for kernel in bound.kernels]
+        scratch = [k.local_bytes * threads + k.own_bytes if k else 0 for k in kernels]
+        rows = steps_memory(steps, held, written, scratch)
+        own = sum(kernel.own_bytes for kernel in kernels if kernel)
+        return SessionMemory(
+            sum(held.values()), bound.arena_bytes, bound.local_bytes * threads + own, rows
+        )
+
+    def _bytes(self, value: str, shapes: Mapping[str, StaticShape]) -> int:
+        """Of a value; 0 where it is absent, of strings, or only a run tells its size."""
+        if value not in shapes or not value:
+            return 0
+        return Result(self._plan.type(value).dtype, shapes[value]).size
 
     # -- one run -----------------------------------------------------------------------------------
 

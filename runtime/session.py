@@ -21,6 +21,7 @@ from ..plan.saturation import StepSums, sums_of_plan
 from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
+from .footprint import SessionMemory
 from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
 from .numerics import PROFILES
 from .numpy_runtime import NumpyExecutor
@@ -254,6 +255,16 @@ class InferenceSession:
                 Placement(step, "numpy", reason=self.backend_reason) for step in self.plan.steps
             )
         return self._executor.placement()
+
+    def memory(self) -> SessionMemory:
+        """How many bytes the session holds of constants, and a run takes for values and
+        scratchpads, step by step, for the shapes that were bound last: known before the first run
+        where the model's shapes are.
+
+        Raises:
+            InvalidInput: the model's shapes are symbolic, and nothing has been run yet.
+        """
+        return self._executor.memory()
 
     def sums(self, isa: str = "avx2") -> tuple[StepSums, ...]:
         """Which int8 steps may give other numbers on a CPU with this instruction set, and in which

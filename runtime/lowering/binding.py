@@ -22,7 +22,6 @@ from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import relaid, row_major, spaced, viewed
 from ...onednn.library import Engine
 from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...onednn.saturation import LARGEST, cannot_saturate, may_saturate
 from ...plan.saturation import Codes, codes_of_plan
@@ -126,14 +125,7 @@ class Binder(Values):
         }
         owners += [len(self.plan.steps)] * (len(self._actions) - len(owners))
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
-        scratchpad = max(
-            (
-                primitive.desc.scratchpad_size
-                for action in self._actions
-                for primitive in _primitives(action)
-            ),
-            default=0,
-        )
+        scratchpad = max(map(scratchpad_of, self._actions), default=0)
         tensors = self._first
         return Program(
             actions=tuple(self._actions),
@@ -616,10 +608,12 @@ class Binder(Values):
             )
 
 
-def _primitives(action: Action) -> list[Primitive]:
+def scratchpad_of(action: Action) -> int:
+    """Bytes that the primitives of an action need while they run, one after the other."""
     if isinstance(action, PrimitiveAction):
-        return [action.primitive]
-    return [made for made, _ in action.parts] if isinstance(action, PartsAction) else []
+        return action.primitive.desc.scratchpad_size
+    parts = action.parts if isinstance(action, PartsAction) else ()
+    return max((primitive.desc.scratchpad_size for primitive, _ in parts), default=0)
 
 
 def need(step: Step, role: str) -> str:

@@ -48,6 +48,20 @@ class Constants:
         """The array of a constant."""
         return self._data[name]
 
+    def held(self, name: str) -> int:
+        """Bytes of a constant in the forms that primitives and machine code read; where none does,
+        as the plan has it.
+        """
+        packed = [m.desc.size for (of, _), made in self._packed.items() for m in made if of == name]
+        arranged = [made.nbytes for (of, _), made in self._arrays.items() if of == name]
+        return sum(packed) + sum(arranged) or self._data[name].nbytes
+
+    @property
+    def total(self) -> int:
+        """Bytes of all constants, and of the scales, zero points and biases made from them."""
+        vectors = sum(memory.desc.size for memory in self._vectors.values())
+        return vectors + sum(map(self.held, self._data))
+
     def packed(
         self,
         name: str,

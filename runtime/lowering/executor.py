@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ...errors import InternalError, InvalidInput
+from ...errors import InternalError
 from ...ir.ops.recurrent import DYNAMIC
 from ...ir.ops.spec import Array
 from ...onednn import workers
@@ -21,12 +21,13 @@ from ...plan.conversion.convert import convert_steps
 from ...plan.types import Plan, Step
 from ..budget import RunBudget
 from ..executor import StepTimes
+from ..footprint import SessionMemory, nothing_bound, steps_memory
 from ..padding import bytes_by_position
 from ..placement import Placement
 from ..processors import default_threads, run_budget
 from ..shapes import StaticShape, bind_shapes
 from .binary import binary
-from .binding import RESHAPES, Binder, Lowering
+from .binding import RESHAPES, Binder, Lowering, scratchpad_of
 from .compute import convolution, deconvolution
 from .constants import Constants
 from .matmul import matmul
@@ -182,6 +183,29 @@ class OneDnnExecutor:
         """
         return self._latest().placements
 
+    def memory(self) -> SessionMemory:
+        """What the library holds of constants, and a run takes, for the shapes that were bound last.
+
+        Raises:
+            InvalidInput: nothing is bound yet.
+        """
+        program, constants = self._latest(), self._state.constants
+        steps, scratch = self._lowered.steps, [0] * (len(self._lowered.steps) + 1)
+        for action, index in zip(program.actions, program.steps, strict=True):
+            scratch[index] = max(scratch[index], scratchpad_of(action))
+        views = [where.runtime == "view" for where in program.placements]
+        written = [
+            0 if view else sum(self._bytes(program, name) for name in step.outputs)
+            for view, step in zip(views, steps, strict=True)
+        ]
+        held = {name: constants.held(name) for name in self._lowered.constants}
+        rows = steps_memory(steps, held, written, scratch[:-1])
+        return SessionMemory(constants.total, program.arena_bytes, program.scratchpad_bytes, rows)
+
+    def _bytes(self, program: Program, value: str) -> int:
+        tensor = program.tensors.get(value)
+        return 0 if tensor is None else tensor.desc.size
+
     @property
     def reorders(self) -> int:
         """How many primitives of the program that was bound last only change a layout."""
@@ -189,10 +213,7 @@ class OneDnnExecutor:
 
     def _latest(self) -> Program:
         if self._state.latest is None:
-            raise InvalidInput(
-                "nothing is bound yet",
-                hint="run the session once: where a step runs may depend on the shapes",
-            )
+            raise nothing_bound()
         return self._state.latest
 
     # -- runs --------------------------------------------------------------------------------------
