@@ -18,10 +18,12 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array, Attr
 from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
+from ..onednn.enums import AlgKind
 from ..plan.attributes import (
     OPERANDS,
     Binary,
     DepthwiseConv,
+    Eltwise,
     PostOp,
     PrimitiveAttr,
     Scale,
@@ -103,11 +105,14 @@ def described(
             f"{kind} has no argument or parameter {stray[0]!r}",
             hint=f"it has {', '.join((*roles, *found.params))}, and its post-ops read {', '.join(sorted(names)) or 'nothing'}",
         )
+    _check_words(attr, target)
     types = {role: tensor(given[role], role) for role in roles}
     operands = {name: tensor(given[name], name) for name in given if name not in types}
     _complete_operands(kind, types, operands, attr)
     if "dst" not in types:
         raise InvalidInput(f"{kind} lacks its argument dst")
+    if found.algorithms:
+        _check_algorithm(found.algorithms, params.get("algorithm", found.params["algorithm"]))
     spatial = max(len(types["dst"].static_shape) - 2, 0)
     return Description(
         kind,
@@ -117,6 +122,37 @@ def described(
         copied(attr),
         target,
     )
+
+
+def _check_algorithm(kind: str, name: object) -> None:
+    known = [
+        alg.name.removeprefix(f"{kind}_") for alg in AlgKind if alg.name.startswith(f"{kind}_")
+    ]
+    if name not in known:
+        raise InvalidInput(
+            f"{kind} has no algorithm {name!r}", hint=f"choose of {', '.join(known)}"
+        )
+
+
+def _check_words(attr: PrimitiveAttr, target: str) -> None:
+    """Refuses what the attributes of a target have no words for: a library cannot be asked.
+
+    Raises:
+        InvalidInput: there is such a word.
+    """
+    words = {
+        "output_scales": attr.output_scales is not None and target != "onednn-v2",
+        "the scale of an eltwise post-op": target != "onednn-v2"
+        and any(isinstance(op, Eltwise) and op.scale != 1 for op in attr.post_ops),
+        "the scale of the operand of a binary post-op": target != "unified"
+        and any(isinstance(op, Binary) and op.scale is not None for op in attr.post_ops),
+    }
+    for word, given in words.items():
+        if given:
+            raise InvalidInput(f"the attributes of {target} do not have {word}")
+    for op in attr.post_ops:
+        if isinstance(op, Eltwise | Binary):
+            _check_algorithm(op.kind, op.algorithm)
 
 
 def tensor(given: object, name: str) -> TensorType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType
 from ..onednn import attributes as library_attributes
 from ..onednn.attributes import Attributes
+from ..onednn.capi import OneDnnError, Status, failure
+from ..onednn.defects import defect_of
 from ..onednn.enums import (
     AlgKind,
     Arg,
@@ -29,6 +31,7 @@ from ..onednn.library import Engine, Stream
 from ..onednn.memory import Memory, MemoryDesc, data_type_of
 from ..onednn.primitive import ExecArgs, Primitive, run_once
 from ..onednn.primitive_desc import PrimitiveDesc, describe
+from ..onednn.saturation import may_saturate
 from ..plan.attributes import (
     Binary,
     DepthwiseConv,
@@ -55,21 +58,82 @@ _FLAGS = {
 _DEPTHWISE_MASK = 3  # channels of (G, O/G, I/G, kernel...)
 
 
+_IMPLEMENTATIONS = 16
+
+
 @dataclass(frozen=True)
-class Modes:
-    """The attributes that change no result.
+class Made:
+    """A primitive of the library.
 
     Attributes:
-        scratchpad: who allocates it.
-        fpmath: the types that f32 may be narrowed to; None: the environment's default.
+        primitive: compiled, in the scratchpad mode `user`.
+        passed_over: the implementations in front of its own, and why they were not taken.
+        memory_consumption: bytes of the scratchpad that the library would allocate for it.
     """
 
-    scratchpad: ScratchpadMode
-    fpmath: FpmathMode | None
+    primitive: Primitive
+    passed_over: tuple[str, ...]
+    memory_consumption: int
 
 
-def descriptor(engine: Engine, description: Description, modes: Modes) -> PrimitiveDesc:
+def made(engine: Engine, description: Description, fpmath: FpmathMode | None) -> Made:
+    """The primitive by the library's first implementation that is not known to compute it wrongly.
+
+    It always runs in the scratchpad mode `user`: oneDNN's own scratchpad belongs to the thread that
+    made the primitive, and in another one there is none (3.2; the process ends).
+
+    Raises:
+        OneDnnError: the library refuses, or has no such implementation.
+    """
+    passed: list[str] = []
+    for index in range(_IMPLEMENTATIONS):
+        desc = descriptor(engine, description, fpmath)
+        if not all(desc.next_impl() for _ in range(index)):
+            break
+        reason = _objection(desc)
+        if not reason:
+            try:
+                return Made(
+                    Primitive(desc), tuple(passed), _consumption(engine, description, fpmath, index)
+                )
+            except OneDnnError as error:
+                if error.status != Status.runtime_error:
+                    raise
+                reason = "its code cannot be generated"
+        passed.append(f"{desc.impl_info}: {reason}")
+    raise failure(Status.unimplemented, f"{description} ({'; '.join(passed)})")
+
+
+def _consumption(
+    engine: Engine, description: Description, fpmath: FpmathMode | None, index: int
+) -> int:
+    desc = descriptor(engine, description, fpmath, ScratchpadMode.library)
+    return desc.memory_consumption if all(desc.next_impl() for _ in range(index)) else 0
+
+
+def _objection(desc: PrimitiveDesc) -> str:
+    """Why an implementation is passed over; '' where it is not."""
+    defect = defect_of(desc)
+    if defect is not None:
+        return f"it computes wrongly {defect.when}"
+    if desc.library.effective_isa().has_vnni and may_saturate(desc):
+        return "its products saturate, as this CPU's need not"
+    return ""
+
+
+def descriptor(
+    engine: Engine,
+    description: Description,
+    fpmath: FpmathMode | None = FpmathMode.strict,
+    scratchpad: ScratchpadMode = ScratchpadMode.user,
+) -> PrimitiveDesc:
     """The primitive descriptor.
+
+    Args:
+        engine: the engine.
+        description: the primitive.
+        fpmath: the types that f32 may be narrowed to; None: the environment's default.
+        scratchpad: who allocates it.
 
     Raises:
         OneDnnError: the library refuses; `status` says how.
@@ -88,7 +152,7 @@ def descriptor(engine: Engine, description: Description, modes: Modes) -> Primit
         engine,
         kind,
         *operands,
-        attributes=_attributes(engine, description, modes),
+        attributes=replace(_attributes(engine, description), fpmath=fpmath, scratchpad=scratchpad),
         **_parameters(description),
     )
 
@@ -126,7 +190,7 @@ def argument(description: Description, role: str) -> int:
     return ARGS[role]
 
 
-def _attributes(engine: Engine, description: Description, modes: Modes) -> Attributes:
+def _attributes(engine: Engine, description: Description) -> Attributes:
     attr = description.attr
     scales = {argument(description, role): held.mask for role, held in attr.scales.items()}
     chain: list[library_attributes.PostOp] = []
@@ -150,8 +214,6 @@ def _attributes(engine: Engine, description: Description, modes: Modes) -> Attri
         scales,
         {argument(description, role): held.mask for role, held in attr.zero_points.items()},
         tuple(chain),
-        scratchpad=modes.scratchpad,
-        fpmath=modes.fpmath,
     )
 
 
@@ -219,7 +281,12 @@ def execute(
         else _moved(stream, old.view(description.dtype("dst").numpy), target)
     )
     if desc.scratchpad_size:
-        memories[Arg.SCRATCHPAD] = Memory(engine, desc.scratchpad_md, args["scratchpad"])
+        given = args.get("scratchpad")
+        memories[Arg.SCRATCHPAD] = (
+            Memory.allocate(engine, desc.scratchpad_md)
+            if given is None
+            else Memory(engine, desc.scratchpad_md, given)
+        )
     primitive.execute(stream, ExecArgs(desc, memories))
     return _plain(stream, memories[Arg.DST])
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import InvalidInput
+from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
 from ..plan.attributes import Binary, PostOp, PrimitiveAttr, Scale, Sum
@@ -83,7 +84,7 @@ def _plan(
     operands = {name: args[name] for name in description.operands} | work.extra
     old = {op.operand for op in work.attr.post_ops if isinstance(op, Sum)}
     # what is no constant is read in each run; kernels pack all others while they are bound
-    fed = {role for role in work.args if role.startswith("src")} | old
+    fed = {role for role in work.args if role.startswith("src") or role == "x"} | old
     arrays = {**operands, **{f"arg {role}": array for role, array in work.args.items()}}
     names = {f"arg {role}" if role in work.args else role for role in fed}
     feeds = {name: array for name, array in arrays.items() if name in names}
@@ -257,9 +258,6 @@ def _eltwise(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
     return Work("eltwise", "Identity", {"src": args["src"]}, attr, dict(description.params))
 
 
-_BINARY_OPS = {"max": "Max", "min": "Min"}
-
-
 def _binary(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
     found = {role: args[role] for role in ("src_0", "src_1")}
     return Work("binary", "Add", found, attr, dict(description.params))
@@ -267,6 +265,137 @@ def _binary(description: Description, attr: PrimitiveAttr, args: Mapping[str, Ar
 
 def _reorder(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:  # noqa: ARG001
     return Work("reorder", "Identity", {"src": args["src"]}, attr)
+
+
+def _sum(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """The first source times its scale, and the others times theirs, added one by one."""
+    scales = description.params["scales"]
+    assert isinstance(scales, tuple)
+    first, *others = (float(value) for value in scales if isinstance(value, float | int))
+    added = tuple(
+        Binary("add", f"src_{index}", Scale((scale,))) for index, scale in enumerate(others, 1)
+    )
+    return Work(
+        "eltwise",
+        "Identity",
+        {"src": args["src_0"]},
+        replace(attr, post_ops=added),
+        {"algorithm": "linear", "alpha": first, "beta": 0.0},
+        {op.operand: args[op.operand] for op in added},
+    )
+
+
+def _concat(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    found = {role: args[role] for role in description.sources()}
+    return Work("concat", "Concat", found, attr, dict(description.params))
+
+
+# -- windows, and what is along dimensions ---------------------------------------------------------
+
+
+def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    algorithm = description.params["algorithm"]
+    params = {**_window(description), "kernel_shape": description.params["kernel"]}
+    if algorithm != "max":
+        params["count_include_pad"] = int(algorithm == "avg_include_padding")
+    op = "MaxPool" if algorithm == "max" else "AveragePool"
+    return Work("pooling", op, {"src": args["src"]}, attr, params)
+
+
+_REDUCTIONS = {
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "sum": "ReduceSum",
+    "mul": "ReduceProd",
+    "mean": "ReduceSum",
+}
+
+
+def _reduction(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """Integers are reduced in s32, which wraps around; what follows reads the result as a source."""
+    src, shape, algorithm = args["src"], description.dims("dst"), description.params["algorithm"]
+    axes = [axis for axis, size in enumerate(shape) if size != src.shape[axis]]
+    row = OPS[_REDUCTIONS[str(algorithm)]]
+    assert row.evaluate is not None
+    exact = src.astype(np.int64) if src.dtype.kind in "iu" else src
+    with np.errstate(all="ignore"):
+        (found,) = row.evaluate([exact, np.array(axes, np.int64)], row.complete({}))
+        if exact is not src:
+            found = found.astype(np.int32)
+        if algorithm == "mean":
+            found = found.astype(np.float32) / np.float32(src.size // max(found.size, 1))
+    return Work("reorder", "Identity", {"src": found}, attr)
+
+
+def _resampling(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """Half-pixel coordinates; the nearest of two neighbours as near is the farther one."""
+    params: dict[str, Attr] = {
+        "mode": description.params["algorithm"],
+        "nearest_mode": "round_prefer_ceil",
+    }
+    sizes = np.array(description.dims("dst"), np.int64)
+    return Work("resampling", "Resize", {"src": args["src"], "sizes": sizes}, attr, params)
+
+
+def _softmax(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    op = "LogSoftmax" if description.params["algorithm"] == "log" else "Softmax"
+    return Work("softmax", op, {"src": args["src"]}, attr, {"axis": description.params["axis"]})
+
+
+def _layer_normalization(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> Work:
+    size = description.dims("src")[-1]
+    found = {"src": args["src"], "scale": args.get("scale", np.ones(size, np.float32))}
+    if "shift" in args:
+        found["bias"] = args["shift"]
+    params: dict[str, Attr] = {"axis": -1, "epsilon": description.params["epsilon"]}
+    return Work("layer_normalization", "LayerNormalization", found, attr, params)
+
+
+def _batch_normalization(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> Work:
+    """By given statistics, or by those of the source."""
+    src, size = args["src"], description.dims("src")[1]
+    axes = tuple(axis for axis in range(src.ndim) if axis != 1)
+    mean, variance = args.get("mean"), args.get("variance")
+    if mean is None or variance is None:
+        mean, variance = (
+            np.asarray(made(src, axis=axes, dtype=np.float64), np.float32)
+            for made in (np.mean, np.var)
+        )
+    found = {
+        "src": src,
+        "scale": args.get("scale", np.ones(size, np.float32)),
+        "bias": args.get("shift", np.zeros(size, np.float32)),
+        "mean": mean,
+        "var": variance,
+    }
+    params: dict[str, Attr] = {"epsilon": description.params["epsilon"]}
+    return Work("batch_normalization", "BatchNormalization", found, attr, params)
+
+
+def _lrn(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """A window of an even size reaches as far as the one that is smaller by 1."""
+    size, alpha, beta, k = (
+        description.params[name] for name in ("local_size", "alpha", "beta", "k")
+    )
+    assert isinstance(size, int)
+    assert isinstance(alpha, float | int)
+    odd = size - 1 + size % 2
+    params: dict[str, Attr] = {"size": odd, "alpha": alpha * odd / size, "beta": beta, "bias": k}
+    return Work("lrn", "LRN", {"src": args["src"]}, attr, params)
+
+
+def _shuffle(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """The row itself: a copy in any type."""
+    return Work("onnx.Shuffle", "Shuffle", {"x": args["src"]}, attr, dict(description.params))
+
+
+def _prelu(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:  # noqa: ARG001
+    found = {"src": args["src"], "slope": args["weights"]}
+    return Work("prelu", "PRelu", found, attr)
 
 
 Maker = Callable[[Description, PrimitiveAttr, Mapping[str, Array]], Work]
@@ -279,4 +408,15 @@ _MAKERS: Mapping[str, Maker] = {
     "eltwise": _eltwise,
     "binary": _binary,
     "reorder": _reorder,
+    "sum": _sum,
+    "concat": _concat,
+    "pooling": _pooling,
+    "reduction": _reduction,
+    "resampling": _resampling,
+    "softmax": _softmax,
+    "layer_normalization": _layer_normalization,
+    "batch_normalization": _batch_normalization,
+    "lrn": _lrn,
+    "shuffle": _shuffle,
+    "prelu": _prelu,
 }

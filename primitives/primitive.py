@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -11,9 +10,8 @@ import numpy as np
 
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
-from ..onednn import primitive as compiled
 from ..onednn import workers
-from ..onednn.capi import failure
+from ..onednn.capi import Status, failure
 from ..onednn.enums import FpmathMode, ScratchpadMode
 from ..onednn.library import Engine, Library, Stream
 from ..onednn.loading import load
@@ -21,8 +19,8 @@ from ..plan.attributes import PrimitiveAttr
 from ..runtime.processors import default_threads
 from . import on_library, on_numpy
 from .description import Description, at_execution, described, with_values
-from .on_library import Modes
-from .refusal import refusal
+from .on_library import Made
+from .refusal import ignored, refusal
 
 ENGINES = ("numpy", "onednn")
 _PLAIN = PrimitiveAttr()
@@ -60,11 +58,18 @@ def prim(
     """
     if engine not in ENGINES:
         raise InvalidInput(f"there is no engine {engine!r}", hint="choose numpy or onednn")
-    modes = Modes(_mode(ScratchpadMode, scratchpad), _fpmath(fpmath))
+    narrowed = None if fpmath == "environment" else _mode(FpmathMode, fpmath)
+    users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
+    neglected = ignored(description)
+    if neglected is not None and refusal(description) is None:
+        raise failure(
+            Status.unimplemented,
+            f"{description} is not made, because oneDNN would make it although {neglected}, and so",
+        )
     if engine == "numpy":
         return OnNumpy(description)
-    return OnLibrary(description, modes)
+    return OnLibrary(description, narrowed, users=users)
 
 
 def _mode(kind: Any, name: str) -> Any:
@@ -73,10 +78,6 @@ def _mode(kind: Any, name: str) -> Any:
             f"there is no mode {name!r}", hint=f"choose of {', '.join(kind.__members__)}"
         )
     return kind[name]
-
-
-def _fpmath(name: str) -> FpmathMode | None:
-    return None if name == "environment" else _mode(FpmathMode, name)
 
 
 class Primitive:
@@ -88,11 +89,13 @@ class Primitive:
     Attributes:
         description: the same.
         impl_info: the name of its implementation.
+        passed_over: implementations that the library would take, and why they were not taken.
         scratchpad_size: bytes that `execute` must be given as `scratchpad`; 0: none.
         memory_consumption: bytes that the library allocates for it besides its arguments.
     """
 
     impl_info = "numpy"
+    passed_over: tuple[str, ...] = ()
     scratchpad_size = 0
     memory_consumption = 0
 
@@ -179,7 +182,7 @@ class OnLibrary(Primitive):
         BackendUnavailable: there is no library, or none has attributes of the target.
     """
 
-    def __init__(self, description: Description, modes: Modes) -> None:
+    def __init__(self, description: Description, fpmath: FpmathMode | None, *, users: bool) -> None:
         if description.target == "unified":
             raise BackendUnavailable(
                 "no library has the attributes of the target unified",
@@ -187,27 +190,25 @@ class OnLibrary(Primitive):
             )
         super().__init__(description)
         self._library = load()
-        self._lock = threading.Lock()  # the scratchpad of the library serves one run at a time
 
-        def make() -> compiled.Primitive:
+        def make() -> Made:
             with workers.making():
                 self._stream = Stream(Engine(self._library))
-                return compiled.Primitive(
-                    on_library.descriptor(self._stream.engine, description, modes)
-                )
+                return on_library.made(self._stream.engine, description, fpmath)
 
-        self._primitive = _called(self._library, make)
-        desc = self._primitive.desc
-        self.impl_info = desc.impl_info
-        self.scratchpad_size = desc.scratchpad_size
-        self.memory_consumption = desc.memory_consumption
+        made = _called(self._library, make)
+        self._primitive, self.passed_over = made.primitive, made.passed_over
+        self.impl_info = made.primitive.desc.impl_info
+        if users:
+            self.scratchpad_size = made.primitive.desc.scratchpad_size
+        else:
+            self.memory_consumption = made.memory_consumption
 
     def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
         def run() -> Array:
             return on_library.execute(self._stream, self.description, self._primitive, attr, args)
 
-        with self._lock:
-            return _called(self._library, run)
+        return _called(self._library, run)
 
 
 def _called(library: Library, work: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..ir.algorithms import BINARY, ELTWISE
+from ..ir.algorithms import ELTWISE
 from ..ir.types import DType
 from ..masks import mask_text
 from ..onednn.capi import Status
@@ -48,6 +48,36 @@ def refusal(description: Description) -> Refused | None:
     for reason in _implementation(description, rules):
         return Status.unimplemented, reason
     return None
+
+
+def ignored(description: Description) -> str | None:
+    """What oneDNN 3.2 takes when it makes this primitive, and neglects or cannot take when it runs;
+    None where there is nothing.
+    """
+    return next(_ignored(description), None)
+
+
+def _ignored(description: Description) -> Iterator[str]:
+    kind, attr = description.kind, description.attr
+    for op in attr.post_ops:
+        if isinstance(op, DepthwiseConv) and kind != "convolution":
+            yield f"a depthwise post-op of {kind} is neglected"
+        if isinstance(op, Sum) and kind in _WITHOUT_SUMS:
+            yield f"a sum of {kind} adds nothing"
+        if isinstance(op, Prelu) and kind in _WITHOUT_SLOPES:
+            yield f"the slopes of a prelu post-op of {kind} cannot be given"
+    for name, held in (("scales", attr.scales), ("zero points", attr.zero_points)):
+        for role, values in held.items():
+            if role not in description.tensors or (kind == "concat" and role == "dst"):
+                yield f"{name} of {role} are neglected"
+            elif kind == "batch_normalization":
+                yield f"{name} beside a relu are neglected"
+            elif kind == "reorder" and name == "zero points" and values.mask:
+                yield f"of several zero points of {role} the first one is taken"
+
+
+_WITHOUT_SUMS = frozenset({"eltwise", "pooling"})
+_WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resampling", "softmax"})
 
 
 def _misfits(description: Description) -> Iterator[str]:
@@ -226,6 +256,97 @@ def _reorder(description: Description) -> Iterator[str]:
             yield f"zero points of {role}, which is f32"
 
 
+def _sum(description: Description) -> Iterator[str]:
+    yield from _same(description, *description.sources(), "dst")
+
+
+def _concat(description: Description) -> Iterator[str]:
+    first, *others = description.sources()
+    shape, axis = description.dims(first), description.params["axis"]
+    assert isinstance(axis, int)
+    if not 0 <= axis < len(shape):
+        yield f"the axis {axis} of {len(shape)} dimensions"
+        return
+    total = shape[axis]
+    for role in others:
+        dims = description.dims(role)
+        if description.dtype(role) is not description.dtype(first):
+            yield f"{role} of another type than {first}"
+        if len(dims) != len(shape) or _but(dims, axis) != _but(shape, axis):
+            yield f"{first} {list(shape)} and {role} {list(dims)}"
+            return
+        total += dims[axis]
+    if description.dims("dst") != (*shape[:axis], total, *shape[axis + 1 :]):
+        yield f"dst {list(description.dims('dst'))} for {total} along axis {axis}"
+
+
+def _but(dims: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*dims[:axis], *dims[axis + 1 :])
+
+
+def _pooling(description: Description) -> Iterator[str]:
+    src, dst = description.dims("src"), description.dims("dst")
+    if len(src) not in (3, 4, 5) or len(dst) != len(src) or src[:2] != dst[:2]:
+        yield f"src {list(src)} and dst {list(dst)}"
+        return
+    kernel = _integers(description, "kernel")
+    yield from _spatial(description, src[2:], dst[2:], kernel)
+    if description.params["algorithm"] == "avg_exclude_padding":
+        for size, whole, _, dilation, begin, end in zip(
+            kernel, src[2:], *_axes(description), strict=True
+        ):
+            reach = 1 + (size - 1) * (dilation + 1)
+            if begin >= reach or end >= reach or dilation >= whole:
+                yield "an average of a window that lies in the padding"
+
+
+def _reduction(description: Description) -> Iterator[str]:
+    src, dst = description.dims("src"), description.dims("dst")
+    if len(src) != len(dst) or any(d not in (1, s) for s, d in zip(src, dst, strict=True)):
+        yield f"src {list(src)} and dst {list(dst)}"
+    elif src == dst:
+        yield "nothing is reduced"
+
+
+def _resampling(description: Description) -> Iterator[str]:
+    src, dst = description.dims("src"), description.dims("dst")
+    if len(src) not in (3, 4, 5) or len(dst) != len(src) or src[:2] != dst[:2]:
+        yield f"src {list(src)} and dst {list(dst)}"
+
+
+def _softmax(description: Description) -> Iterator[str]:
+    axis, rank = description.params["axis"], len(description.dims("dst"))
+    assert isinstance(axis, int)
+    if not 0 <= axis < rank:
+        yield f"the axis {axis} of {rank} dimensions"
+
+
+def _normalization(description: Description) -> Iterator[str]:
+    rank = len(description.dims("src"))
+    if rank < 2 or (description.kind == "layer_normalization" and rank > 5):
+        yield f"src of {rank} dimensions"
+    yield from _same(description, "src", "dst")
+
+
+def _shuffle(description: Description) -> Iterator[str]:
+    axis, size = description.params["axis"], description.params["group_size"]
+    dims = description.dims("src")
+    assert isinstance(axis, int)
+    assert isinstance(size, int)
+    if not 0 <= axis < len(dims) or not 0 < size <= dims[axis] or dims[axis] % size:
+        yield f"groups of {size} along axis {axis} of {list(dims)}"
+    yield from _same(description, "src", "dst")
+
+
+def _prelu(description: Description) -> Iterator[str]:
+    src, weights = description.dims("src"), description.dims("weights")
+    yield from _same(description, "src", "dst")
+    if len(src) > 5 or len(weights) != len(src):
+        yield f"src of {len(src)} and weights of {len(weights)} dimensions"
+    elif any(w not in (1, s) for w, s in zip(weights, src, strict=True)):
+        yield f"weights {list(weights)} do not broadcast to src {list(src)}"
+
+
 # -- implementations -------------------------------------------------------------------------------
 
 
@@ -351,6 +472,65 @@ def _reorder_further(description: Description) -> Iterator[str]:
         yield "more than one post-op"
 
 
+def _same_types(description: Description) -> bool:
+    return description.dtype("src") is description.dtype("dst")
+
+
+def _depthwise(description: Description) -> Iterator[str]:
+    """A depthwise post-op is one, of a 1x1 convolution of images, without sums beside it."""
+    post_ops = description.attr.post_ops
+    depthwise = [op for op in post_ops if isinstance(op, DepthwiseConv)]
+    if not depthwise:
+        return
+    weights = description.dims("weights")
+    if len(depthwise) > 1 or any(isinstance(op, Sum) for op in post_ops):
+        yield "a depthwise post-op beside a sum or another one"
+    if len(description.dims("src")) != 4 or any(size != 1 for size in weights[-2:]):
+        yield "a depthwise post-op of a convolution that is not 1x1"
+
+
+def _batch_normalization_further(description: Description) -> Iterator[str]:
+    post_ops = description.attr.post_ops
+    if len(post_ops) > 1 or any(
+        isinstance(op, Eltwise) and op.algorithm != "relu" for op in post_ops
+    ):
+        yield "post-ops other than one relu"
+    if description.dtype("src") is DType.S8 and "mean" not in description.tensors:
+        yield "statistics of codes"
+
+
+_REFERENCE_REDUCTIONS = frozenset(
+    {(DType.F32, DType.F32)} | {(src, dst) for src in _INT8 for dst in (src, DType.S32, DType.F32)}
+)
+
+
+def _reduction_further(description: Description) -> Iterator[str]:
+    """For other types there is compiled code alone, which reduces the last dimensions of plain
+    tensors.
+    """
+    if (description.dtype("src"), description.dtype("dst")) in _REFERENCE_REDUCTIONS:
+        return
+    src, dst = description.dims("src"), description.dims("dst")
+    kept = [axis for axis, (s, d) in enumerate(zip(src, dst, strict=True)) if s == d]
+    reduced = [axis for axis in range(len(src)) if axis not in kept]
+    if len(src) > 5 or reduced[-1] != len(src) - 1 or reduced != [*range(reduced[0], len(src))]:
+        yield "these element types for a reduction of other dimensions than the last"
+    for op in description.attr.post_ops:
+        if isinstance(op, Sum) and op.zero_point:
+            yield "these element types with the zero point of a sum"
+        if isinstance(op, Prelu):
+            yield "these element types with slopes"
+        if isinstance(op, Binary) and not _known_broadcast(description, op):
+            yield "these element types with an operand that broadcasts so"
+
+
+def _known_broadcast(description: Description, op: Binary) -> bool:
+    """An operand that is one number, whole, or varies along the channels."""
+    shape, dst = description.operands[op.operand].static_shape, description.dims("dst")
+    varies = [axis for axis, size in enumerate(shape) if size != 1]
+    return not varies or shape == dst or varies == [1]
+
+
 _KINDS: Mapping[str, Rules] = {
     "convolution": Rules(
         _windowed,
@@ -359,6 +539,7 @@ _KINDS: Mapping[str, Rules] = {
         _channel_points,
         _GEMM_POST_OPS | {DepthwiseConv.kind},
         "size",
+        _depthwise,
     ),
     "deconvolution": Rules(
         _windowed, _product_types, _channel_masks, _channel_points, _GEMM_POST_OPS, "size"
@@ -369,11 +550,7 @@ _KINDS: Mapping[str, Rules] = {
     "matmul": Rules(
         _matmul, _product_types, _matmul_scales, _matmul_points, _GEMM_POST_OPS, "size"
     ),
-    "eltwise": Rules(
-        _eltwise,
-        lambda d: d.dtype("src") is d.dtype("dst"),
-        post_ops=_GEMM_POST_OPS,
-    ),
+    "eltwise": Rules(_eltwise, _same_types, post_ops=_GEMM_POST_OPS),
     "binary": Rules(
         _binary, lambda _: True, lambda _: _per_tensor("src_0", "src_1"), post_ops=_GEMM_POST_OPS
     ),
@@ -386,9 +563,31 @@ _KINDS: Mapping[str, Rules] = {
         "default",
         _reorder_further,
     ),
+    "sum": Rules(_sum, lambda _: True),
+    "concat": Rules(_concat, lambda _: True, lambda d: _per_tensor(*d.sources())),
+    "pooling": Rules(_pooling, _same_types, post_ops=_GEMM_POST_OPS),
+    "reduction": Rules(
+        _reduction, lambda _: True, post_ops=_GEMM_POST_OPS, further=_reduction_further
+    ),
+    "resampling": Rules(_resampling, lambda _: True, post_ops=_GEMM_POST_OPS, sum_types="dst"),
+    "softmax": Rules(
+        _softmax,
+        lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),
+        lambda _: _per_tensor("src", "dst"),
+        post_ops=_GEMM_POST_OPS - {Sum.kind},
+    ),
+    "layer_normalization": Rules(
+        _normalization,
+        lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),
+        lambda _: _per_tensor("src", "dst"),
+    ),
+    "batch_normalization": Rules(
+        _normalization,
+        lambda d: _same_types(d) and d.dtype("src") in (DType.F32, DType.S8),
+        post_ops=frozenset({Eltwise.kind}),
+        further=_batch_normalization_further,
+    ),
+    "lrn": Rules(_normalization, lambda d: _same_types(d) and d.dtype("src") is DType.F32),
+    "shuffle": Rules(_shuffle, _same_types),
+    "prelu": Rules(_prelu, _same_types),
 }
-
-
-def algorithms_of(kind: str) -> Collection[str] | None:
-    """The algorithms of a kind that has such; None for any other."""
-    return {"eltwise": ELTWISE, "binary": BINARY}.get(kind)
