@@ -16,15 +16,13 @@ from typing import Any
 
 from ..masks import mask_of, mask_text
 from .capi import check, failure
-from .enums import AlgKind, DataType, arg_name
+from .enums import AlgKind, DataType, FpmathMode, ScratchpadMode, arg_name
 from .library import Handle, Library, create
 from .memory import MemoryDesc
 
-_SCRATCHPAD_OF_THE_USER = 1  # dnnl_scratchpad_mode_user
 _GATES_AND_OUTPUTS = (
     24  # dimensions 3 and 4 of weights (layers, directions, inputs, gates, outputs)
 )
-_STRICT = 0  # dnnl_fpmath_mode_strict
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +115,9 @@ class Attributes:
         rnn_data: scale and shift of the codes of a recurrent layer's data: `scale * x + shift`.
         rnn_weights: scales of its weights, by which they were multiplied: one, or one for each gate
             and output.
+        scratchpad: by default the caller's, the only mode in which threads may share a primitive.
+        fpmath: the types that f32 may be narrowed to; None: what the environment variable
+            ONEDNN_DEFAULT_FPMATH_MODE says.
     """
 
     scales: Mapping[int, int] = field(default_factory=dict)
@@ -124,6 +125,8 @@ class Attributes:
     post_ops: tuple[PostOp, ...] = ()
     rnn_data: tuple[float, float] | None = None
     rnn_weights: tuple[float, ...] = ()
+    scratchpad: ScratchpadMode = ScratchpadMode.user
+    fpmath: FpmathMode | None = FpmathMode.strict
 
     def __post_init__(self) -> None:
         # A frozen description must not change under its owner's feet: keep private read-only
@@ -139,12 +142,15 @@ class Attributes:
         parts += [f"post_ops=[{', '.join(map(_text, self.post_ops))}]"] if self.post_ops else []
         parts += [f"rnn_data={self.rnn_data}"] if self.rnn_data else []
         parts += [f"rnn_weights=[{len(self.rnn_weights)}]"] if self.rnn_weights else []
+        if self.scratchpad is not ScratchpadMode.user:
+            parts.append(f"scratchpad={self.scratchpad.name}")
+        if self.fpmath is not FpmathMode.strict:
+            parts.append(f"fpmath={'default' if self.fpmath is None else self.fpmath.name}")
         return " ".join(parts)
 
 
 def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handle:
-    """The `dnnl_primitive_attr_t` of a description: with the caller's scratchpad, the only mode in
-    which threads may share a primitive.
+    """The `dnnl_primitive_attr_t` of a description.
 
     Args:
         library: the library.
@@ -169,13 +175,14 @@ def attr_of(library: Library, attributes: Attributes, origin: str = "") -> Handl
             origin,
         )
     check(
-        c.dnnl_primitive_attr_set_scratchpad_mode(attr, _SCRATCHPAD_OF_THE_USER),
-        "scratchpad mode user",
+        c.dnnl_primitive_attr_set_scratchpad_mode(attr, attributes.scratchpad),
+        f"scratchpad mode {attributes.scratchpad.name}",
         origin,
     )
-    # Otherwise the environment variable ONEDNN_DEFAULT_FPMATH_MODE would decide which narrower
-    # types f32 may fall to.
-    check(c.dnnl_primitive_attr_set_fpmath_mode(attr, _STRICT), "fpmath mode strict", origin)
+    if attributes.fpmath is not None:
+        # Otherwise the environment variable ONEDNN_DEFAULT_FPMATH_MODE decides.
+        status = c.dnnl_primitive_attr_set_fpmath_mode(attr, attributes.fpmath)
+        check(status, f"fpmath mode {attributes.fpmath.name}", origin)
     return attr
 
 

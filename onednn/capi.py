@@ -110,6 +110,9 @@ PRIMITIVES = {
     "convolution": Signature("convolution_forward", _CONVOLUTION, _WINDOW, {"alg": 1}),
     # Transposed convolution; arguments as of convolution, weights still (O, I, spatial...).
     "deconvolution": Signature("deconvolution_forward", _CONVOLUTION, _WINDOW, {"alg": 10}),
+    # src (N, I, spatial...) times weights (O, I, spatial...) plus bias (O): dst (N, O). Scales on SRC
+    # (mask 0), WEIGHTS (0 or 1) and DST (0), no zero points.
+    "inner_product": Signature("inner_product_forward", "engine prop src weights bias dst"),
     # src (..., M, K) times weights (..., K, N) plus bias (broadcast to dst, same number of
     # dimensions). Leading dimensions are equal or 1. Weights scales: mask 0, or 1 << (ndims - 1)
     # for one value per column.
@@ -137,6 +140,8 @@ PRIMITIVES = {
     # The sources, joined along `axis`, are `arg_multiple_src(i)`, each with an optional scale (mask
     # 0). dst None: chosen.
     "concat": Signature("concat", "engine dst count axis sources", "axis={axis}"),
+    # The sources `arg_multiple_src(i)`, each times its own of `scales`, added up in f32. No attributes.
+    "sum": Signature("sum", "engine dst count scales sources", "scales={scales}"),
     # Copy between layouts and types: dst = scale_src * (src - zp_src) / scale_dst + zp_dst, rounded
     # half to even. It packs weights too: the `dst` that a primitive wants (`weights_md`) carries
     # what compensation it needs.
@@ -262,7 +267,7 @@ _TYPES: dict[str, Any] = {
     "version": POINTER(Version),
     "out": POINTER(c_void_p),
     "sources": POINTER(c_void_p),
-    "factors": POINTER(c_float),
+    **dict.fromkeys(("factors", "scales"), POINTER(c_float)),
     "size": c_size_t,
     **dict.fromkeys(
         ("handle", "address", "engine", "statistics", "projection", *OPERANDS), c_void_p

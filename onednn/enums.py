@@ -53,6 +53,23 @@ class RnnDirection(IntEnum):
     concat = 3
 
 
+class ScratchpadMode(IntEnum):
+    """`dnnl_scratchpad_mode_t`: who allocates the memory that a primitive needs while it runs."""
+
+    library = 0
+    user = 1
+
+
+class FpmathMode(IntEnum):
+    """`dnnl_fpmath_mode_t`: the types that f32 may be narrowed to inside of a primitive."""
+
+    strict = 0
+    bf16 = 1
+    f16 = 2
+    any = 3
+    tf32 = 4
+
+
 class CpuRuntime(IntEnum):
     """`DNNL_RUNTIME_*`: what the CPU engine runs its threads on."""
 
@@ -146,6 +163,7 @@ class AlgKind(IntEnum):
 class Query(IntEnum):
     """`dnnl_query_t`: the queries used by this binding."""
 
+    memory_consumption_s64 = 6
     impl_info_str = 8
     strides = 14
     src_md = 129

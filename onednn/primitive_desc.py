@@ -53,7 +53,7 @@ class Request:
 
     def __str__(self) -> str:
         shown = {
-            name: list(value) if isinstance(value, tuple) else value
+            name: list(value) if isinstance(value, tuple | ctypes.Array) else value
             for name, value in self.parameters.items()
         }
         shapes = [f"{role}={desc!r}" for role, desc in self.operands.items() if desc is not None]
@@ -82,7 +82,7 @@ def describe(
     Args:
         engine: the engine.
         kind: a key of `PRIMITIVES`.
-        operands: in the order of its row (concat: the sources, then dst); None: absent.
+        operands: in the order of its row (concat and sum: the sources, then dst); None: absent.
         attributes: scales, zero points and post-ops.
         origin: the names of the model's nodes, for messages.
         parameters: those of the row.
@@ -94,11 +94,14 @@ def describe(
     """
     row = PRIMITIVES[kind]
     names = row.operands
-    if kind == "concat":
+    if kind in ("concat", "sum"):
         names = [*(f"src{index}" for index in range(len(operands) - 1)), "dst"]
         handles = [source.pointer for source in operands[:-1] if source is not None]
         sources = (ctypes.c_void_p * len(handles))(*handles)
         parameters |= {"count": len(handles), "sources": sources}
+        if kind == "sum":
+            factors = tuple(map(float, parameters["scales"]))
+            parameters["scales"] = (ctypes.c_float * len(factors))(*factors)
     given = {**row.defaults, **parameters}
     wanted = set(row.arguments.split()) - OPERANDS - _ALWAYS.keys() - {"engine"}
     if given.keys() != wanted or len(names) != len(operands):
@@ -222,6 +225,18 @@ class PrimitiveDesc(Handle):
         post-op's weights.
         """
         return self._query_md(Query.exec_arg_md, arg)
+
+    @property
+    def memory_consumption(self) -> int:
+        """Bytes that the library allocates for the primitive besides its arguments: its scratchpad
+        in the mode `library`, 0 in the mode `user`.
+        """
+        size = ctypes.c_int64()
+        status = self.library.c.dnnl_primitive_desc_query(
+            self, Query.memory_consumption_s64, 0, ctypes.byref(size)
+        )
+        check(status, f"query memory_consumption_s64 of {self.request}", self.request.origin)
+        return int(size.value)
 
     @property
     def scratchpad_md(self) -> MemoryDesc:

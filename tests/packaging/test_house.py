@@ -31,6 +31,7 @@ FOLDERS = (
     "onednn",
     "passes",
     "plan",
+    "primitives",
     "report",
     "runtime",
 )

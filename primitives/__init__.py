@@ -1,0 +1,39 @@
+"""Primitives on their own, on NumPy and on the library: what oneDNN's documentation says, in Python.
+
+    from fqfuse.primitives import Eltwise, PrimitiveAttr, Scale, prim
+
+    attr = PrimitiveAttr(scales={"src": Scale((0.5,)), "weights": Scale((), 1)}, post_ops=(Eltwise("relu"),))
+    p = prim("convolution", attr, src="u8[1,16,8,8]", weights="s8[32,16,3,3]", dst="f32[1,32,6,6]")
+    y = p.execute({"src": x, "weights": w, "scales_weights": s})
+
+- `kinds.py`: what each kind is described by
+- `description.py`: a description from the caller's words, and the values that come at execution
+- `refusal.py`: what oneDNN 3.2 refuses at creation, and with which status
+- `on_numpy.py`, `on_library.py`: a description -> the result
+- `primitive.py`: `prim`
+"""
+
+from ..plan.attributes import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+)
+from .primitive import Primitive, prim
+
+__all__ = [
+    "Binary",
+    "DepthwiseConv",
+    "Eltwise",
+    "Prelu",
+    "Primitive",
+    "PrimitiveAttr",
+    "Scale",
+    "Sum",
+    "ZeroPoint",
+    "prim",
+]

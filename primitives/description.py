@@ -1,0 +1,321 @@
+"""What a primitive is asked for: tensors, parameters and attributes, checked for names only.
+
+Whether the library takes it is another question (`refusal.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..ir.ops.spec import Array, Attr
+from ..ir.text_write import type_text
+from ..ir.types import DType, TensorType
+from ..onednn.enums import AlgKind
+from ..plan.attributes import (
+    OPERANDS,
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    PostOp,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+)
+from ..plan.targets import check_target
+from .kinds import EVERY_AXIS_0, EVERY_AXIS_1, KINDS, REQUIRED, Kind
+
+_TENSOR = re.compile(r"(f32|s32|s8|u8)\[(\d+(?:,\d+)*)\]")
+_SOURCE = re.compile(r"src_(?:0|[1-9]\d{0,3})")
+
+
+@dataclass(frozen=True)
+class Description:
+    """One operation.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        tensors: its arguments, by role.
+        operands: what its post-ops read, by name.
+        params: all parameters of the kind.
+        attr: a copy of the attributes. Scales and zero points without values come at execution.
+        target: whose attributes they are.
+    """
+
+    kind: str
+    tensors: Mapping[str, TensorType]
+    operands: Mapping[str, TensorType]
+    params: Mapping[str, Attr]
+    attr: PrimitiveAttr
+    target: str
+
+    def dims(self, role: str) -> tuple[int, ...]:
+        """The shape of an argument."""
+        return self.tensors[role].static_shape
+
+    def dtype(self, role: str) -> DType:
+        """The element type of an argument."""
+        return self.tensors[role].dtype
+
+    def sources(self) -> list[str]:
+        """The arguments that it reads as data, in order."""
+        return [role for role in self.tensors if role.startswith("src")]
+
+    def __str__(self) -> str:
+        shown = [f"{role}={type_text(type_)}" for role, type_ in self.tensors.items()]
+        shown += [f"{name}={value}" for name, value in self.params.items()]
+        return f"{self.kind} {' '.join(shown)}"
+
+
+def described(
+    kind: str, tensors: Mapping[str, Any], attr: PrimitiveAttr, target: str
+) -> Description:
+    """A description.
+
+    Args:
+        kind: of the primitive.
+        tensors: arguments and operands of post-ops as texts (`u8[1,16,8,8]`), and parameters.
+        attr: its attributes.
+        target: whose.
+
+    Raises:
+        InvalidInput: there is no such kind, argument or parameter, or one is missing.
+    """
+    found = KINDS.get(kind)
+    if found is None:
+        raise InvalidInput(f"there is no primitive {kind!r}", hint=f"choose of {', '.join(KINDS)}")
+    check_target(target)
+    if not isinstance(attr, PrimitiveAttr):
+        raise InvalidInput(f"attributes are a PrimitiveAttr, not a {type(attr).__name__}")
+    names = {name for op in attr.post_ops for name in _names(op)}
+    given = {name: value for name, value in tensors.items() if value is not None}
+    params = {name: given.pop(name) for name in found.params if name in given}
+    roles = _roles(kind, found, given)
+    stray = sorted(given.keys() - set(roles) - names)
+    if stray:
+        raise InvalidInput(
+            f"{kind} has no argument or parameter {stray[0]!r}",
+            hint=f"it has {', '.join((*roles, *found.params))}, and its post-ops read {', '.join(sorted(names)) or 'nothing'}",
+        )
+    _check_words(attr, target)
+    types = {role: tensor(given[role], role) for role in roles}
+    operands = {name: tensor(given[name], name) for name in given if name not in types}
+    _complete_operands(kind, types, operands, attr)
+    if "dst" not in types:
+        raise InvalidInput(f"{kind} lacks its argument dst")
+    if found.algorithms:
+        _check_algorithm(found.algorithms, params.get("algorithm", found.params["algorithm"]))
+    spatial = max(len(types["dst"].static_shape) - 2, 0)
+    return Description(
+        kind,
+        MappingProxyType(types),
+        MappingProxyType(operands),
+        MappingProxyType(_params(kind, found, params, spatial)),
+        copied(attr),
+        target,
+    )
+
+
+def _check_algorithm(kind: str, name: object) -> None:
+    known = [
+        alg.name.removeprefix(f"{kind}_") for alg in AlgKind if alg.name.startswith(f"{kind}_")
+    ]
+    if name not in known:
+        raise InvalidInput(
+            f"{kind} has no algorithm {name!r}", hint=f"choose of {', '.join(known)}"
+        )
+
+
+def _check_words(attr: PrimitiveAttr, target: str) -> None:
+    """Refuses what the attributes of a target have no words for: a library cannot be asked.
+
+    Raises:
+        InvalidInput: there is such a word.
+    """
+    words = {
+        "output_scales": attr.output_scales is not None and target != "onednn-v2",
+        "the scale of an eltwise post-op": target != "onednn-v2"
+        and any(isinstance(op, Eltwise) and op.scale != 1 for op in attr.post_ops),
+        "the scale of the operand of a binary post-op": target != "unified"
+        and any(isinstance(op, Binary) and op.scale is not None for op in attr.post_ops),
+    }
+    for word, given in words.items():
+        if given:
+            raise InvalidInput(f"the attributes of {target} do not have {word}")
+    for op in attr.post_ops:
+        if isinstance(op, Eltwise | Binary):
+            _check_algorithm(op.kind, op.algorithm)
+
+
+def tensor(given: object, name: str) -> TensorType:
+    """A tensor's type from its text.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    match = _TENSOR.fullmatch(given.replace(" ", "")) if isinstance(given, str) else None
+    if match is None:
+        raise InvalidInput(
+            f"{given!r} is no tensor", where=name, hint="write its type and sizes, as u8[1,16,8,8]"
+        )
+    return TensorType(DType(match[1]), tuple(map(int, match[2].split(","))))
+
+
+def copied(attr: PrimitiveAttr) -> PrimitiveAttr:
+    """The attributes, which nobody can change any more through what they were made of."""
+    return replace(
+        attr,
+        scales=MappingProxyType(dict(attr.scales)),
+        zero_points=MappingProxyType(dict(attr.zero_points)),
+        post_ops=tuple(attr.post_ops),
+    )
+
+
+def _names(op: PostOp) -> list[str]:
+    return [value for name in OPERANDS[type(op)] if (value := getattr(op, name))]
+
+
+def _roles(kind: str, found: Kind, given: Mapping[str, Any]) -> list[str]:
+    """The arguments that are given, in order.
+
+    Raises:
+        InvalidInput: one is missing.
+    """
+    roles = [*found.roles, *found.flags]
+    if found.many:
+        numbered = [name for name in given if _SOURCE.fullmatch(name)]
+        if not numbered:
+            raise InvalidInput(f"{kind} lacks its argument src_0")
+        roles = [*(f"src_{index}" for index in range(len(numbered))), *roles]
+    missing = [
+        role
+        for role in roles
+        if role not in given and role not in found.optional and role not in found.flags
+    ]
+    if missing:
+        raise InvalidInput(f"{kind} lacks its argument {', '.join(missing)}")
+    return [role for role in roles if role in given]
+
+
+def _complete_operands(
+    kind: str,
+    types: Mapping[str, TensorType],
+    operands: dict[str, TensorType],
+    attr: PrimitiveAttr,
+) -> None:
+    """What a sum adds is what the destination held before: its type follows.
+
+    Raises:
+        InvalidInput: the type of another operand is not told.
+    """
+    dst = types.get("dst")
+    for op in attr.post_ops:
+        if isinstance(op, Sum) and dst is not None:
+            operands[op.operand] = replace(dst, dtype=op.dtype or dst.dtype)
+        for name in _names(op):
+            if name not in operands:
+                raise InvalidInput(
+                    f"a post-op {op.kind} of {kind} reads {name!r}, whose type is not told",
+                    hint=f'add {name}="f32[...]"',
+                )
+    if len({op.operand for op in attr.post_ops if isinstance(op, Sum)}) > 1:
+        raise InvalidInput("all sums read what the destination held: name one operand for them")
+
+
+def _params(kind: str, found: Kind, given: Mapping[str, Any], spatial: int) -> dict[str, Attr]:
+    complete: dict[str, Attr] = {}
+    defaults: Mapping[Any, Attr] = {EVERY_AXIS_0: (0,) * spatial, EVERY_AXIS_1: (1,) * spatial}
+    for name, default in found.params.items():
+        value = given.get(name, defaults.get(default, default))
+        if value == REQUIRED:
+            raise InvalidInput(f"{kind} lacks its parameter {name}")
+        value = tuple(value) if isinstance(value, list) else value
+        axes = default in defaults or name == "kernel"
+        if axes and (not isinstance(value, tuple) or len(value) != spatial):
+            raise InvalidInput(
+                f"{kind} has {name} {value!r}, and there are {spatial} spatial dimensions"
+            )
+        complete[name] = value
+    return complete
+
+
+# -- values at execution ---------------------------------------------------------------------------
+
+
+def count(mask: int, dims: tuple[int, ...]) -> int:
+    """How many numbers a mask stands for."""
+    return math.prod(size for axis, size in enumerate(dims) if mask >> axis & 1)
+
+
+def at_execution(description: Description) -> Iterator[tuple[str, int, type]]:
+    """Name, number and type of the scales and zero points that come at execution."""
+    attr = description.attr
+    for role, scale in attr.scales.items():
+        if not scale.values:
+            yield f"scales_{role}", count(scale.mask, description.dims(role)), np.float32
+    for role, zero in attr.zero_points.items():
+        if not zero.values:
+            yield f"zero_points_{role}", count(zero.mask, description.dims(role)), np.int32
+    if attr.output_scales is not None and not attr.output_scales.values:
+        mask = attr.output_scales.mask
+        yield "output_scales", count(mask, description.dims("dst")), np.float32
+    for op in attr.post_ops:
+        for name, scale in _scales_of(op):
+            if not scale.values:
+                dims = description.operands[_names(op)[0]].static_shape
+                yield name, count(scale.mask, dims), np.float32
+
+
+def _scales_of(op: PostOp) -> Iterator[tuple[str, Scale]]:
+    if isinstance(op, Binary) and op.scale is not None:
+        yield f"scales_{op.operand}", op.scale
+    if isinstance(op, DepthwiseConv):
+        yield f"scales_{op.weights}", op.weights_scale
+        yield f"scales_{op.weights}_dst", op.dst_scale
+
+
+def with_values(description: Description, args: Mapping[str, Array]) -> PrimitiveAttr:
+    """The attributes with the values that came at execution, checked before."""
+    attr = description.attr
+
+    def scale(name: str, held: Scale) -> Scale:
+        return held if held.values else Scale(_floats(args[name]), held.mask)
+
+    def zero(name: str, held: ZeroPoint) -> ZeroPoint:
+        values = tuple(int(v) for v in args[name].reshape(-1)) if not held.values else held.values
+        return ZeroPoint(values, held.mask)
+
+    def post_op(op: PostOp) -> PostOp:
+        if isinstance(op, Binary) and op.scale is not None:
+            return replace(op, scale=scale(f"scales_{op.operand}", op.scale))
+        if isinstance(op, DepthwiseConv):
+            own = scale(f"scales_{op.weights}", op.weights_scale)
+            return replace(
+                op,
+                weights_scale=own,
+                dst_scale=scale(f"scales_{op.weights}_dst", op.dst_scale),
+            )
+        return op
+
+    output = attr.output_scales
+    return replace(
+        attr,
+        scales={role: scale(f"scales_{role}", held) for role, held in attr.scales.items()},
+        zero_points={
+            role: zero(f"zero_points_{role}", held) for role, held in attr.zero_points.items()
+        },
+        post_ops=tuple(map(post_op, attr.post_ops)),
+        output_scales=None if output is None else scale("output_scales", output),
+    )
+
+
+def _floats(array: Array) -> tuple[float, ...]:
+    return tuple(float(value) for value in array.reshape(-1))

@@ -1,0 +1,343 @@
+"""A primitive on oneDNN: its descriptor, and the memories of one execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..ir.ops.spec import Array
+from ..ir.types import DType
+from ..onednn import attributes as library_attributes
+from ..onednn.attributes import Attributes
+from ..onednn.capi import OneDnnError, Status, failure
+from ..onednn.defects import defect_of
+from ..onednn.enums import (
+    AlgKind,
+    Arg,
+    DataType,
+    FpmathMode,
+    NormalizationFlags,
+    ScratchpadMode,
+    arg_multiple_src,
+    arg_post_op,
+    arg_scales,
+    arg_zero_points,
+)
+from ..onednn.layouts import row_major
+from ..onednn.library import Engine, Stream
+from ..onednn.memory import Memory, MemoryDesc, data_type_of
+from ..onednn.primitive import ExecArgs, Primitive, run_once
+from ..onednn.primitive_desc import PrimitiveDesc, describe
+from ..onednn.saturation import may_saturate
+from ..plan.attributes import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    Prelu,
+    PrimitiveAttr,
+    Sum,
+)
+from .description import Description
+from .kinds import ARGS, KINDS
+
+_TYPES = {
+    DType.F32: DataType.f32,
+    DType.S32: DataType.s32,
+    DType.S8: DataType.s8,
+    DType.U8: DataType.u8,
+}
+_FLAGS = {
+    "scale": NormalizationFlags.use_scale,
+    "shift": NormalizationFlags.use_shift,
+    "mean": NormalizationFlags.use_global_stats,
+    "variance": NormalizationFlags.use_global_stats,
+}
+_DEPTHWISE_MASK = 3  # channels of (G, O/G, I/G, kernel...)
+
+
+_IMPLEMENTATIONS = 16
+
+
+@dataclass(frozen=True)
+class Made:
+    """A primitive of the library.
+
+    Attributes:
+        primitive: compiled, in the scratchpad mode `user`.
+        passed_over: the implementations in front of its own, and why they were not taken.
+        memory_consumption: bytes of the scratchpad that the library would allocate for it.
+    """
+
+    primitive: Primitive
+    passed_over: tuple[str, ...]
+    memory_consumption: int
+
+
+def made(engine: Engine, description: Description, fpmath: FpmathMode | None) -> Made:
+    """The primitive by the library's first implementation that is not known to compute it wrongly.
+
+    It always runs in the scratchpad mode `user`: oneDNN's own scratchpad belongs to the thread that
+    made the primitive, and in another one there is none (3.2; the process ends).
+
+    Raises:
+        OneDnnError: the library refuses, or has no such implementation.
+    """
+    passed: list[str] = []
+    for index in range(_IMPLEMENTATIONS):
+        desc = descriptor(engine, description, fpmath)
+        if not all(desc.next_impl() for _ in range(index)):
+            break
+        reason = _objection(desc)
+        if not reason:
+            try:
+                return Made(
+                    Primitive(desc), tuple(passed), _consumption(engine, description, fpmath, index)
+                )
+            except OneDnnError as error:
+                if error.status != Status.runtime_error:
+                    raise
+                reason = "its code cannot be generated"
+        passed.append(f"{desc.impl_info}: {reason}")
+    raise failure(Status.unimplemented, f"{description} ({'; '.join(passed)})")
+
+
+def _consumption(
+    engine: Engine, description: Description, fpmath: FpmathMode | None, index: int
+) -> int:
+    desc = descriptor(engine, description, fpmath, ScratchpadMode.library)
+    return desc.memory_consumption if all(desc.next_impl() for _ in range(index)) else 0
+
+
+def _objection(desc: PrimitiveDesc) -> str:
+    """Why an implementation is passed over; '' where it is not."""
+    defect = defect_of(desc)
+    if defect is not None:
+        return f"it computes wrongly {defect.when}"
+    if desc.library.effective_isa().has_vnni and may_saturate(desc):
+        return "its products saturate, as this CPU's need not"
+    return ""
+
+
+def descriptor(
+    engine: Engine,
+    description: Description,
+    fpmath: FpmathMode | None = FpmathMode.strict,
+    scratchpad: ScratchpadMode = ScratchpadMode.user,
+) -> PrimitiveDesc:
+    """The primitive descriptor.
+
+    Args:
+        engine: the engine.
+        description: the primitive.
+        fpmath: the types that f32 may be narrowed to; None: the environment's default.
+        scratchpad: who allocates it.
+
+    Raises:
+        OneDnnError: the library refuses; `status` says how.
+    """
+    kind = description.kind
+    chosen = KINDS[kind].chosen
+    roles = description.sources() if KINDS[kind].many else []
+    roles += [role for role in KINDS[kind].roles if role not in KINDS[kind].flags]
+    operands = [
+        _desc(engine, description, role, free=role in chosen)
+        if role in description.tensors
+        else None
+        for role in roles
+    ]
+    return describe(
+        engine,
+        kind,
+        *operands,
+        attributes=replace(_attributes(engine, description), fpmath=fpmath, scratchpad=scratchpad),
+        **_parameters(description),
+    )
+
+
+def _desc(engine: Engine, description: Description, role: str, *, free: bool) -> MemoryDesc:
+    dtype, dims = _TYPES[description.dtype(role)], description.dims(role)
+    if role == "dst":
+        depthwise = [op for op in description.attr.post_ops if isinstance(op, DepthwiseConv)]
+        if depthwise:  # the descriptor is that of the 1x1 result
+            dtype = _TYPES[depthwise[0].src_dtype]
+            dims = (*dims[:2], *description.dims("src")[2:])
+    if free:
+        return MemoryDesc.any(engine.library, dims, dtype)
+    return row_major(engine.library, dims, dtype)
+
+
+def _parameters(description: Description) -> dict[str, Any]:
+    """The parameters in the binding's terms."""
+    kind, found = KINDS[description.kind], dict[str, Any](description.params)
+    if kind.algorithms:
+        found["alg"] = AlgKind[f"{kind.algorithms}_{found.pop('algorithm')}"]
+    if kind.flags:
+        flags = NormalizationFlags.none
+        for role in kind.flags:
+            if role in description.tensors:
+                flags |= _FLAGS[role]
+        found["flags"] = flags
+    return found
+
+
+def argument(description: Description, role: str) -> int:
+    """The library's number of an argument."""
+    if KINDS[description.kind].many and role.startswith("src_"):
+        return arg_multiple_src(int(role[4:]))
+    return ARGS[role]
+
+
+def _attributes(engine: Engine, description: Description) -> Attributes:
+    attr = description.attr
+    scales = {argument(description, role): held.mask for role, held in attr.scales.items()}
+    chain: list[library_attributes.PostOp] = []
+    for op in attr.post_ops:
+        match op:
+            case Eltwise(name, alpha, beta):
+                chain.append(library_attributes.Eltwise(AlgKind[f"eltwise_{name}"], alpha, beta))
+            case Binary(name, operand):
+                chain.append(_binary(engine, description, name, operand))
+            case Sum(_, scale, zero_point, dtype):
+                read_as = DataType.undef if dtype is None else _TYPES[dtype]
+                chain.append(library_attributes.Sum(scale, zero_point, read_as))
+            case Prelu(_, mask):
+                chain.append(library_attributes.PRelu(mask))
+            case DepthwiseConv():
+                chain.append(_depthwise(op))
+                along = _DEPTHWISE_MASK if op.weights_scale.mask else 0
+                scales[Arg.ATTR_POST_OP_DW | Arg.WEIGHTS] = along
+                scales[Arg.ATTR_POST_OP_DW | Arg.DST] = op.dst_scale.mask
+    return Attributes(
+        scales,
+        {argument(description, role): held.mask for role, held in attr.zero_points.items()},
+        tuple(chain),
+    )
+
+
+def _binary(
+    engine: Engine, description: Description, name: str, operand: str
+) -> library_attributes.Binary:
+    type_ = description.operands[operand]
+    # where the library chooses the destination's layout, it chooses this one, too
+    free = "dst" in KINDS[description.kind].chosen
+    make = MemoryDesc.any if free else row_major
+    desc = make(engine.library, type_.static_shape, _TYPES[type_.dtype])
+    return library_attributes.Binary(AlgKind[f"binary_{name}"], desc)
+
+
+def _depthwise(op: DepthwiseConv) -> library_attributes.Depthwise:
+    bias = DataType.f32 if op.bias else DataType.undef
+    kernel, dst = _TYPES[op.weights_dtype], _TYPES[op.dst_dtype]
+    return library_attributes.Depthwise(kernel, bias, dst, op.kernel, op.stride, op.padding)
+
+
+# -- execution -------------------------------------------------------------------------------------
+
+
+def execute(
+    stream: Stream,
+    description: Description,
+    primitive: Primitive,
+    attr: PrimitiveAttr,
+    args: Mapping[str, Array],
+) -> Array:
+    """The destination, row-major.
+
+    Args:
+        stream: of the engine.
+        description: the primitive.
+        primitive: the same, compiled.
+        attr: its attributes, with all values.
+        args: an array for each argument and operand, and the `scratchpad` where it takes one.
+    """
+    engine, desc = stream.engine, primitive.desc
+    memories: dict[int, Memory] = {}
+    for role in description.tensors:
+        if role != "dst":
+            number = argument(description, role)
+            memories[number] = _placed(stream, desc, number, args[role])
+    for index, op in enumerate(attr.post_ops):
+        match op:
+            case Binary(_, operand):
+                number = arg_post_op(index, Arg.SRC_1)
+                memories[number] = _placed(stream, desc, number, args[operand])
+            case Prelu(operand):
+                slopes = _vector(engine, _channels_last(args[operand]))
+                memories[arg_post_op(index, Arg.WEIGHTS)] = slopes
+            case DepthwiseConv():
+                memories |= _depthwise_memories(stream, desc, op, args)
+    for role, scale in attr.scales.items():
+        memories[arg_scales(argument(description, role))] = _vector(engine, scale.array)
+    for role, zero in attr.zero_points.items():
+        memories[arg_zero_points(argument(description, role))] = _vector(engine, zero.array)
+    old = next((args[op.operand] for op in attr.post_ops if isinstance(op, Sum)), None)
+    target = desc.exec_arg_md(Arg.DST)
+    memories[Arg.DST] = (
+        Memory.allocate(engine, target)
+        if old is None
+        else _moved(stream, old.view(description.dtype("dst").numpy), target)
+    )
+    if desc.scratchpad_size:
+        given = args.get("scratchpad")
+        memories[Arg.SCRATCHPAD] = (
+            Memory.allocate(engine, desc.scratchpad_md)
+            if given is None
+            else Memory(engine, desc.scratchpad_md, given)
+        )
+    primitive.execute(stream, ExecArgs(desc, memories))
+    return _plain(stream, memories[Arg.DST])
+
+
+def _depthwise_memories(
+    stream: Stream, desc: PrimitiveDesc, op: DepthwiseConv, args: Mapping[str, Array]
+) -> Iterator[tuple[int, Memory]]:
+    weights, dst = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS, Arg.ATTR_POST_OP_DW | Arg.DST
+    data = args[op.weights]
+    # (C, 1, kernel...) of the post-op are (C, 1, 1, kernel...) of a convolution with C groups
+    yield weights, _placed(stream, desc, weights, data.reshape(data.shape[0], 1, *data.shape[1:]))
+    yield arg_scales(weights), _vector(stream.engine, op.weights_scale.array)
+    yield arg_scales(dst), _vector(stream.engine, op.dst_scale.array)
+    if op.bias:
+        yield Arg.ATTR_POST_OP_DW | Arg.BIAS, _vector(stream.engine, args[op.bias])
+
+
+def _vector(engine: Engine, values: Array) -> Memory:
+    return Memory.wrap(engine, np.ascontiguousarray(values.reshape(-1)))
+
+
+def _channels_last(array: Array) -> Array:
+    return np.moveaxis(array, 1, -1) if array.ndim > 2 else array
+
+
+def _placed(stream: Stream, desc: PrimitiveDesc, number: int, array: Array) -> Memory:
+    """An argument in the layout that the primitive wants."""
+    wanted = desc.exec_arg_md(number)
+    if not wanted.dims:  # nothing is prescribed, as for the parameters of a normalization
+        return _vector(stream.engine, array)
+    return _moved(stream, array, wanted)
+
+
+def _moved(stream: Stream, array: Array, wanted: MemoryDesc) -> Memory:
+    engine = stream.engine
+    plain = row_major(engine.library, array.shape, data_type_of(array.dtype))
+    source = Memory(engine, plain, np.ascontiguousarray(array))
+    if wanted == plain:
+        # a copy: a sum writes to it
+        return Memory(engine, plain, np.array(array, order="C", copy=True))
+    target = Memory.allocate(engine, wanted)
+    reorder = describe(engine, "reorder", plain, wanted)
+    run_once(stream, reorder, {Arg.SRC: source, Arg.DST: target})
+    return target
+
+
+def _plain(stream: Stream, memory: Memory) -> Array:
+    engine, desc = stream.engine, memory.desc
+    if desc.is_plain:
+        return np.array(memory.view(), order="C", copy=True)
+    plain = row_major(engine.library, desc.dims, desc.dtype)
+    target = Memory.allocate(engine, plain)
+    run_once(stream, describe(engine, "reorder", desc, plain), {Arg.SRC: memory, Arg.DST: target})
+    return np.array(target.view(), order="C", copy=True)

@@ -1,0 +1,422 @@
+"""A primitive on NumPy: a plan of one step, run by the kernels of the runtime.
+
+What the library's terms say otherwise than a plan's steps is brought into the steps' here: weights
+with groups in a dimension of their own, dilations counted from 0, any shape of a bias.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..ir.ops import OPS
+from ..ir.ops.spec import Array, Attr
+from ..ir.types import DType, TensorType
+from ..plan.attributes import Binary, PostOp, PrimitiveAttr, Scale, Sum
+from ..plan.types import Plan, Step
+from ..runtime.numerics import VNNI_3_2, NumericsProfile
+from ..runtime.numpy_runtime import run_step
+from .description import Description
+
+_EXACT = 2**24
+"""Sums of integers below it are exact in f32, in whatever order."""
+
+
+@dataclass
+class Work:
+    """A step that is being made.
+
+    Attributes:
+        primitive, op, params: of the step.
+        args: role in the step -> array.
+        attr: its attributes.
+        extra: further operands of post-ops.
+        dst: shape of the step's result, where it is not that of the primitive's destination.
+    """
+
+    primitive: str
+    op: str
+    args: dict[str, Array]
+    attr: PrimitiveAttr
+    params: dict[str, Attr] = field(default_factory=dict)
+    extra: dict[str, Array] = field(default_factory=dict)
+
+
+def run(
+    description: Description,
+    attr: PrimitiveAttr,
+    args: Mapping[str, Array],
+    profile: NumericsProfile = VNNI_3_2,
+) -> Array:
+    """The destination.
+
+    Args:
+        description: the primitive.
+        attr: its attributes, with all values.
+        args: an array for each argument and operand.
+        profile: the float order.
+
+    Raises:
+        InvalidInput: zero points by channel whose products are too large for exact sums.
+    """
+    work = _MAKERS[description.kind](description, attr, args)
+    plan, step, feeds = _plan(description, work, args)
+    (found,) = run_step(plan, step, feeds, profile=profile)
+    return found.reshape(description.dims("dst"))
+
+
+def one_step(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> tuple[Plan, Step]:
+    """The plan of the one step, and the step."""
+    work = _MAKERS[description.kind](description, attr, args)
+    plan, step, _ = _plan(description, work, args)
+    return plan, step
+
+
+def _plan(
+    description: Description, work: Work, args: Mapping[str, Array]
+) -> tuple[Plan, Step, dict[str, Array]]:
+    operands = {name: args[name] for name in description.operands} | work.extra
+    old = {op.operand for op in work.attr.post_ops if isinstance(op, Sum)}
+    # what is no constant is read in each run; kernels pack all others while they are bound
+    fed = {role for role in work.args if role.startswith("src") or role == "x"} | old
+    arrays = {**operands, **{f"arg {role}": array for role, array in work.args.items()}}
+    names = {f"arg {role}" if role in work.args else role for role in fed}
+    feeds = {name: array for name, array in arrays.items() if name in names}
+    step = Step(
+        description.kind,
+        work.primitive,
+        work.op,
+        tuple((role, f"arg {role}") for role in work.args),
+        ("dst",),
+        work.params,
+        work.attr,
+    )
+    types = {name: _type(array) for name, array in feeds.items()}
+    plan = Plan(
+        description.kind,
+        description.target,
+        tuple(feeds),
+        ("dst",),
+        {**types, "dst": description.tensors["dst"]},
+        {name: array for name, array in arrays.items() if name not in feeds},
+        (step,),
+    )
+    return plan, step, feeds
+
+
+def _type(array: Array) -> TensorType:
+    return TensorType(DType.from_numpy(array.dtype), array.shape)
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def _groups(description: Description) -> int:
+    """Weights with groups have one dimension more than the source."""
+    weights = description.dims("weights")
+    return weights[0] if len(weights) > len(description.dims("src")) else 1
+
+
+def _window(description: Description) -> dict[str, Attr]:
+    params = description.params
+    begin, end = params["padding_l"], params["padding_r"]
+    dilations = params["dilations"]
+    assert isinstance(begin, tuple)
+    assert isinstance(end, tuple)
+    assert isinstance(dilations, tuple)
+    return {
+        "strides": params["strides"],
+        "dilations": tuple(d + 1 for d in dilations if isinstance(d, int)),
+        "pads": (*begin, *end),
+    }
+
+
+def _convolution(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    groups, weights = _groups(description), args["weights"]
+    if groups > 1 or weights.ndim > args["src"].ndim:
+        weights = weights.reshape(-1, *weights.shape[2:])
+    params = {**_window(description), "group": groups}
+    found = {"src": args["src"], "weights": weights}
+    return _product(description, Work("convolution", "Conv", found, attr, params), args, 1)
+
+
+def _deconvolution(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> Work:
+    """Weights are (O, I, ...) here, and (I, O, ...) in the step."""
+    groups, weights = _groups(description), args["weights"]
+    grouped = weights.ndim > args["src"].ndim
+    weights = np.swapaxes(weights, 1, 2) if grouped else np.swapaxes(weights, 0, 1)
+    if grouped:
+        weights = weights.reshape(-1, *weights.shape[2:])
+    params = {**_window(description), "group": groups}
+    params["output_padding"] = _beyond(description, params, weights.shape[2:])
+    found = {"src": args["src"], "weights": np.ascontiguousarray(weights)}
+    return _product(
+        description, Work("deconvolution", "ConvTranspose", found, attr, params), args, 1
+    )
+
+
+def _beyond(
+    description: Description, params: Mapping[str, Attr], kernel: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Elements of the destination behind those that strides and padding lead to."""
+    begin, end = description.params["padding_l"], description.params["padding_r"]
+    strides, dilations = params["strides"], params["dilations"]
+    sizes = zip(
+        description.dims("src")[2:],
+        description.dims("dst")[2:],
+        kernel,
+        strides,  # type: ignore[arg-type]
+        dilations,  # type: ignore[arg-type]
+        begin,  # type: ignore[arg-type]
+        end,  # type: ignore[arg-type]
+        strict=True,
+    )
+    return tuple(
+        int(out - ((size - 1) * s + (k - 1) * d + 1 - b - e)) for size, out, k, s, d, b, e in sizes
+    )
+
+
+def _inner_product(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> Work:
+    """A product of matrices: all but the first dimension are one."""
+    src, weights = args["src"], args["weights"]
+    matrix = np.ascontiguousarray(weights.reshape(weights.shape[0], -1).T)
+    found = {"src": src.reshape(src.shape[0], -1), "weights": matrix}
+    return _product(description, Work("matmul", "MatMul", found, attr), args, 1)
+
+
+def _matmul(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    found = {"src": args["src"], "weights": args["weights"]}
+    axis = len(description.dims("dst")) - 1
+    return _product(description, Work("matmul", "MatMul", found, attr), args, axis)
+
+
+def _product(description: Description, work: Work, args: Mapping[str, Array], axis: int) -> Work:
+    """The bias, and zero points by channel of the source."""
+    bias = args.get("bias")
+    if bias is not None:
+        data = bias.astype(np.float32)
+        rank = len(description.dims("dst"))
+        along = tuple(size for at, size in enumerate(data.shape) if at == axis or size > 1)
+        if data.ndim < rank or along == data.shape[axis : axis + 1]:
+            work.args["bias"] = data.reshape(-1)
+        else:  # the step's bias runs along the columns alone; where it is added is the same
+            work.extra["bias, spread"] = data
+            first: PostOp = Binary("add", "bias, spread")
+            work.attr = replace(work.attr, post_ops=(first, *work.attr.post_ops))
+    zero = work.attr.zero_points.get("src")
+    if zero is not None and len(set(zero.values)) > 1:
+        _shift_channels(description, work, zero.array)
+    scale = work.attr.scales.get("weights")
+    if scale is not None and scale.mask:
+        # kernels know along which dimension they run
+        work.attr = replace(
+            work.attr, scales={**work.attr.scales, "weights": Scale(scale.values, 1)}
+        )
+    return work
+
+
+def _shift_channels(description: Description, work: Work, zero: Array) -> None:
+    """A source whose channels have zero points of their own: the differences, as f32.
+
+    Raises:
+        InvalidInput: f32 would not add them up exactly.
+    """
+    src, weights = work.args["src"], work.args["weights"]
+    shape = (-1, *(1,) * (src.ndim - 2))
+    shifted = src.astype(np.int64) - zero.astype(np.int64).reshape(shape)
+    others = work.attr.zero_points.get("weights")
+    moved = weights.astype(np.int64) - (0 if others is None else int(others.array[0]))
+    taps = math.prod(weights.shape) // max(min(weights.shape[0], weights.shape[-1]), 1)
+    most = int(np.abs(shifted).max(initial=0)) * int(np.abs(moved).max(initial=0)) * taps
+    if most >= _EXACT:
+        raise InvalidInput(
+            f"sums of up to {most} do not fit the {_EXACT} that f32 adds exactly",
+            where=f"{description.kind} with a zero point for each channel of src",
+            hint="use one zero point, or the engine onednn",
+        )
+    work.args |= {"src": shifted.astype(np.float32), "weights": moved.astype(np.float32)}
+    kept = {
+        role: held for role, held in work.attr.zero_points.items() if role not in ("src", "weights")
+    }
+    work.attr = replace(work.attr, zero_points=kept)
+
+
+# -- element by element ----------------------------------------------------------------------------
+
+
+def _eltwise(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    return Work("eltwise", "Identity", {"src": args["src"]}, attr, dict(description.params))
+
+
+def _binary(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    found = {role: args[role] for role in ("src_0", "src_1")}
+    return Work("binary", "Add", found, attr, dict(description.params))
+
+
+def _reorder(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:  # noqa: ARG001
+    return Work("reorder", "Identity", {"src": args["src"]}, attr)
+
+
+def _sum(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """The first source times its scale, and the others times theirs, added one by one."""
+    scales = description.params["scales"]
+    assert isinstance(scales, tuple)
+    first, *others = (float(value) for value in scales if isinstance(value, float | int))
+    added = tuple(
+        Binary("add", f"src_{index}", Scale((scale,))) for index, scale in enumerate(others, 1)
+    )
+    return Work(
+        "eltwise",
+        "Identity",
+        {"src": args["src_0"]},
+        replace(attr, post_ops=added),
+        {"algorithm": "linear", "alpha": first, "beta": 0.0},
+        {op.operand: args[op.operand] for op in added},
+    )
+
+
+def _concat(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    found = {role: args[role] for role in description.sources()}
+    return Work("concat", "Concat", found, attr, dict(description.params))
+
+
+# -- windows, and what is along dimensions ---------------------------------------------------------
+
+
+def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    algorithm = description.params["algorithm"]
+    params = {**_window(description), "kernel_shape": description.params["kernel"]}
+    if algorithm != "max":
+        params["count_include_pad"] = int(algorithm == "avg_include_padding")
+    op = "MaxPool" if algorithm == "max" else "AveragePool"
+    return Work("pooling", op, {"src": args["src"]}, attr, params)
+
+
+_REDUCTIONS = {
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "sum": "ReduceSum",
+    "mul": "ReduceProd",
+    "mean": "ReduceSum",
+}
+
+
+def _reduction(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """Integers are reduced in s32, which wraps around; what follows reads the result as a source."""
+    src, shape, algorithm = args["src"], description.dims("dst"), description.params["algorithm"]
+    axes = [axis for axis, size in enumerate(shape) if size != src.shape[axis]]
+    row = OPS[_REDUCTIONS[str(algorithm)]]
+    assert row.evaluate is not None
+    exact = src.astype(np.int64) if src.dtype.kind in "iu" else src
+    with np.errstate(all="ignore"):
+        (found,) = row.evaluate([exact, np.array(axes, np.int64)], row.complete({}))
+        if exact is not src:
+            found = found.astype(np.int32)
+        if algorithm == "mean":
+            found = found.astype(np.float32) / np.float32(src.size // max(found.size, 1))
+    return Work("reorder", "Identity", {"src": found}, attr)
+
+
+def _resampling(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """Half-pixel coordinates; the nearest of two neighbours as near is the farther one."""
+    params: dict[str, Attr] = {
+        "mode": description.params["algorithm"],
+        "nearest_mode": "round_prefer_ceil",
+    }
+    sizes = np.array(description.dims("dst"), np.int64)
+    return Work("resampling", "Resize", {"src": args["src"], "sizes": sizes}, attr, params)
+
+
+def _softmax(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    op = "LogSoftmax" if description.params["algorithm"] == "log" else "Softmax"
+    return Work("softmax", op, {"src": args["src"]}, attr, {"axis": description.params["axis"]})
+
+
+def _layer_normalization(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> Work:
+    size = description.dims("src")[-1]
+    found = {"src": args["src"], "scale": args.get("scale", np.ones(size, np.float32))}
+    if "shift" in args:
+        found["bias"] = args["shift"]
+    params: dict[str, Attr] = {"axis": -1, "epsilon": description.params["epsilon"]}
+    return Work("layer_normalization", "LayerNormalization", found, attr, params)
+
+
+def _batch_normalization(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> Work:
+    """By given statistics, or by those of the source."""
+    src, size = args["src"], description.dims("src")[1]
+    axes = tuple(axis for axis in range(src.ndim) if axis != 1)
+    mean, variance = args.get("mean"), args.get("variance")
+    if mean is None or variance is None:
+        mean, variance = (
+            np.asarray(made(src, axis=axes, dtype=np.float64), np.float32)
+            for made in (np.mean, np.var)
+        )
+    found = {
+        "src": src,
+        "scale": args.get("scale", np.ones(size, np.float32)),
+        "bias": args.get("shift", np.zeros(size, np.float32)),
+        "mean": mean,
+        "var": variance,
+    }
+    params: dict[str, Attr] = {"epsilon": description.params["epsilon"]}
+    return Work("batch_normalization", "BatchNormalization", found, attr, params)
+
+
+def _lrn(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """A window of an even size reaches as far as the one that is smaller by 1."""
+    size, alpha, beta, k = (
+        description.params[name] for name in ("local_size", "alpha", "beta", "k")
+    )
+    assert isinstance(size, int)
+    assert isinstance(alpha, float | int)
+    odd = size - 1 + size % 2
+    params: dict[str, Attr] = {"size": odd, "alpha": alpha * odd / size, "beta": beta, "bias": k}
+    return Work("lrn", "LRN", {"src": args["src"]}, attr, params)
+
+
+def _shuffle(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
+    """The row itself: a copy in any type."""
+    return Work("onnx.Shuffle", "Shuffle", {"x": args["src"]}, attr, dict(description.params))
+
+
+def _prelu(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:  # noqa: ARG001
+    found = {"src": args["src"], "slope": args["weights"]}
+    return Work("prelu", "PRelu", found, attr)
+
+
+Maker = Callable[[Description, PrimitiveAttr, Mapping[str, Array]], Work]
+
+_MAKERS: Mapping[str, Maker] = {
+    "convolution": _convolution,
+    "deconvolution": _deconvolution,
+    "inner_product": _inner_product,
+    "matmul": _matmul,
+    "eltwise": _eltwise,
+    "binary": _binary,
+    "reorder": _reorder,
+    "sum": _sum,
+    "concat": _concat,
+    "pooling": _pooling,
+    "reduction": _reduction,
+    "resampling": _resampling,
+    "softmax": _softmax,
+    "layer_normalization": _layer_normalization,
+    "batch_normalization": _batch_normalization,
+    "lrn": _lrn,
+    "shuffle": _shuffle,
+    "prelu": _prelu,
+}

@@ -1,0 +1,227 @@
+"""`prim`: one primitive, made for shapes, types and attributes, and executed as often as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import BackendUnavailable, InvalidInput
+from ..ir.ops.spec import Array
+from ..onednn import workers
+from ..onednn.capi import Status, failure
+from ..onednn.enums import FpmathMode, ScratchpadMode
+from ..onednn.library import Engine, Library, Stream
+from ..onednn.loading import load
+from ..plan.attributes import PrimitiveAttr
+from ..runtime.processors import default_threads
+from . import on_library, on_numpy
+from .description import Description, at_execution, described, with_values
+from .on_library import Made
+from .refusal import ignored, refusal
+
+ENGINES = ("numpy", "onednn")
+_PLAIN = PrimitiveAttr()
+T = TypeVar("T")
+_NO_ARGS: Mapping[str, Array] = MappingProxyType({})
+
+
+def prim(
+    kind: str,
+    attr: PrimitiveAttr = _PLAIN,
+    *,
+    engine: str = "numpy",
+    target: str = "onednn-v3",
+    scratchpad: str = "library",
+    fpmath: str = "strict",
+    **given: Any,
+) -> Primitive:
+    """A primitive.
+
+    Args:
+        kind: `convolution`, `matmul` and so on: `kinds.py`.
+        attr: its attributes, which are copied. A `Scale` or `ZeroPoint` without values is given at
+            execution, as `scales_src`, `zero_points_dst` and so on.
+        engine: `numpy` or `onednn`.
+        target: the scheme of the attributes: `onednn-v3`, `onednn-v2` or `unified`.
+        scratchpad: who allocates what the library needs while it runs: `library` or `user`.
+        fpmath: what f32 may be narrowed to inside of the library: `strict`, `bf16`, `f16`, `tf32`,
+            `any`, or `environment`, the default that ONEDNN_DEFAULT_FPMATH_MODE says.
+        given: arguments and operands of post-ops as texts (`src="u8[1,16,8,8]"`), and parameters.
+
+    Raises:
+        OneDnnError: oneDNN refuses such a primitive, or on NumPy, would; `status` says how.
+        InvalidInput: there is no such kind, argument, parameter or option.
+        BackendUnavailable: there is no library, or none has attributes of that target.
+    """
+    if engine not in ENGINES:
+        raise InvalidInput(f"there is no engine {engine!r}", hint="choose numpy or onednn")
+    narrowed = None if fpmath == "environment" else _mode(FpmathMode, fpmath)
+    users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
+    description = described(kind, given, attr, target)
+    neglected = ignored(description)
+    if neglected is not None and refusal(description) is None:
+        raise failure(
+            Status.unimplemented,
+            f"{description} is not made, because oneDNN would make it although {neglected}, and so",
+        )
+    if engine == "numpy":
+        return OnNumpy(description)
+    return OnLibrary(description, narrowed, users=users)
+
+
+def _mode(kind: Any, name: str) -> Any:
+    if name not in kind.__members__:
+        raise InvalidInput(
+            f"there is no mode {name!r}", hint=f"choose of {', '.join(kind.__members__)}"
+        )
+    return kind[name]
+
+
+class Primitive:
+    """A primitive that was made.
+
+    Args:
+        description: what it is.
+
+    Attributes:
+        description: the same.
+        impl_info: the name of its implementation.
+        passed_over: implementations that the library would take, and why they were not taken.
+        scratchpad_size: bytes that `execute` must be given as `scratchpad`; 0: none.
+        memory_consumption: bytes that the library allocates for it besides its arguments.
+    """
+
+    impl_info = "numpy"
+    passed_over: tuple[str, ...] = ()
+    scratchpad_size = 0
+    memory_consumption = 0
+
+    def __init__(self, description: Description) -> None:
+        self.description = description
+
+    def execute(self, args: Mapping[str, Array] = _NO_ARGS) -> Array:
+        """The destination, a new array.
+
+        Args:
+            args: an array for each argument but dst, each operand of post-ops, and the values of
+                scales and zero points that the attributes have none of.
+
+        Raises:
+            InvalidInput: one is missing, or not of the shape and type that the primitive was made
+                for.
+        """
+        arrays = self._checked(args)
+        return self._run(with_values(self.description, arrays), arrays)
+
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
+        raise NotImplementedError
+
+    def _checked(self, args: Mapping[str, Array]) -> dict[str, Array]:
+        what = self.description
+        wanted = {
+            **{
+                role: (type_.static_shape, type_.dtype.numpy)
+                for role, type_ in what.tensors.items()
+            },
+            **{
+                name: (type_.static_shape, type_.dtype.numpy)
+                for name, type_ in what.operands.items()
+            },
+        }
+        del wanted["dst"]
+        wanted |= {name: ((count,), np.dtype(dtype)) for name, count, dtype in at_execution(what)}
+        if self.scratchpad_size:
+            wanted["scratchpad"] = (self.scratchpad_size,), np.dtype(np.uint8)
+        stray = sorted(args.keys() - wanted.keys() - {"scratchpad"})
+        if stray:
+            raise InvalidInput(
+                f"{what.kind} reads no {stray[0]!r}", hint=f"it reads {', '.join(wanted)}"
+            )
+        found = {}
+        for name, (shape, dtype) in wanted.items():
+            if name not in args:
+                raise InvalidInput(f"{what.kind} lacks {name}, {dtype}{list(shape)}")
+            array = np.asarray(args[name])
+            if array.dtype != dtype or array.shape not in (shape, () if shape == (1,) else shape):
+                raise InvalidInput(
+                    f"{name} is {array.dtype}{list(array.shape)}, and {what.kind} wants {dtype}{list(shape)}"
+                )
+            found[name] = array.reshape(shape)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{self.description} by {self.impl_info}>"
+
+
+class OnNumpy(Primitive):
+    """A primitive that the NumPy kernels run.
+
+    Raises:
+        OneDnnError: oneDNN would refuse it.
+    """
+
+    def __init__(self, description: Description) -> None:
+        found = refusal(description)
+        if found is not None:
+            status, reason = found
+            raise failure(status, f"{description}, where {reason},")
+        super().__init__(description)
+
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
+        return on_numpy.run(self.description, attr, args)
+
+
+class OnLibrary(Primitive):
+    """A primitive of the library.
+
+    Raises:
+        OneDnnError: the library refuses it.
+        BackendUnavailable: there is no library, or none has attributes of the target.
+    """
+
+    def __init__(self, description: Description, fpmath: FpmathMode | None, *, users: bool) -> None:
+        if description.target == "unified":
+            raise BackendUnavailable(
+                "no library has the attributes of the target unified",
+                hint="use engine='numpy', or the target onednn-v3",
+            )
+        super().__init__(description)
+        self._library = load()
+
+        def make() -> Made:
+            with workers.making():
+                self._stream = Stream(Engine(self._library))
+                return on_library.made(self._stream.engine, description, fpmath)
+
+        made = _called(self._library, make)
+        self._primitive, self.passed_over = made.primitive, made.passed_over
+        self.impl_info = made.primitive.desc.impl_info
+        if users:
+            self.scratchpad_size = made.primitive.desc.scratchpad_size
+        else:
+            self.memory_consumption = made.memory_consumption
+
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
+        def run() -> Array:
+            return on_library.execute(self._stream, self.description, self._primitive, attr, args)
+
+        return _called(self._library, run)
+
+
+def _called(library: Library, work: Callable[[], T]) -> T:
+    """Calls `work` with our number of OpenMP threads; they belong to the calling thread, who may
+    want its own back.
+    """
+
+    def call() -> T:
+        before = library.max_threads()
+        library.set_threads(default_threads())
+        try:
+            return work()
+        finally:
+            library.set_threads(before)
+
+    return workers.in_own_thread(call) if workers.in_child() else call()
