@@ -160,7 +160,7 @@ def _write(target: Path, data: bytes | memoryview) -> None:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _write_all(handle: int, data: memoryview) -> None:
@@ -183,7 +183,7 @@ def _mode_of(target: Path) -> int | None:
     return found.st_mode & (stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes the new name durable, where the file system can do that."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))

@@ -61,6 +61,13 @@ class Progress:
             self._text = printable(text)
             self._show()
 
+    def expect(self, total: int) -> None:
+        """How many times `advance` will be called, where that was not known at first."""
+        with self._lock:
+            self._total = total
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], total=total)
+
     def advance(self) -> None:
         """One of `total` is done."""
         with self._lock:

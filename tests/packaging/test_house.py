@@ -20,6 +20,7 @@ MAX_FUNCTION_LINES = 60
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS = (
     "accuracy",
+    "batch",
     "benchmarks",
     "cli",
     "composer",

@@ -115,7 +115,7 @@ def test_wheel_metadata(wheel: zipfile.ZipFile) -> None:
     metadata = Parser().parsestr(wheel.read(name).decode())
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
-    assert set(metadata.get_all("Provides-Extra", [])) == {"onednn", "bench", "dev"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"onednn", "batch", "ray", "bench", "dev"}
     onednn = [
         line for line in metadata.get_all("Requires-Dist", []) if line.startswith("onednn-cpu-gomp")
     ]

@@ -1,0 +1,189 @@
+"""Folders of .npy and .npz files: streamed, never unpickled.
+
+An array of the input's rank holds rows along its first axis, one of a dimension fewer is one row.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..ir.ops.spec import Array
+from .parts import Piece
+from .reading import Found, Reading, Wanted
+from .signature import RowShape, RowType, is_text
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """An array in a file, in front of its first byte."""
+
+    file: IO[bytes]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+
+    def rows(self, rank: int) -> int:
+        return self.shape[0] if len(self.shape) == rank and rank else 1
+
+    def row_shape(self, rank: int) -> RowShape:
+        return self.shape[1:] if len(self.shape) == rank else self.shape
+
+    def read(self, start: int, stop: int, size: int, rank: int) -> Iterator[Array]:
+        """Rows `start` to `stop`, `size` at a time."""
+        shape = self.row_shape(rank)
+        if self.fortran:  # rows lie across the whole array
+            whole = self._take(math.prod(self.shape)).reshape(self.shape[::-1]).transpose()
+            whole = whole.reshape(-1, *shape)
+            yield from (whole[at : min(at + size, stop)] for at in range(start, stop, size))
+            return
+        each = math.prod(shape)
+        self.file.seek(start * each * self.dtype.itemsize, 1)
+        for at in range(start, stop, size):
+            count = min(size, stop - at)
+            yield self._take(count * each).reshape(count, *shape)
+
+    def _take(self, count: int) -> Array:
+        data = self.file.read(count * self.dtype.itemsize)
+        if len(data) < count * self.dtype.itemsize:
+            raise EOFError("it is shorter than its header says")
+        return np.frombuffer(data, self.dtype)
+
+
+def count(path: Path, ranks: Mapping[str, int], reading: Reading) -> int:
+    """The rows of a file, by the headers of its arrays; the most where they do not agree.
+
+    Raises:
+        InvalidInput: an array is missing.
+    """
+    with ExitStack() as stack:
+        stored = _stored(stack, path, tuple(ranks), reading)
+        return max(array.rows(ranks[name]) for name, array in stored.items())
+
+
+def first_shape(path: Path, name: str, rank: int, reading: Reading) -> RowShape | None:
+    """The shape of a row."""
+    with ExitStack() as stack:
+        return _stored(stack, path, (name,), reading)[name].row_shape(rank)
+
+
+def check(path: Path, wanted: Wanted) -> None:
+    """Refuses a file with an array whose numbers would have to be rounded or cut.
+
+    Raises:
+        InvalidInput: it has one.
+    """
+    with ExitStack() as stack:
+        stored = _stored(stack, path, tuple(wanted.signature.inputs), wanted.reading)
+        for name, row in wanted.signature.inputs.items():
+            dtype = stored[name].dtype
+            fits = dtype.kind == "U" if is_text(row) else np.can_cast(dtype, row.dtype, "safe")
+            if not fits:
+                raise InvalidInput(
+                    f"the array for {name} has elements of type {dtype}, expected {row.dtype}",
+                    where=str(path),
+                    hint=f"convert it: array.astype('{row.dtype}')",
+                )
+
+
+class Reader:
+    """Reads pieces."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+
+    def read(self, path: Path, piece: Piece) -> Iterator[Found]:
+        """The rows of a piece."""
+        inputs = self._wanted.signature.inputs
+        with ExitStack() as stack:
+            stored = _stored(stack, path, tuple(inputs), self._wanted.reading)
+            reason = _misfit(stored, inputs)
+            if reason:
+                bad = tuple((row, reason) for row in range(piece.start, piece.stop))
+                yield Found(piece.stop, np.zeros(0, np.int64), {}, bad)
+                return
+            size = self._wanted.signature.batch
+            streams = [
+                stored[name].read(piece.start, piece.stop, size, 1 + len(row.shape))
+                for name, row in inputs.items()
+            ]
+            start = piece.start
+            for arrays in zip(*streams, strict=True):
+                numbers = np.arange(start, start + len(arrays[0]))
+                feeds = {
+                    name: array.astype(object if is_text(row) else row.dtype, copy=False)
+                    for (name, row), array in zip(inputs.items(), arrays, strict=True)
+                }
+                start += len(numbers)
+                yield Found(start, numbers, feeds)
+
+    def close(self) -> None:
+        """Nothing is held open between pieces."""
+
+
+def _misfit(stored: Mapping[str, _Stored], inputs: Mapping[str, RowType]) -> str:
+    """What is wrong with the shapes of a file's arrays, or nothing."""
+    for name, row in inputs.items():
+        found = stored[name].row_shape(1 + len(row.shape))
+        if found != row.shape:
+            return (
+                f"the array for {name} has rows of shape {list(found)}, expected {list(row.shape)}"
+            )
+    counts = {name: stored[name].rows(1 + len(row.shape)) for name, row in inputs.items()}
+    if len(set(counts.values())) > 1:
+        return "the arrays have different numbers of rows: " + ", ".join(
+            f"{name} {rows}" for name, rows in counts.items()
+        )
+    return ""
+
+
+def _stored(
+    stack: ExitStack, path: Path, inputs: tuple[str, ...], reading: Reading
+) -> dict[str, _Stored]:
+    """The arrays of a file for the inputs; the stack closes them."""
+    file = stack.enter_context(path.open("rb"))
+    if file.read(2) != b"PK":
+        file.seek(0)
+        if len(inputs) != 1:
+            raise InvalidInput(
+                f"the model has {len(inputs)} inputs, and an .npy file holds one array",
+                where=str(path),
+                hint="write .npz files with an array for each input",
+            )
+        return {inputs[0]: _header(file)}
+    archive = stack.enter_context(zipfile.ZipFile(file))
+    names = {name.removesuffix(".npy"): name for name in archive.namelist()}
+    found = {}
+    for name in inputs:
+        wanted = reading.column(name)
+        if wanted not in names:
+            raise InvalidInput(
+                f"the file has no array {wanted}",
+                where=str(path),
+                hint=f"say which array holds an input: --column INPUT=ARRAY (there are: {', '.join(names)})",
+            )
+        found[name] = _header(stack.enter_context(archive.open(names[wanted])))
+    return found
+
+
+def _header(file: IO[bytes]) -> _Stored:
+    """Reads the header of an array."""
+    version = np.lib.format.read_magic(file)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read is None:
+        raise ValueError("it holds records, not plain numbers")
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, and fqfuse never unpickles anything")
+    return _Stored(file, dtype, shape, fortran and len(shape) > 1)

@@ -1,0 +1,204 @@
+"""Columns of Arrow as arrays, and arrays as columns.
+
+A row of a tensor is a fixed-shape tensor (`arrow.fixed_shape_tensor`), nested lists, or one flat
+list in the order of C. Outputs are fixed-shape tensors; numbers where a row is one number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidInput
+from ..ir.ops.spec import Array
+from .libraries import library
+from .signature import RowShape, RowType, is_text
+
+Mask = npt.NDArray[np.bool_]
+"""Which rows fit."""
+
+
+def arrow() -> Any:
+    """pyarrow.
+
+    Raises:
+        BackendUnavailable: it is not installed.
+    """
+    return library("pyarrow", "Parquet and Arrow are read with pyarrow")
+
+
+def concatenated(batches: Sequence[Any]) -> Any:
+    """Record batches of one schema as one."""
+    return arrow().concat_batches(list(batches))
+
+
+def row_shape(type_: Any) -> RowShape | None:
+    """The shape of a row that the type of a column tells; None: it does not."""
+    pa = arrow()
+    if isinstance(type_, pa.FixedShapeTensorType):
+        return tuple(type_.shape[axis] for axis in type_.permutation or range(len(type_.shape)))
+    shape = []
+    while pa.types.is_fixed_size_list(type_):
+        shape.append(type_.list_size)
+        type_ = type_.value_type
+    return None if _is_list(type_) else tuple(shape)
+
+
+def shape_of_value(value: object) -> RowShape:
+    """The shape of nested lists, by their first elements."""
+    shape: list[int] = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        value = value[0] if value else None
+    return tuple(shape)
+
+
+def check_type(column: str, type_: Any, row: RowType, where: str) -> None:
+    """Refuses a column whose numbers would have to be rounded or cut for an input.
+
+    Raises:
+        InvalidInput: they would.
+    """
+    pa = arrow()
+    leaf = type_
+    while _is_list(leaf) or isinstance(leaf, pa.FixedShapeTensorType):
+        leaf = leaf.value_type
+    if pa.types.is_dictionary(leaf):
+        leaf = leaf.value_type
+    texts = pa.types.is_string(leaf) or pa.types.is_large_string(leaf)
+    if is_text(row):
+        fits = texts
+    else:
+        number = pa.types.is_integer(leaf) or pa.types.is_floating(leaf)
+        known = number or pa.types.is_boolean(leaf)
+        fits = known and np.can_cast(leaf.to_pandas_dtype(), row.dtype, "safe")
+    if not fits:
+        raise InvalidInput(
+            f"the column {column} has values of type {leaf}, and the input takes {row}",
+            where=where,
+            hint=f"write the column as {'string' if is_text(row) else row.dtype.name}",
+        )
+
+
+def values_of(column: Any, row: RowType) -> tuple[Mask, Array]:
+    """The rows of a column that fit an input.
+
+    Args:
+        column: a pyarrow.Array whose type `check_type` let through.
+        row: what the input takes.
+
+    Returns:
+        Which rows fit, and the array of those.
+    """
+    fits, values = _dense(column, row.shape)
+    dtype = np.dtype(object) if is_text(row) else row.dtype
+    return fits, np.ascontiguousarray(values.astype(dtype, copy=False))
+
+
+def reason_of(column: str, value: object, row: RowType) -> str:
+    """Why a value of a column does not fit."""
+    if value is None:
+        return f"the column {column} is null"
+    array = value if isinstance(value, np.ndarray) else None
+    shape = array.shape if array is not None else shape_of_value(value)
+    flat = (math.prod(row.shape),)
+    if shape in {row.shape, flat}:
+        return f"the column {column} holds null, or lists of different lengths"
+    return f"the column {column} has shape {list(shape)}, expected {list(row.shape)}"
+
+
+def column_of(array: Array) -> Any:
+    """An array as a column, a row of it in each row.
+
+    Raises:
+        InvalidInput: Arrow has no such type.
+    """
+    pa = arrow()
+    if array.dtype.kind in "OU":
+        flat = pa.array(array.ravel().tolist(), pa.string())
+    else:
+        try:
+            flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"Arrow has no type for {array.dtype.name}",
+                hint="add a Cast to float32 at the end of the model",
+            ) from error
+    if array.ndim == 1:
+        return flat
+    shape = array.shape[1:]
+    storage = pa.FixedSizeListArray.from_arrays(flat, math.prod(shape))
+    if array.dtype.kind in "OU":  # Arrow has tensors of numbers alone
+        return storage
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(flat.type, shape), storage)
+
+
+def _is_list(type_: Any) -> bool:
+    types = arrow().types
+    return bool(
+        types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    )
+
+
+def _dense(column: Any, shape: RowShape) -> tuple[Mask, Array]:
+    """Which rows have this shape throughout and no null in it, and the array of those."""
+    pa = arrow()
+    if isinstance(column.type, pa.FixedShapeTensorType):
+        return _tensors(column, shape)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    fits = _valid(column)
+    if not _is_list(column.type):
+        if math.prod(shape) != 1:
+            fits = np.zeros(len(column), bool)
+        values = _filtered(column, fits).to_numpy(zero_copy_only=False)
+        return fits, values.reshape(-1, *shape) if fits.any() else _nothing(column, shape)
+    nested = _is_list(column.type.value_type)
+    count = shape[0] if nested and shape else math.prod(shape)
+    lengths = library("pyarrow.compute", "Arrow is read with pyarrow").list_value_length(column)
+    fits = fits & (lengths.fill_null(-1).to_numpy(zero_copy_only=False) == count)
+    if nested and not shape:
+        fits[:] = False
+    inner_shape = shape[1:] if nested else ()
+    kept = _filtered(column, fits)
+    whole, values = _dense(kept.flatten(), inner_shape)
+    if not whole.all():
+        fits[fits] = whole.reshape(int(fits.sum()), count).all(axis=1)
+        _, values = _dense(_filtered(column, fits).flatten(), inner_shape)
+    return fits, values.reshape(int(fits.sum()), *shape)
+
+
+def _tensors(column: Any, shape: RowShape) -> tuple[Mask, Array]:
+    if row_shape(column.type) != shape:
+        return np.zeros(len(column), bool), _nothing(column.storage, shape)
+    fits = _valid(column)
+    storage = _filtered(column.storage, fits)
+    whole, values = _dense(storage, (math.prod(shape),))
+    fits[fits] = whole
+    stored = tuple(column.type.shape)
+    values = values.reshape(-1, *stored)
+    if column.type.permutation:
+        values = values.transpose(0, *(1 + axis for axis in column.type.permutation))
+    return fits, values
+
+
+def _valid(column: Any) -> Mask:
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid.copy()
+
+
+def _filtered(column: Any, fits: Mask) -> Any:
+    return column if fits.all() else column.filter(arrow().array(fits))
+
+
+def _nothing(column: Any, shape: RowShape) -> Array:
+    leaf = column.type
+    while _is_list(leaf):
+        leaf = leaf.value_type
+    return np.zeros((0, *shape), leaf.to_pandas_dtype())

@@ -1,0 +1,151 @@
+"""Parts on processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Self
+
+from ..errors import FqfuseError, InternalError, InvalidInput
+from .job import Job, Record
+from .parts import Part
+
+_DEATHS = 3  # of processes at one part, until the part is given up
+
+
+def run_parts(
+    job: Job, parts: Iterable[Part], workers: int, done: Callable[[Record], None]
+) -> None:
+    """Runs parts on so many processes; each has one part at a time.
+
+    Args:
+        job: what for.
+        parts: those that are left.
+        workers: how many processes.
+        done: is told of each part.
+
+    Raises:
+        FqfuseError: what a worker raises; or one part ends its process again and again.
+    """
+    left = deque(parts)
+    deaths: Counter[int] = Counter()
+    with ExitStack() as stack:
+        running = [stack.enter_context(_Process(job)) for _ in range(min(workers, len(left)))]
+        while any(process.part is not None for process in running) or left:
+            for process in running:
+                if process.part is None and left:
+                    process.give(left.popleft())
+            wait([process.answers for process in running if process.part is not None])
+            for process in [one for one in running if one.part is not None]:
+                if not process.answers.poll():
+                    continue
+                part = process.part
+                record = process.record()
+                if record is not None:
+                    done(record)
+                    continue
+                assert part is not None
+                deaths[part.index] += 1
+                if deaths[part.index] >= _DEATHS:
+                    raise _given_up(part, process.ending())
+                left.appendleft(part)
+                running[running.index(process)] = stack.enter_context(_Process(job))
+
+
+class _Process:
+    """A worker as a context manager; leaving it ends the process."""
+
+    def __init__(self, job: Job) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.answers, theirs = context.Pipe()
+        self.part: Part | None = None
+        self._process: SpawnProcess = context.Process(
+            target=_serve, args=(theirs, job), name="fqfuse-batch", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def give(self, part: Part) -> None:
+        """Hands it a part; one that has died will not answer."""
+        self.part = part
+        try:
+            self.answers.send(part)
+        except OSError:
+            return
+
+    def record(self) -> Record | None:
+        """The answer to the part; None: the process has died.
+
+        Raises:
+            FqfuseError, InternalError: the worker did.
+        """
+        try:
+            answer = self.answers.recv()
+        except (EOFError, OSError):
+            return None
+        if isinstance(answer, BaseException):
+            raise answer
+        self.part = None
+        record: Record = answer
+        return record
+
+    def ending(self) -> str:
+        """How the process ended."""
+        self._process.join()
+        code = self._process.exitcode or 0
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Whatever it does is done in files that are there whole or not at all.
+        self._process.kill()
+        self._process.join()
+        self.answers.close()
+
+
+def _serve(pipe: Connection[Any, Any], job: Job) -> None:
+    """A worker's process: parts in, records out, until the other side has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it is interrupted, too
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    worker = None
+    while True:
+        try:
+            part = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            if worker is None:
+                from .worker import Worker
+
+                worker = Worker(job)
+            answer: object = worker.run(part)
+        except (FqfuseError, InternalError) as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001  # told to whoever started this process
+            answer = InternalError(f"{type(error).__name__}: {error}")
+        pipe.send(answer)
+
+
+def _end_with_parent() -> None:
+    """Ends this process, wherever it is, when the one that started it has ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _given_up(part: Part, ending: str) -> InvalidInput:
+    rows = f"rows {part.first:,} to {part.first + part.rows - 1:,}"
+    return InvalidInput(
+        f"{_DEATHS} processes ended one after the other at part {part.index} ({rows}): {ending}",
+        hint="memory may be short: take a smaller --batch in a new folder, or fewer --workers; the same command goes on where this one was",
+    )

@@ -1,0 +1,177 @@
+"""Parquet files: read group by group, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidInput
+from .columns import check_type, reason_of, row_shape, shape_of_value, values_of
+from .libraries import library
+from .parts import Piece
+from .reading import Found, Reading, Wanted, damage, is_damage
+from .signature import RowShape
+
+_BUFFER = 1 << 20  # bytes of a column that are read at once
+
+
+def count(path: Path, ranks: Mapping[str, int], reading: Reading) -> int:
+    """The rows of a file, of which the footer alone is read.
+
+    Raises:
+        InvalidInput: a column is missing.
+    """
+    with _opened(path) as file:
+        names = file.schema_arrow.names
+        for wanted in (*map(reading.column, ranks), *reading.keep):
+            if wanted not in names:
+                raise InvalidInput(
+                    f"the file has no column {wanted}",
+                    where=str(path),
+                    hint=f"say which column holds an input: --column INPUT=COLUMN (there are: {', '.join(names)})",
+                )
+        rows: int = file.metadata.num_rows
+        return rows
+
+
+def first_shape(path: Path, name: str, rank: int, reading: Reading) -> RowShape | None:  # noqa: ARG001  (of a table)
+    """The shape of the file's first row that is not null."""
+    column = reading.column(name)
+    with _opened(path) as file:
+        told = row_shape(file.schema_arrow.field(column).type)
+        if told is not None:
+            return told
+        for batch in file.iter_batches(1, columns=[column]):
+            value = batch.column(0)[0].as_py()
+            if value is not None:
+                return shape_of_value(value)
+    return None
+
+
+def check(path: Path, wanted: Wanted) -> None:
+    """Refuses a file whose columns have types that do not fit.
+
+    Raises:
+        InvalidInput: it has one.
+    """
+    with _opened(path) as file:
+        for name, row in wanted.signature.inputs.items():
+            column = wanted.reading.column(name)
+            check_type(column, file.schema_arrow.field(column).type, row, str(path))
+
+
+class Reader:
+    """Reads pieces; one that begins where the last one ended costs nothing to find."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._path: Path | None = None
+        self._file: Any = None
+        self._cursor: _Cursor | None = None
+
+    def read(self, path: Path, piece: Piece) -> Iterator[Found]:
+        """The rows of a piece."""
+        if path != self._path:
+            self.close()
+            self._file, self._path = _opened(path), path
+        first = 0
+        for group in range(self._file.num_row_groups):
+            stop = first + self._file.metadata.row_group(group).num_rows
+            start, end = max(first, piece.start), min(stop, piece.stop)
+            if start < end:
+                yield from self._group(group, first, start, end)
+            first = stop
+
+    def close(self) -> None:
+        """Closes the file that is open."""
+        if self._file is not None:
+            self._file.close()
+        self._file = self._path = self._cursor = None
+
+    def _group(self, group: int, first: int, start: int, end: int) -> Iterator[Found]:
+        """Rows `start` to `end` of a row group that begins at `first`; where it is damaged, the rest
+        of them is bad.
+        """
+        if self._cursor is None or self._cursor.group != group or self._cursor.at > start:
+            columns = [*map(self._wanted.reading.column, self._wanted.signature.inputs)]
+            columns = [*dict.fromkeys([*columns, *self._wanted.reading.keep])]
+            batches = self._file.iter_batches(
+                self._wanted.signature.batch, row_groups=[group], columns=columns
+            )
+            self._cursor = _Cursor(group, first, batches)
+        while start < end:
+            try:
+                batch = self._cursor.take(start, end)
+                found = _found(batch, start, self._wanted)
+            except Exception as error:
+                self._cursor = None
+                if not is_damage(error):
+                    raise
+                bad = tuple((row, damage(error)) for row in range(start, end))
+                yield Found(end, np.zeros(0, np.int64), {}, bad)
+                return
+            yield found
+            start = found.stop
+
+
+class _Cursor:
+    """Where a row group is being read.
+
+    Attributes:
+        group: its number.
+        at: the file's row that the held or next record batch begins with.
+    """
+
+    def __init__(self, group: int, first: int, batches: Iterator[Any]) -> None:
+        self.group, self.at = group, first
+        self._batches = batches
+        self._held: Any = None
+
+    def take(self, start: int, stop: int) -> Any:
+        """Rows from `start` on, as far as one record batch goes, and not beyond `stop`."""
+        while True:
+            if self._held is None:
+                self._held = next(self._batches, None)
+                if self._held is None:
+                    raise ValueError("the row group holds fewer rows than the footer says")
+            end = self.at + self._held.num_rows
+            if end > start:
+                return self._held.slice(start - self.at, min(end, stop) - start)
+            self.at, self._held = end, None
+
+
+def _opened(path: Path) -> Any:
+    parquet = library("pyarrow.parquet", "Parquet is read with pyarrow")
+    return parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
+
+
+def _found(batch: Any, start: int, wanted: Wanted) -> Found:
+    """The rows of a record batch that begins with the file's row `start`."""
+    inputs = wanted.signature.inputs
+    columns = {name: batch.column(wanted.reading.column(name)) for name in inputs}
+    pairs = {name: values_of(columns[name], row) for name, row in inputs.items()}
+    fits = np.logical_and.reduce([pair[0] for pair in pairs.values()])
+    bad = []
+    for index in np.flatnonzero(~fits):
+        name = next(name for name in inputs if not pairs[name][0][index])
+        value = columns[name][int(index)]
+        shown = value.as_py() if not hasattr(value, "to_numpy") else _tensor(value)
+        reason = reason_of(wanted.reading.column(name), shown, inputs[name])
+        bad.append((start + int(index), reason))
+    feeds = {name: values[fits[own]] for name, (own, values) in pairs.items()}
+    if fits.all():
+        feeds = {name: values for name, (_, values) in pairs.items()}
+    kept = None
+    if wanted.reading.keep:
+        kept = batch.select(list(wanted.reading.keep))
+        if not fits.all():
+            kept = kept.filter(library("pyarrow", "Parquet is read with pyarrow").array(fits))
+    numbers = start + np.flatnonzero(fits)
+    return Found(start + batch.num_rows, numbers, feeds, tuple(bad), kept)
+
+
+def _tensor(value: Any) -> object:
+    return None if not value.is_valid else value.to_numpy()

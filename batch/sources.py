@@ -1,0 +1,217 @@
+"""Data sets: which files there are, how many rows they hold, and the rows of a part."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..files import is_folder, is_there, unreadable
+from ..ir.ops.spec import Array
+from . import arrays, images, parquet
+from .parts import DataFile, Part, Piece
+from .reading import Found, Reading, Wanted, damage, is_damage
+from .rows import BadRow, Rows
+from .signature import RowShape
+
+
+class Reader(Protocol):
+    """Reads pieces of files of one format."""
+
+    def read(self, path: Path, piece: Piece) -> Iterator[Found]:
+        """The rows of a piece."""
+        ...
+
+    def close(self) -> None:
+        """Closes what is held open."""
+        ...
+
+
+@dataclass(frozen=True)
+class Format:
+    """How files of a format are read: see the functions of that name in each format's module."""
+
+    suffixes: tuple[str, ...]
+    count: Callable[[Path, Mapping[str, int], Reading], int]
+    first_shape: Callable[[Path, str, int, Reading], RowShape | None]
+    check: Callable[[Path, Wanted], None]
+    reader: Callable[[Wanted], Reader]
+
+
+_IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+FORMATS: Mapping[str, Format] = {
+    "parquet": Format(
+        (".parquet", ".pq"), parquet.count, parquet.first_shape, parquet.check, parquet.Reader
+    ),
+    "arrays": Format(
+        (".npy", ".npz"), arrays.count, arrays.first_shape, arrays.check, arrays.Reader
+    ),
+    "images": Format(_IMAGES, images.count, images.first_shape, images.check, images.Reader),
+}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The files of one format below a folder, or one file.
+
+    Attributes:
+        root: the folder that names are relative to.
+        format: a name of `FORMATS`.
+        files: in the order of their names, which is the order of the rows.
+        damaged: names of those whose header cannot be read; each is one bad row.
+    """
+
+    root: Path
+    format: str
+    files: tuple[DataFile, ...]
+    damaged: frozenset[str]
+
+    @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for file in self.files)
+
+    def digest(self) -> str:
+        """Stands for names, sizes and times of all files: another one means other data."""
+        text = "\n".join(repr(astuple(file)) for file in self.files)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def first_shape(self, name: str, rank: int, reading: Reading) -> RowShape | None:
+        """The shape of the first row for an input, where the data tell it."""
+        for file in self._sound():
+            return FORMATS[self.format].first_shape(self.root / file, name, rank, reading)
+        return None
+
+    def check(self, wanted: Wanted) -> None:
+        """Refuses, before anything is computed, data whose types do not fit.
+
+        Raises:
+            InvalidInput: those of a file; the message names it.
+        """
+        checked = FORMATS[self.format].check
+        for file in self._sound():
+            checked(self.root / file, wanted)
+            if self.format == "images":  # of the files nothing is looked at
+                return
+
+    def _sound(self) -> Iterator[str]:
+        return (file.name for file in self.files if file.name not in self.damaged)
+
+
+def data_set(path: Path, ranks: Mapping[str, int], reading: Reading) -> DataSet:
+    """What a folder, or one file, holds.
+
+    Args:
+        path: files whose name, or a folder's on the way, begins with `.` or `_` are left out.
+        ranks: of the plan's inputs, by name.
+        reading: which columns.
+
+    Raises:
+        InvalidInput: there is nothing, files of several formats, or one lacks an input.
+    """
+    if not is_there(path):
+        raise InvalidInput(
+            "there is no such file or folder", where=str(path), hint="check the path"
+        )
+    root = path if is_folder(path) else path.parent
+    names = _names(path) if is_folder(path) else [path.name]
+    kinds = {
+        kind: [name for name in names if name.lower().endswith(format_.suffixes)]
+        for kind, format_ in FORMATS.items()
+    }
+    held = {kind: found for kind, found in kinds.items() if found}
+    if len(held) != 1:
+        what = " and ".join(f"{len(found)} of {kind} ({found[0]})" for kind, found in held.items())
+        raise InvalidInput(
+            f"the data are files of several formats: {what}" if held else "there are no data",
+            where=str(path),
+            hint="give a folder of .parquet, of .npy and .npz, or of image files",
+        )
+    ((kind, chosen),) = held.items()
+    if reading.keep and kind != "parquet":
+        raise InvalidInput(
+            "columns are kept of Parquet alone", where=str(path), hint="leave --keep out"
+        )
+    damaged: set[str] = set()
+    files = [_counted(root, name, kind, ranks, reading, damaged) for name in chosen]
+    return DataSet(root, kind, tuple(files), frozenset(damaged))
+
+
+def _names(folder: Path) -> list[str]:
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        below = Path(place).relative_to(folder)
+        found += [(below / name).as_posix() for name in files if not name.startswith((".", "_"))]
+    return sorted(found)
+
+
+def _counted(
+    root: Path,
+    name: str,
+    kind: str,
+    ranks: Mapping[str, int],
+    reading: Reading,
+    damaged: set[str],
+) -> DataFile:
+    path = root / name
+    try:
+        status = path.stat()
+        rows = FORMATS[kind].count(path, ranks, reading)
+    except OSError as error:
+        if not is_damage(error):
+            raise unreadable(path, error, "the file") from error
+        rows = -1
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        rows = -1
+    if rows < 0:
+        damaged.add(name)
+    return DataFile(name, abs(rows), status.st_size, status.st_mtime_ns)
+
+
+def rows_of(part: Part, root: Path, reader: Reader, bad: list[BadRow]) -> Iterator[Rows]:
+    """The rows of a part that can be fed; the others are added to `bad` before what follows them
+    comes.
+
+    Raises:
+        InvalidInput: a file cannot be read now (a damaged one is bad rows).
+    """
+    for piece in part.pieces:
+        at = piece.start
+        try:
+            for found in reader.read(root / piece.file, piece):
+                bad += [
+                    BadRow(piece.first + row, piece.file, row, reason) for row, reason in found.bad
+                ]
+                at = found.stop
+                if len(found.numbers):
+                    yield _rows(found, piece)
+        except OSError as error:
+            if not is_damage(error):
+                raise unreadable(root / piece.file, error, "the file") from error
+            bad += _rest(piece, at, error)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            bad += _rest(piece, at, error)
+
+
+def _rest(piece: Piece, at: int, error: Exception) -> list[BadRow]:
+    return [
+        BadRow(piece.first + row, piece.file, row, damage(error)) for row in range(at, piece.stop)
+    ]
+
+
+def _rows(found: Found, piece: Piece) -> Rows:
+    numbers: Array = piece.first + np.asarray(found.numbers, np.int64)
+    place = (piece.file, piece.first, len(numbers))
+    return Rows(found.feeds, numbers, (place,), found.kept)
