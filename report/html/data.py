@@ -1,7 +1,9 @@
 """What the page shows, as one document: the verdict, the graph, and the tables.
 
 Texts of a model are made printable here and stand once, in `texts`; elsewhere is their index. Keys
-are those that `assets/` reads.
+are those that `assets/` reads. Two thirds of it, `details`, are read when a story, a table or the
+search first asks for them, so that a page of thousands of steps is ready without: its `texts` go on
+where the others end.
 """
 
 from __future__ import annotations
@@ -126,7 +128,8 @@ def document(
     sized = verdict.costs.plan
     text = _Texts()
     notation = Notation(plan)
-    steps = [_step(plan, sized, index, verdict, notation, text) for index in range(len(plan.steps))]
+    indices = range(len(plan.steps))
+    steps = [_step(plan, sized, index, verdict, notation, text) for index in indices]
     measured = measured or Measured()
     for index, value in measured.times.items():
         steps[index]["time"] = rounded(value)
@@ -142,6 +145,21 @@ def document(
         "findings": [_finding(finding, verdict, text) for finding in verdict.findings],
         "steps": steps,
         **_graph(sized, notation, text),
+        "decisions": len(plan.decision_records),
+    }
+    seen = len(text.texts)
+    details = _details(plan, notation, text)
+    return {
+        **result,
+        "texts": text.texts[:seen],
+        "details": {**details, "texts": text.texts[seen:]},
+    }
+
+
+def _details(plan: Plan, notation: Notation, text: _Texts) -> dict[str, Any]:
+    """What is read when it is asked for."""
+    return {
+        "steps": [_step_details(step, notation, text) for step in plan.steps],
         "quantizers": [
             [text(name), text(quantizer.form), text(quantizer.value)]
             for name, quantizer in plan.quantizers.items()
@@ -159,7 +177,6 @@ def document(
         ],
         "decisions": [_decision(decision, text) for decision in plan.decision_records],
     }
-    return {**result, "texts": text.texts}
 
 
 def _verdict(plan: Plan, verdict: Verdict) -> dict[str, Any]:
@@ -229,13 +246,18 @@ def _step(
         "name": text(next(iter(notation.origin(step)), step.name)),
         "types": text(notation.types(step)),
         "fused": text.all(notation.fused(step)),
+        **cost_of(verdict.costs, index),
+    }
+
+
+def _step_details(step: Step, notation: Notation, text: _Texts) -> dict[str, Any]:
+    return {
         "origin": text.all(step.origin),
         "reads": [
             [text(role), text(value), text(notation.type(value))] for role, value in _read(step)
         ],
         "writes": [[text(value), text(notation.type(value))] for value in step.outputs if value],
         "facts": [[text(name), text(value)] for name, value in _facts(step, notation)],
-        **cost_of(verdict.costs, index),
     }
 
 

@@ -60,17 +60,23 @@ def to_html(
     data = document(plan, title=title, machine=machine, sizes=sizes, measured=measured)
     style = _asset("page.css")
     script = "'use strict';\n(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
-    # ASCII only: what is no character at all reaches the page escaped, too
-    written = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    details = data.pop("details")
     parts = {
         "title": html.escape(data["title"]),
         "policy": _policy(script, style),
         "style": style,
-        "data": written.translate(_ESCAPED),
+        "data": _json(data),
+        "details": _json(details),
         "script": script,
     }
     # in one go: a part that holds another's place is left as it is
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
+
+
+def _json(data: object) -> str:
+    # ASCII only: what is no character at all reaches the page escaped, too
+    written = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return written.translate(_ESCAPED)
 
 
 def _asset(name: str) -> str:

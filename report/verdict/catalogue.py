@@ -355,15 +355,15 @@ _KINDS = (
         "dynamic-quantizer",
         "range taken at run time",
         "ranges taken at run time",
-        "DynamicQuantizeLinear, or any quantizer with a computed scale.",
-        "the whole tensor has to be written in f32 and read again for its range before it becomes "
-        "codes",
+        "DynamicQuantizeLinear, or any quantizer whose scale is computed, or given, in a run.",
+        "its range is known only in a run: the whole tensor is written in f32 and read again before it "
+        "becomes codes",
         effect=Effect.CONVERSIONS_GO,
         remedies={
             Tool.ORT: _STATIC,
             Tool.ORT_DYNAMIC: _STATIC,
             Tool.PYTORCH: "a static qconfig (get_default_qconfig) with calibration, no dynamic one",
-            Tool.ANY: "quantize statically, with calibration data",
+            Tool.ANY: "quantize statically, with calibration data, so that scales are constants",
         },
     ),
     Kind(
@@ -613,12 +613,8 @@ _KINDS = (
         "step around operations in f32",
         "steps around operations in f32",
         "Softmax, layer norm, or other arithmetic that reads f32, and the layers that write f32 for it.",
-        "softmax, layer norm, resizing and their like read f32 here: what makes their input writes four "
-        "bytes an element",
-        no_remedy=(
-            "no option of a quantizer helps: softmax, layer norm and a mean of squares (RMSNorm) compute in f32, "
-            "quantized around or not"
-        ),
+        "softmax, norms and their like read and write f32",
+        no_remedy=("no quantizer helps: softmax, layer norm and RMSNorm compute in f32"),
     ),
     Kind(
         "decoded-operand",
@@ -626,13 +622,11 @@ _KINDS = (
         "elementwise operations on codes that are decoded first",
         "Two quantized tensors are multiplied or added, and one of them has a zero point, as behind a hard "
         "swish: squeeze and excitation in MobileNetV3 and EfficientNet.",
-        "the primitive for two tensors takes scales and no zero point, so the codes are written as f32 "
-        "in front of it",
+        "the primitive for two tensors takes no zero point: codes become f32 in front of it",
         effect=Effect.REORDERS_GO,
         no_remedy=(
-            "no setting of the quantizer pays by much: symmetric activations need no decoding, but cost as much elsewhere, "
-            "for unsigned codes clip at 0 and signed ones need the ReLU as an operation (a MobileNetV3 Small took "
-            "1.35 ms with zero points and 1.38 ms without; one of six blocks took 7 % less without)"
+            "no setting pays by much: symmetric activations need no decoding and cost as much elsewhere (a "
+            "MobileNetV3 Small took 1.35 ms with zero points, 1.38 ms without)"
         ),
     ),
     Kind(
@@ -688,7 +682,7 @@ _KINDS = (
         "step that only moves codes",
         "steps that only move codes",
         "Concatenations, transpositions and slices of codes.",
-        "each reads and writes its tensor once, one byte an element",
+        "each reads and writes its tensor once, a byte an element",
         effect=Effect.ALL_GO,
         no_remedy="no quantizer helps: the network moves this data, in codes already",
     ),
@@ -697,9 +691,9 @@ _KINDS = (
         "elementwise step on codes",
         "elementwise steps on codes",
         "A binary or activation on codes that stands behind a concatenation, or whose input others read.",
-        "no layer in front can take it: the tensor is read and written once more, one byte an element",
+        "no layer in front takes it: its codes are read and written",
         effect=Effect.ALL_GO,
-        no_remedy="no quantizer helps: the network has arithmetic between its layers, in codes already",
+        no_remedy="no quantizer helps: arithmetic between layers, in codes already",
     ),
     Kind(
         "index-arithmetic",

@@ -21,6 +21,7 @@ from .remedies import Tool
 from .shares import Shares, share_text
 
 _SHOWN = 5
+_FEW = 2  # 24 lines hold them
 _NOTABLE = 0.02  # of the estimated time, or
 _NOTABLE_BYTES = 0.1  # of the bytes read and written, if of the time at least
 _WORTH = 0.01
@@ -55,9 +56,8 @@ def verdict_report(
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
         parts += [Text(), *_finding(finding, verdict, width, number)]
-    if more:
-        parts += [Text(), *paragraph(more, width, 2)]
-    return Group(*parts, Text(), *paragraph(_further(verdict, shown), width, 2, "dim"))
+    parts += [Text(), *(paragraph(more, width, 2) if more else ())]
+    return Group(*parts, *paragraph(_further(verdict, shown), width, 2, "dim"))
 
 
 def findings_report(
@@ -91,19 +91,21 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
 
 
 def _shown(verdict: Verdict) -> list[Finding]:
-    return [finding for finding in verdict.findings if is_shown(finding, verdict)][:_SHOWN]
+    """The first findings that belong there; where nothing is to be changed, two say what costs."""
+    found = [finding for finding in verdict.findings if is_shown(finding, verdict)]
+    return found[: _FEW if all(finding.kind.no_remedy for finding in found) else _SHOWN]
 
 
 def _further(verdict: Verdict, shown: Sequence[Finding]) -> str:
     """Where to see what the first screen leaves out."""
-    does = ["names all layers"] if any(len(finding.layers) > 1 for finding in shown) else []
+    tells = ["all layers"] if any(len(finding.layers) > 1 for finding in shown) else []
     left = len(verdict.findings) - len(shown)
     if left:
         kinds = "kind that costs" if left == 1 else "kinds that cost"
-        does.append(f"lists {left} more {kinds} little or nothing")
-    findings = f"--findings {' and '.join(does)}; " if does else ""
-    tables = "--totals, --steps, --fates, --decisions and --weighed show the tables"
-    one = "; `fqfuse why MODEL NODE` tells of one layer" if shown else ""
+        tells.append(f"{left} more {kinds} little")
+    findings = f"--findings: {', '.join(tells)}; " if tells else ""
+    tables = "tables: --totals, --steps, --fates, --decisions, --weighed"
+    one = "; one layer: fqfuse why MODEL NODE" if shown else ""
     return f"{findings}{tables}{one}."
 
 

@@ -28,11 +28,12 @@ ASSETS = files("fqfuse.report.html") / "assets"
 
 
 def data_in(page: str) -> dict:
-    """The document in a page."""
-    (found,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL
+    """The document in a page: what it needs at once, and what it reads when asked."""
+    data, details = (
+        json.loads(re.search(f'json" id="{name}">(.*?)</script>', page, re.DOTALL)[1])
+        for name in ("data", "details")
     )
-    return json.loads(found)
+    return {**data, "details": details}
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +44,15 @@ def plan():
 def test_the_page_holds_the_whole_plan(plan) -> None:
     data = data_in(to_html(plan, title="digits.onnx"))
     assert data == json.loads(json.dumps(document(plan, title="digits.onnx")))
-    texts = data["texts"]
+    details = data["details"]
+    texts = data["texts"] + details["texts"]
     assert len(data["steps"]) == len(plan.steps)
-    assert [[texts[name] for name in step["origin"]] for step in data["steps"]] == [
+    assert [[texts[name] for name in step["origin"]] for step in details["steps"]] == [
         list(step.origin) for step in plan.steps
     ]
-    assert [texts[row[0]] for row in data["quantizers"]] == list(plan.quantizers)
-    assert len(data["fates"]) == len(plan.fate_records)
-    assert len(data["decisions"]) == len(plan.decision_records)
+    assert [texts[row[0]] for row in details["quantizers"]] == list(plan.quantizers)
+    assert len(details["fates"]) == len(plan.fate_records)
+    assert len(details["decisions"]) == data["decisions"] == len(plan.decision_records)
     assert [finding["code"] for finding in data["findings"]] == [
         finding["code"] for finding in fqfuse.findings(plan)
     ]
@@ -74,8 +76,8 @@ def test_each_value_between_steps_is_an_edge(plan) -> None:
 
 def test_scales_zero_points_and_post_ops_are_told() -> None:
     data = document(fqfuse.compile(digits_model_path("qdq"), target="onednn-v2"))
-    texts = data["texts"]
-    facts = {texts[name] for step in data["steps"] for name, _ in step["facts"]}
+    texts = data["texts"] + data["details"]["texts"]
+    facts = {texts[name] for step in data["details"]["steps"] for name, _ in step["facts"]}
     assert {"output_scales", "zero point of src", "codes written"} <= facts
 
 
@@ -98,13 +100,13 @@ def test_the_same_plan_gives_the_same_page(plan) -> None:
 def test_hostile_names_cannot_leave_their_place() -> None:
     page = to_html(residual_plan(12, name=HOSTILE, prefix=HOSTILE), title=HOSTILE)
     assert page.isascii() is False  # the page has dashes of its own
-    assert page.count("<script") == 2
-    assert page.count("</script") == 2
+    assert page.count("<script") == 3
+    assert page.count("</script") == 3
     assert "<img" not in page
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u2028\ud800]", page)
     data = data_in(page)
     assert data["title"] == printable(HOSTILE)
-    assert all(text.isprintable() for text in data["texts"])
+    assert all(text.isprintable() for text in data["texts"] + data["details"]["texts"])
     page.encode("utf-8")
 
 

@@ -264,7 +264,7 @@ def test_hostile_names_are_texts(opened) -> None:
     page.locator(".node .what").first.click()
     page.keyboard.press("Enter")
     assert page.locator("img").count() == 0
-    assert page.locator("script").count() == 2
+    assert page.locator("script").count() == 3
     shown = page.evaluate("document.body.innerText + document.title")
     assert "</script>" in shown
     assert not re.search("[\u202e\x1b\x00]", shown)
@@ -290,8 +290,13 @@ def test_nothing_may_be_fetched_or_run_from_outside(opened, digits) -> None:
 @pytest.mark.slow
 def test_five_thousand_steps(opened) -> None:
     page = opened(to_html(residual_plan(5000)))
+    watched = page.context.new_cdp_session(page)
+    watched.send("Performance.enable")
+    told = watched.send("Performance.getMetrics")["metrics"]
+    # the promise is 3 s to be ready; processor time, since a clock tells of what else is busy
+    assert {entry["name"]: entry["value"] for entry in told}["ProcessTime"] < 3
     ready = int(page.locator("html").get_attribute("data-ready")) / 1000
-    print(f"\nready after {ready:.2f} s")  # 0.5 to 1.2 on two cores that are busy otherwise
+    print(f"\nready after {ready:.2f} s")  # 0.25 s of it are work; the rest is what else is busy
     assert page.locator("#canvas .node").count() < 200, "only what is in sight is drawn"
     page.fill("#search", "layer1249/conv3")
     page.press("#search", "Enter")

@@ -44,7 +44,15 @@ def screen(rendered, plan: Plan, title: str = "model.onnx") -> list[str]:
 def test_screen(golden, rendered) -> None:
     name = golden.input.strip()
     source = ROOT / name if name.endswith(".onnx") else MODELS[name]()
-    golden.check("\n".join(screen(rendered, fqfuse.compile(source), Path(name).name)))
+    plan = fqfuse.compile(source)
+    lines = screen(rendered, plan, Path(name).name)
+    golden.check("\n".join(lines))
+    verdict = verdict_of(plan, MACHINE)
+    shown = [finding for finding in verdict.findings if is_shown(finding, verdict)]
+    # without problems: two findings at most, and room for a sentence of two lines about options
+    all_int8 = verdict.shares.int8_macs == verdict.shares.macs
+    if all_int8 and all(finding.kind.no_remedy for finding in shown):
+        assert len(lines) <= 22
 
 
 def test_the_networks_that_people_bring_first_have_a_screen() -> None:

@@ -16,8 +16,10 @@ let matches = null; // ids, or null without a search
 let marked = null; // ids of the steps of a finding
 let selected = null;
 
-function relayout() {
+// `aim` moves the camera when it is known how large all is.
+function relayout(aim) {
   measure();
+  if (aim) aim();
   ports();
   edgesByRank();
   forget();
@@ -225,7 +227,6 @@ function begin() {
   const head = place.ranks.slice(0, 12).flat().map((node) => node.x).sort((a, b) => a - b);
   camera.x = box.width / 2 - head[Math.floor(head.length / 2)] * camera.k;
   camera.y = 24;
-  render();
 }
 
 // What was in the middle stays there when the story opens or the window changes.

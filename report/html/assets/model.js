@@ -62,7 +62,19 @@ function costs() {
   return { all, most: Math.max(...all, 1e-12), sum: all.reduce((a, b) => a + b, 0) };
 }
 
-// -- what belongs to a step --------------------------------------------------
+// -- what belongs to a step: read when a story, a table or the search asks ---
+
+function once(make_) {
+  let made = null;
+  return () => (made === null ? (made = make_()) : made);
+}
+
+const details = once(() => {
+  const found = JSON.parse(byId('details').textContent);
+  data.texts = data.texts.concat(found.texts);
+  return found;
+});
+const detailsOf = (node) => details().steps[node.index];
 
 function grouped(rows, key) {
   const found = new Map();
@@ -74,16 +86,18 @@ function grouped(rows, key) {
   return found;
 }
 
-const quantizers = new Map(data.quantizers.map(([name, form, value]) => [name, { form: text(form), value: text(value) }]));
-const fatesOf = grouped(data.fates, (fate) => fate[0]);
-const fatesAt = grouped(data.fates, (fate) => fate[3]);
-const decisionsAt = grouped(data.decisions, (decision) => decision[1]);
-const stepsOf = new Map();
-data.steps.forEach((step, index) => {
-  for (const name of step.origin) {
-    if (!stepsOf.has(name)) stepsOf.set(name, []);
-    stepsOf.get(name).push(index);
-  }
+const quantizers = once(() => new Map(details().quantizers.map(([name, form, value]) => [name, { form: text(form), value: text(value) }])));
+const fatesAt = once(() => grouped(details().fates, (fate) => fate[3]));
+const decisionsAt = once(() => grouped(details().decisions, (decision) => decision[1]));
+const stepsOf = once(() => {
+  const found = new Map();
+  details().steps.forEach((step, index) => {
+    for (const name of step.origin) {
+      if (!found.has(name)) found.set(name, []);
+      found.get(name).push(index);
+    }
+  });
+  return found;
 });
 const findingsOf = new Map();
 data.findings.forEach((finding, number) => {
@@ -96,9 +110,9 @@ data.findings.forEach((finding, number) => {
 // Everything by which a step is found, in small letters.
 function haystack(node) {
   if (node.hay === undefined) {
-    const step = node.step;
-    const words = step
-      ? [`#${node.index} `, node.what, node.types, ...step.fused.map(text), ...step.origin.map(text), ...step.reads.map((read) => text(read[1])), ...step.writes.map((write) => text(write[0]))]
+    const known = node.step && detailsOf(node);
+    const words = known
+      ? [`#${node.index} `, node.what, node.types, ...node.step.fused.map(text), ...known.origin.map(text), ...known.reads.map((read) => text(read[1])), ...known.writes.map((write) => text(write[0]))]
       : [node.what, node.name, node.types];
     node.hay = words.join(' ').toLowerCase();
   }

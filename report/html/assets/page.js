@@ -31,7 +31,7 @@ function tile(label, value, part, kind, note) {
 function fillVerdict() {
   const { verdict } = data;
   byId('name').textContent = data.title;
-  byId('subtitle').textContent = `${data.done} for ${data.target} · ${data.steps.length.toLocaleString('en')} steps · ${verdict.quantizers.toLocaleString('en')} quantizers`;
+  byId('subtitle').textContent = `${data.done} for ${data.target} · ${thousands(data.steps.length)} steps · ${thousands(verdict.quantizers)} quantizers`;
   byId('answer').textContent = verdict.answer;
   const [int8, macs] = verdict.macs;
   const [f32, between] = verdict.between;
@@ -44,7 +44,7 @@ function fillVerdict() {
   );
   const measured = data.steps.filter((step) => step.time !== undefined);
   if (measured.length) {
-    byId('tiles').append(tile('measured time', milliseconds(measured.reduce((sum, step) => sum + step.time, 0)), null, '', `of ${measured.length.toLocaleString('en')} steps`));
+    byId('tiles').append(tile('measured time', milliseconds(measured.reduce((sum, step) => sum + step.time, 0)), null, '', `of ${thousands(measured.length)} steps`));
   }
 }
 
@@ -66,7 +66,7 @@ function search(text_) {
   hits = words ? matching(words) : [];
   matches = words ? new Set(hits.map((node) => node.id)) : null;
   hit = -1;
-  byId('hits').textContent = words ? `${hits.length.toLocaleString('en')} found` : '';
+  byId('hits').textContent = words ? `${thousands(hits.length)} found` : '';
   if (words && tab === 'Findings') openTab('Steps');
   filterTable();
   recolour();
@@ -76,7 +76,7 @@ function search(text_) {
 function nextHit(step) {
   if (!hits.length) return;
   hit = (hit + step + hits.length) % hits.length;
-  byId('hits').textContent = `${hit + 1} of ${hits.length.toLocaleString('en')}`;
+  byId('hits').textContent = `${hit + 1} of ${thousands(hits.length)}`;
   select(hits[hit].id, true);
 }
 
@@ -143,6 +143,10 @@ const dark = window.matchMedia('(prefers-color-scheme: dark)');
 function theme(name) {
   document.documentElement.dataset.theme = name;
   byId('theme').textContent = name === 'dark' ? 'Light' : 'Dark';
+}
+
+function switchTheme(name) {
+  theme(name);
   drawStrip();
 }
 
@@ -176,14 +180,17 @@ byId('closer').addEventListener('click', () => zoomAt(1.25));
 byId('wider').addEventListener('click', () => zoomAt(0.8));
 byId('fit').addEventListener('click', fit);
 byId('help').addEventListener('click', () => byId('keys').showModal());
-byId('theme').addEventListener('click', () => theme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'));
-dark.addEventListener('change', () => theme(dark.matches ? 'dark' : 'light'));
+byId('theme').addEventListener('click', () => switchTheme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'));
+dark.addEventListener('change', () => switchTheme(dark.matches ? 'dark' : 'light'));
+theme(dark.matches ? 'dark' : 'light');
 openTab('Findings');
 fillLegend();
-relayout();
-begin();
-theme(dark.matches ? 'dark' : 'light');
+relayout(begin);
+let room = canvas.getBoundingClientRect();
 new ResizeObserver(() => {
+  const now = canvas.getBoundingClientRect();
+  if (now.width === room.width && now.height === room.height) return; // its first call tells nothing new
+  room = now;
   render();
   drawStrip();
 }).observe(canvas);

@@ -16,18 +16,19 @@ function tell(node) {
 
 function partsOf(node) {
   const { step, index } = node;
+  const { origin, facts } = detailsOf(node);
   return [
     make('p', `badge k-${node.category}`, make('i', `dot k-${node.category}`), WORDS[node.category]),
     costPart(step),
     ...(findingsOf.get(index) || []).map(findingPart),
     ...part('Fused, in order', step.fused.length ? [make('ol', 'plain', ...step.fused.map((name) => make('li', 'mono', text(name))))] : []),
-    ...part(`From ${step.origin.length} ${step.origin.length === 1 ? 'node' : 'nodes'} of the model`, [originPart(step)]),
-    ...part('Quantizers that end here', fateRows(fatesAt.get(index) || [])),
-    ...part('Attributes', [factsPart(step.facts)]),
+    ...part(`From ${origin.length} ${origin.length === 1 ? 'node' : 'nodes'} of the model`, [originPart(origin)]),
+    ...part('Quantizers that end here', fateRows(fatesAt().get(index) || [])),
+    ...part('Attributes', [factsPart(facts)]),
     ...linkPart('Reads', node.into, 'source'),
     ...constantsPart(node),
     ...linkPart('Read by', node.outof, 'target'),
-    ...decisionsPart(step),
+    ...decisionsPart(origin),
   ];
 }
 
@@ -57,9 +58,9 @@ function findingPart(number) {
   );
 }
 
-function originPart(step) {
-  return make('ul', 'plain', ...step.origin.map((name) => {
-    const quantizer = quantizers.get(name);
+function originPart(origin) {
+  return make('ul', 'plain', ...origin.map((name) => {
+    const quantizer = quantizers().get(name);
     return make('li', '', make('span', 'mono', text(name)), quantizer ? make('span', 'tag', quantizer.form) : null);
   }));
 }
@@ -89,14 +90,14 @@ function linkPart(title, list, end) {
 
 function constantsPart(node) {
   const given = new Set(node.into.map((edge) => edge.value));
-  const rows = node.step.reads.filter((read) => !given.has(text(read[1]))).map(([role, value, type]) => make(
+  const rows = detailsOf(node).reads.filter((read) => !given.has(text(read[1]))).map(([role, value, type]) => make(
     'p', 'entry', make('b', '', text(role)), ' ', make('span', 'mono', text(type)), make('span', 'dim mono', ` ${text(value)}`),
   ));
   return part('Constants', rows);
 }
 
-function decisionsPart(step) {
-  const found = step.origin.flatMap((name) => decisionsAt.get(name) || []);
+function decisionsPart(origin) {
+  const found = origin.flatMap((name) => decisionsAt().get(name) || []);
   found.sort((a, b) => b[2] - a[2]);
   const rows = found.map(([rule, subject, refused, reason, expected, seen, hint, weighed]) => {
     const row = make('p', `entry ${refused ? 'refused' : 'fired'}`, make('b', '', refused ? 'refused ' : 'fired '), make('span', 'mono', text(rule)), make('span', 'dim', ` at ${text(subject)}: `), text(reason));

@@ -28,9 +28,9 @@ const TABLES = {
       ['read by', (row) => text(row[4]) || '–', 'long'],
       ['why', whyOf, 'long'],
     ],
-    rows: () => data.fates,
+    rows: () => details().fates,
     kind: (row) => ({ standalone: 'convert', fallback: 'outside', post_op: 'f32' })[text(row[2])] || 'int8',
-    leads: (row) => (row[3] >= 0 ? row[3] : (stepsOf.get(row[0]) || [null])[0]),
+    leads: (row) => (row[3] >= 0 ? row[3] : (stepsOf().get(row[0]) || [null])[0]),
     found: (row) => [row[0], row[2], row[4], row[5]].map(text).join(' ').toLowerCase(),
   },
   Decisions: {
@@ -43,9 +43,9 @@ const TABLES = {
       ['found', (row) => text(row[5]), 'long'],
       ['fix', (row) => text(row[6]), 'long'],
     ],
-    rows: () => data.decisions,
+    rows: () => details().decisions,
     kind: (row) => (row[2] ? 'f32' : 'int8'),
-    leads: (row) => (stepsOf.get(row[1]) || [null])[0],
+    leads: (row) => (stepsOf().get(row[1]) || [null])[0],
     found: (row) => [row[0], row[1], row[3], row[4], row[5], row[6]].map(text).join(' ').toLowerCase(),
   },
 };
@@ -68,11 +68,11 @@ function openTab(name) {
 }
 
 function buildTabs() {
-  const counts = { Findings: data.findings.length, Steps: data.steps.length, Quantizers: data.quantizers.length, Decisions: data.decisions.length };
+  const counts = { Findings: data.findings.length, Steps: data.steps.length, Quantizers: data.verdict.quantizers, Decisions: data.decisions };
   const names = Object.keys(counts);
   for (const name of names) {
     const item = button('', () => openTab(name), 'tab');
-    item.append(name, ' ', make('span', 'count', counts[name].toLocaleString('en')));
+    item.append(name, ' ', make('span', 'count', thousands(counts[name])));
     item.dataset.tab = name;
     item.setAttribute('role', 'tab');
     item.addEventListener('keydown', (event) => {
@@ -98,10 +98,10 @@ function findingCards() {
     card.append(make('p', finding.remedy ? 'change' : 'why', make('b', '', finding.tool ? `${finding.tool}: ` : finding.remedy ? 'Change: ' : ''), finding.change));
     const layers = make('div', 'chips');
     for (const name of finding.layers.slice(0, 6)) {
-      const target = (stepsOf.get(name) || []).find((index) => finding.steps.includes(index));
-      layers.append(button(cut(text(name), 40), () => select(nodeOfStep(target ?? finding.steps[0]).id, true), 'chip'));
+      const lead = () => (stepsOf().get(name) || []).find((index) => finding.steps.includes(index)) ?? finding.steps[0];
+      layers.append(button(cut(text(name), 40), () => select(nodeOfStep(lead()).id, true), 'chip'));
     }
-    if (finding.layers.length > 6) layers.append(make('span', 'dim', `and ${(finding.layers.length - 6).toLocaleString('en')} more`));
+    if (finding.layers.length > 6) layers.append(make('span', 'dim', `and ${thousands(finding.layers.length - 6)} more`));
     card.append(layers);
     return card;
   });

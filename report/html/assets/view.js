@@ -44,7 +44,7 @@ function measure() {
 function inside(node) {
   const step = node.step;
   if (!step) return [];
-  const names = step.origin.map((name) => ({ text: text(name), quantizer: quantizers.has(name) }));
+  const names = detailsOf(node).origin.map((name) => ({ text: text(name), quantizer: quantizers().has(name) }));
   const fused = step.fused.map((name) => ({ text: text(name), fused: true }));
   return [...names, ...fused];
 }
