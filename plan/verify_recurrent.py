@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..ir.ops import OPS
 from ..ir.ops.recurrent import DYNAMIC
 from ..ir.text_write import name_text, type_text
@@ -81,6 +83,9 @@ def _int8_problems(plan: Plan, step: Step, target: Target, *, int8: bool) -> Ite
     for role, value in values.items():
         if value not in plan.constants:
             yield f"computes its {role} at run time, and in int8 needs a constant"
+    bias = plan.constants.get(step.arg("b") or "")
+    if bias is not None and not np.isfinite(bias).all():
+        yield "has a bias in int8 that is not finite, which runtimes take for different numbers"
     if target.capability("rnn").src_scale and attr.scales.get("w") != attr.scales.get("r"):
         yield "has other scales of w than of r: its products are added"
         return
@@ -107,6 +112,8 @@ def _problem(plan: Plan, step: Step) -> str | None:
         return "has rnn_data_qparams that are no positive scale and shift of mask common"
     if not 0 <= data.values[1] <= 255 or not data.values[1].is_integer():
         return f"has a shift of {data.values[1]:g}, which is no code of u8"
+    if min(weights.values) > 0 and not _is_f32(1 / (min(weights.values) * data.values[0])):
+        return "has parameters of codes whose product is too small: f32 holds no inverse of it"
     r = plan.find(step.arg("r"))
     w = plan.find(step.arg("w"))
     if r is None or w is None or not is_static(r.shape) or not is_static(w.shape):

@@ -118,10 +118,11 @@ def _beyond_int8(
             "others",
             "export the weights as constants (initializers)",
         )
-    if not all(np.isfinite(array).all() for array in known):
+    bias = builder.graph.constant(dict(args).get("b", ""))
+    if not all(np.isfinite(array).all() for array in (*known, *([] if bias is None else [bias]))):
         return Refusal(
-            "its weights are not all finite",
-            "finite weights",
+            "its weights or its bias are not all finite",
+            "finite weights and bias",
             "infinity or NaN",
             "train or export again: infinite weights compute nothing",
         )

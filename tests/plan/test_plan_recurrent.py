@@ -64,6 +64,14 @@ def changed(text: str, old: str, new: str) -> Plan:
     return parse_plan(text.replace(old, new))
 
 
+@pytest.mark.parametrize(("number", "taken"), [("0.5", True), ("nan", False), ("-inf", False)])
+def test_a_bias_is_finite(number: str, taken: bool) -> None:
+    text = LAYER.replace("  #0", f"  const @b : f32[2,12] = fill({number})\n  #0")
+    problems = verify_plan(changed(text, "r=@r)", "r=@r, b=@b)"))
+    assert any("a bias in int8 that is not finite" in str(each) for each in problems) is not taken
+    assert taken is (problems == [])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -87,6 +95,7 @@ def changed(text: str, old: str, new: str) -> Plan:
             "[64,32,16,8,4,0]:24",
             "one of mask common or 6 of mask per_dim_3+per_dim_4",
         ),
+        ("[64,32,16,8,4,2]:24", "[64,32,16,8,4,1e-42]:24", "f32 holds no inverse of it"),
         (" rnn_weights_qparams([64,32,16,8,4,2]:24)", "", "lacks the parameters of its codes"),
         ("const @w : s8[2,6,3] = fill(5)", "in %w : s8[2,6,3]", "needs a constant"),
         ("@w : s8", "@w : u8", "has w of u8[2,6,3]"),
