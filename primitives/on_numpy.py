@@ -299,7 +299,13 @@ def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
     if algorithm != "max":
         params["count_include_pad"] = int(algorithm == "avg_include_padding")
     op = "MaxPool" if algorithm == "max" else "AveragePool"
-    return Work("pooling", op, {"src": args["src"]}, attr, params)
+    extra: dict[str, Array] = {}
+    if algorithm == "max" and args["src"].dtype == np.float32:
+        # a maximum begins at the lowest number, where a plan's begins at minus infinity
+        rank = args["src"].ndim
+        extra["lowest"] = np.full((1,) * rank, np.finfo(np.float32).min, np.float32)
+        attr = replace(attr, post_ops=(Binary("max", "lowest"), *attr.post_ops))
+    return Work("pooling", op, {"src": args["src"]}, attr, params, extra)
 
 
 _REDUCTIONS = {

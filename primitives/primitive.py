@@ -19,8 +19,9 @@ from ..plan.attributes import PrimitiveAttr
 from ..runtime.processors import default_threads
 from . import on_library, on_numpy
 from .description import Description, at_execution, described, with_values
+from .neglected import neglected
 from .on_library import Made
-from .refusal import ignored, refusal
+from .refusal import refusal
 
 ENGINES = ("numpy", "onednn")
 _PLAIN = PrimitiveAttr()
@@ -61,11 +62,10 @@ def prim(
     narrowed = None if fpmath == "environment" else _mode(FpmathMode, fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
-    neglected = ignored(description)
-    if neglected is not None and refusal(description) is None:
+    lost = neglected(description)
+    if lost is not None and refusal(description) is None:
         raise failure(
-            Status.unimplemented,
-            f"{description} is not made, because oneDNN would make it although {neglected}, and so",
+            Status.unimplemented, f"{description}, of which oneDNN makes one although {lost},"
         )
     if engine == "numpy":
         return OnNumpy(description)
@@ -196,7 +196,8 @@ class OnLibrary(Primitive):
                 self._stream = Stream(Engine(self._library))
                 return on_library.made(self._stream.engine, description, fpmath)
 
-        made = _called(self._library, make)
+        # in a thread of its own: in one that failed to generate code once, the library fails later
+        made = workers.in_new_thread(lambda: _called(self._library, make))
         self._primitive, self.passed_over = made.primitive, made.passed_over
         self.impl_info = made.primitive.desc.impl_info
         if users:
