@@ -61,7 +61,8 @@ def run(
         profile: the float order.
 
     Raises:
-        InvalidInput: zero points by channel whose products are too large for exact sums.
+        InvalidInput: zero points by channel whose products are too large for exact sums, or, of
+            `onednn-v2`, a bias that runs along other dimensions than the columns.
     """
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
@@ -209,6 +210,12 @@ def _product(description: Description, work: Work, args: Mapping[str, Array], ax
         along = tuple(size for at, size in enumerate(data.shape) if at == axis or size > 1)
         if data.ndim < rank or along == data.shape[axis : axis + 1]:
             work.args["bias"] = data.reshape(-1)
+        elif description.target == "onednn-v2":
+            raise InvalidInput(
+                f"a bias {list(data.shape)}, in the accumulator's units",
+                where=f"{description.kind} of onednn-v2",
+                hint="let it run along the columns alone, or take the target onednn-v3",
+            )
         else:  # the step's bias runs along the columns alone; where it is added is the same
             work.extra["bias, spread"] = data
             first: PostOp = Binary("add", "bias, spread")
@@ -218,9 +225,11 @@ def _product(description: Description, work: Work, args: Mapping[str, Array], ax
         _shift_channels(description, work, zero.array)
     scale = work.attr.scales.get("weights")
     if scale is not None and scale.mask:
-        # kernels know along which dimension they run
+        rank = work.args["weights"].ndim
+        grouped = 3 if work.params.get("group", 1) != 1 else 1
+        mask = 1 << (rank - 1) if work.primitive == "matmul" else grouped
         work.attr = replace(
-            work.attr, scales={**work.attr.scales, "weights": Scale(scale.values, 1)}
+            work.attr, scales={**work.attr.scales, "weights": Scale(scale.values, mask)}
         )
     return work
 
