@@ -71,7 +71,7 @@ class Description:
 
     def __str__(self) -> str:
         shown = [f"{role}={type_text(type_)}" for role, type_ in self.tensors.items()]
-        shown += [f"{name}={value}" for name, value in self.params.items()]
+        shown += [f"{name}={value!r}" for name, value in self.params.items()]
         return f"{self.kind} {' '.join(shown)}"
 
 

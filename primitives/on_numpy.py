@@ -376,10 +376,8 @@ def _batch_normalization(
     axes = tuple(axis for axis in range(src.ndim) if axis != 1)
     mean, variance = args.get("mean"), args.get("variance")
     if mean is None or variance is None:
-        mean, variance = (
-            np.asarray(made(src, axis=axes, dtype=np.float64), np.float32)
-            for made in (np.mean, np.var)
-        )
+        wide = src.astype(np.float64)
+        mean, variance = wide.mean(axes).astype(np.float32), wide.var(axes).astype(np.float32)
     found = {
         "src": src,
         "scale": args.get("scale", np.ones(size, np.float32)),

@@ -130,7 +130,7 @@ def _eltwise(description: Description) -> Iterator[str]:
     if reason is not None:
         yield reason
     if src is not DType.F32 and algorithm not in ("relu", "linear"):
-        yield f"{algorithm} of {src.value}"
+        yield f"{algorithm!r} of {src.value}"
     yield from _same(description, "src", "dst")
 
 
