@@ -8,7 +8,10 @@
 
 - `kinds.py`: what each kind is described by
 - `description.py`: a description from the caller's words, and the values that come at execution
-- `refusal.py`: what oneDNN 3.2 refuses at creation, and with which status
+- `operation.py`, `implementation.py`, `refusal.py`: what oneDNN 3.2 refuses at creation, and with
+  which status
+- `neglected.py`: what it takes there, and neglects when it runs
+- `schemes.py`: attributes of `onednn-v2` and `unified`
 - `on_numpy.py`, `on_library.py`: a description -> the result
 - `primitive.py`: `prim`
 """

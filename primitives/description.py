@@ -71,7 +71,7 @@ class Description:
 
     def __str__(self) -> str:
         shown = [f"{role}={type_text(type_)}" for role, type_ in self.tensors.items()]
-        shown += [f"{name}={value}" for name, value in self.params.items()]
+        shown += [f"{name}={value!r}" for name, value in self.params.items()]
         return f"{self.kind} {' '.join(shown)}"
 
 
@@ -113,12 +113,14 @@ def described(
         raise InvalidInput(f"{kind} lacks its argument dst")
     if found.algorithms:
         _check_algorithm(found.algorithms, params.get("algorithm", found.params["algorithm"]))
-    spatial = max(len(types["dst"].static_shape) - 2, 0)
+    complete = _params(kind, found, params, max(len(types["dst"].static_shape) - 2, 0))
+    if kind == "concat":
+        _check_concat(types, complete["axis"])
     return Description(
         kind,
         MappingProxyType(types),
         MappingProxyType(operands),
-        MappingProxyType(_params(kind, found, params, spatial)),
+        MappingProxyType(complete),
         copied(attr),
         target,
     )
@@ -203,6 +205,17 @@ def _roles(kind: str, found: Kind, given: Mapping[str, Any]) -> list[str]:
     if missing:
         raise InvalidInput(f"{kind} lacks its argument {', '.join(missing)}")
     return [role for role in roles if role in given]
+
+
+def _check_concat(types: Mapping[str, TensorType], axis: Any) -> None:
+    """Refuses what the library would read beyond its end for.
+
+    Raises:
+        InvalidInput: there is no such axis.
+    """
+    rank = len(types["src_0"].static_shape)
+    if not isinstance(axis, int) or not 0 <= axis < rank:
+        raise InvalidInput(f"concat along axis {axis!r} of {rank} dimensions")
 
 
 def _complete_operands(

@@ -38,6 +38,7 @@ from ..plan.attributes import (
     Eltwise,
     Prelu,
     PrimitiveAttr,
+    Scale,
     Sum,
 )
 from .description import Description
@@ -59,6 +60,7 @@ _DEPTHWISE_MASK = 3  # channels of (G, O/G, I/G, kernel...)
 
 
 _IMPLEMENTATIONS = 16
+_ONE = Scale((1.0,))
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def _desc(engine: Engine, description: Description, role: str, *, free: bool) ->
     dtype, dims = _TYPES[description.dtype(role)], description.dims(role)
     if role == "dst":
         depthwise = [op for op in description.attr.post_ops if isinstance(op, DepthwiseConv)]
-        if depthwise:  # the descriptor is that of the 1x1 result
+        if depthwise and "src" in description.tensors:  # the descriptor is that of the 1x1 result
             dtype = _TYPES[depthwise[0].src_dtype]
             dims = (*dims[:2], *description.dims("src")[2:])
     if free:
@@ -207,9 +209,7 @@ def _attributes(engine: Engine, description: Description) -> Attributes:
                 chain.append(library_attributes.PRelu(mask))
             case DepthwiseConv():
                 chain.append(_depthwise(op))
-                along = _DEPTHWISE_MASK if op.weights_scale.mask else 0
-                scales[Arg.ATTR_POST_OP_DW | Arg.WEIGHTS] = along
-                scales[Arg.ATTR_POST_OP_DW | Arg.DST] = op.dst_scale.mask
+                scales |= {arg: mask for arg, mask, _ in _depthwise_scales(op)}
     return Attributes(
         scales,
         {argument(description, role): held.mask for role, held in attr.zero_points.items()},
@@ -226,6 +226,17 @@ def _binary(
     make = MemoryDesc.any if free else row_major
     desc = make(engine.library, type_.static_shape, _TYPES[type_.dtype])
     return library_attributes.Binary(AlgKind[f"binary_{name}"], desc)
+
+
+def _depthwise_scales(op: DepthwiseConv) -> Iterator[tuple[int, int, Scale]]:
+    """Arguments of a depthwise post-op that have scales, and the masks."""
+    along = _DEPTHWISE_MASK if op.weights_scale.mask else 0
+    for arg, mask, scale in (
+        (Arg.WEIGHTS, along, op.weights_scale),
+        (Arg.DST, op.dst_scale.mask, op.dst_scale),
+    ):
+        if scale != _ONE:
+            yield Arg.ATTR_POST_OP_DW | arg, mask, scale
 
 
 def _depthwise(op: DepthwiseConv) -> library_attributes.Depthwise:
@@ -268,7 +279,7 @@ def execute(
                 slopes = _vector(engine, _channels_last(args[operand]))
                 memories[arg_post_op(index, Arg.WEIGHTS)] = slopes
             case DepthwiseConv():
-                memories |= _depthwise_memories(stream, desc, op, args)
+                memories |= dict(_depthwise_memories(stream, desc, op, args))
     for role, scale in attr.scales.items():
         memories[arg_scales(argument(description, role))] = _vector(engine, scale.array)
     for role, zero in attr.zero_points.items():
@@ -294,12 +305,12 @@ def execute(
 def _depthwise_memories(
     stream: Stream, desc: PrimitiveDesc, op: DepthwiseConv, args: Mapping[str, Array]
 ) -> Iterator[tuple[int, Memory]]:
-    weights, dst = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS, Arg.ATTR_POST_OP_DW | Arg.DST
+    weights = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
     data = args[op.weights]
     # (C, 1, kernel...) of the post-op are (C, 1, 1, kernel...) of a convolution with C groups
     yield weights, _placed(stream, desc, weights, data.reshape(data.shape[0], 1, *data.shape[1:]))
-    yield arg_scales(weights), _vector(stream.engine, op.weights_scale.array)
-    yield arg_scales(dst), _vector(stream.engine, op.dst_scale.array)
+    for arg, _, scale in _depthwise_scales(op):
+        yield arg_scales(arg), _vector(stream.engine, scale.array)
     if op.bias:
         yield Arg.ATTR_POST_OP_DW | Arg.BIAS, _vector(stream.engine, args[op.bias])
 

@@ -61,7 +61,8 @@ def run(
         profile: the float order.
 
     Raises:
-        InvalidInput: zero points by channel whose products are too large for exact sums.
+        InvalidInput: zero points by channel whose products are too large for exact sums, or, of
+            `onednn-v2`, a bias that runs along other dimensions than the columns.
     """
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
@@ -209,6 +210,12 @@ def _product(description: Description, work: Work, args: Mapping[str, Array], ax
         along = tuple(size for at, size in enumerate(data.shape) if at == axis or size > 1)
         if data.ndim < rank or along == data.shape[axis : axis + 1]:
             work.args["bias"] = data.reshape(-1)
+        elif description.target == "onednn-v2":
+            raise InvalidInput(
+                f"a bias {list(data.shape)}, in the accumulator's units",
+                where=f"{description.kind} of onednn-v2",
+                hint="let it run along the columns alone, or take the target onednn-v3",
+            )
         else:  # the step's bias runs along the columns alone; where it is added is the same
             work.extra["bias, spread"] = data
             first: PostOp = Binary("add", "bias, spread")
@@ -218,9 +225,11 @@ def _product(description: Description, work: Work, args: Mapping[str, Array], ax
         _shift_channels(description, work, zero.array)
     scale = work.attr.scales.get("weights")
     if scale is not None and scale.mask:
-        # kernels know along which dimension they run
+        rank = work.args["weights"].ndim
+        grouped = 3 if work.params.get("group", 1) != 1 else 1
+        mask = 1 << (rank - 1) if work.primitive == "matmul" else grouped
         work.attr = replace(
-            work.attr, scales={**work.attr.scales, "weights": Scale(scale.values, 1)}
+            work.attr, scales={**work.attr.scales, "weights": Scale(scale.values, mask)}
         )
     return work
 
@@ -299,7 +308,13 @@ def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
     if algorithm != "max":
         params["count_include_pad"] = int(algorithm == "avg_include_padding")
     op = "MaxPool" if algorithm == "max" else "AveragePool"
-    return Work("pooling", op, {"src": args["src"]}, attr, params)
+    extra: dict[str, Array] = {}
+    if algorithm == "max" and args["src"].dtype == np.float32:
+        # a maximum begins at the lowest number, where a plan's begins at minus infinity
+        rank = args["src"].ndim
+        extra["lowest"] = np.full((1,) * rank, np.finfo(np.float32).min, np.float32)
+        attr = replace(attr, post_ops=(Binary("max", "lowest"), *attr.post_ops))
+    return Work("pooling", op, {"src": args["src"]}, attr, params, extra)
 
 
 _REDUCTIONS = {
@@ -361,10 +376,8 @@ def _batch_normalization(
     axes = tuple(axis for axis in range(src.ndim) if axis != 1)
     mean, variance = args.get("mean"), args.get("variance")
     if mean is None or variance is None:
-        mean, variance = (
-            np.asarray(made(src, axis=axes, dtype=np.float64), np.float32)
-            for made in (np.mean, np.var)
-        )
+        wide = src.astype(np.float64)
+        mean, variance = wide.mean(axes).astype(np.float32), wide.var(axes).astype(np.float32)
     found = {
         "src": src,
         "scale": args.get("scale", np.ones(size, np.float32)),

@@ -19,8 +19,10 @@ from ..plan.attributes import PrimitiveAttr
 from ..runtime.processors import default_threads
 from . import on_library, on_numpy
 from .description import Description, at_execution, described, with_values
+from .neglected import neglected
 from .on_library import Made
-from .refusal import ignored, refusal
+from .refusal import refusal
+from .schemes import SCHEME, converted, placeholders, refusal_of_scheme
 
 ENGINES = ("numpy", "onednn")
 _PLAIN = PrimitiveAttr()
@@ -61,15 +63,24 @@ def prim(
     narrowed = None if fpmath == "environment" else _mode(FpmathMode, fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
-    neglected = ignored(description)
-    if neglected is not None and refusal(description) is None:
-        raise failure(
-            Status.unimplemented,
-            f"{description} is not made, because oneDNN would make it although {neglected}, and so",
-        )
+    if target == SCHEME:
+        lost = neglected(description)
+        if lost is not None and refusal(description) is None:
+            raise failure(
+                Status.unimplemented, f"{description}, of which oneDNN makes one although {lost},"
+            )
+    else:
+        _check(description, refusal_of_scheme(description))
     if engine == "numpy":
         return OnNumpy(description)
     return OnLibrary(description, narrowed, users=users)
+
+
+def _check(description: Description, found: tuple[Status, str] | None) -> None:
+    """Raises what was found as the library's error."""
+    if found is not None:
+        status, reason = found
+        raise failure(status, f"{description}, where {reason},")
 
 
 def _mode(kind: Any, name: str) -> Any:
@@ -164,10 +175,8 @@ class OnNumpy(Primitive):
     """
 
     def __init__(self, description: Description) -> None:
-        found = refusal(description)
-        if found is not None:
-            status, reason = found
-            raise failure(status, f"{description}, where {reason},")
+        if description.target == SCHEME:
+            _check(description, refusal(description))
         super().__init__(description)
 
     def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
@@ -190,13 +199,18 @@ class OnLibrary(Primitive):
             )
         super().__init__(description)
         self._library = load()
+        what = description
+        if description.target != SCHEME:
+            args = placeholders(description)
+            what, _, _ = converted(description, with_values(description, args), args)
 
         def make() -> Made:
             with workers.making():
                 self._stream = Stream(Engine(self._library))
-                return on_library.made(self._stream.engine, description, fpmath)
+                return on_library.made(self._stream.engine, what, fpmath)
 
-        made = _called(self._library, make)
+        # in a thread of its own: in one that failed to generate code once, the library fails later
+        made = workers.in_new_thread(lambda: _called(self._library, make))
         self._primitive, self.passed_over = made.primitive, made.passed_over
         self.impl_info = made.primitive.desc.impl_info
         if users:
@@ -205,8 +219,12 @@ class OnLibrary(Primitive):
             self.memory_consumption = made.memory_consumption
 
     def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
+        what = self.description
+        if what.target != SCHEME:
+            what, attr, args = converted(what, attr, args)
+
         def run() -> Array:
-            return on_library.execute(self._stream, self.description, self._primitive, attr, args)
+            return on_library.execute(self._stream, what, self._primitive, attr, args)
 
         return _called(self._library, run)
 

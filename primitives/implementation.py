@@ -1,0 +1,274 @@
+"""What oneDNN 3.2's implementations take, a row for each kind: element types, masks, post-ops. The
+library's status for anything else is `unimplemented`.
+
+The last implementation to be asked is a reference, which takes all that any other one takes but for
+a few cases; so the rows are about the references. Of a depthwise post-op only convolutions are held
+against the library: what other kinds do with one is for nobody, and none takes it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..ir.types import DType
+from ..masks import mask_text
+from ..plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Sum
+from .description import Description
+
+_INT8 = frozenset({DType.S8, DType.U8})
+
+
+def reorder_masks(description: Description) -> tuple[int, int]:
+    """Masks of the scales of src and dst; 0 where there are none."""
+    scales = description.attr.scales
+    src, dst = (scales[role].mask if role in scales else 0 for role in ("src", "dst"))
+    return src, dst
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What oneDNN 3.2 takes of one kind.
+
+    Attributes:
+        types: what no implementation has among its element types.
+        scales, zero_points: argument -> masks, where it may have such; None: any.
+        post_ops: kinds of post-ops.
+        sum_types: what a sum may read its operand as: `size` (any type of that size), `dst` (the
+            destination's own), `default` (it may not be said).
+        further: what else is refused.
+    """
+
+    types: Callable[[Description], bool]
+    scales: Callable[[Description], Mapping[str, Collection[int] | None]] = lambda _: {}
+    zero_points: Callable[[Description], Mapping[str, Collection[int] | None]] = lambda _: {}
+    post_ops: frozenset[str] = frozenset()
+    sum_types: str = "default"
+    further: Callable[[Description], Iterator[str]] = lambda _: iter(())
+
+
+def missing(description: Description) -> Iterator[str]:
+    """What no implementation takes."""
+    rules = RULES[description.kind]
+    if not rules.types(description):
+        yield "no implementation has these element types"
+    for name, held, allowed in (
+        ("scales", description.attr.scales, rules.scales(description)),
+        ("zero points", description.attr.zero_points, rules.zero_points(description)),
+    ):
+        for role, values in held.items():
+            masks = allowed.get(role, ())
+            if masks is not None and values.mask not in masks:
+                yield f"{name} of {role} with mask {mask_text(values.mask)}"
+    for op in description.attr.post_ops:
+        if op.kind not in rules.post_ops:
+            yield f"a post-op {op.kind} of {description.kind}"
+    yield from _sums(description, rules)
+    yield from rules.further(description)
+
+
+def _sums(description: Description, rules: Rules) -> Iterator[str]:
+    sums = [op for op in description.attr.post_ops if isinstance(op, Sum)]
+    if not sums:
+        return
+    dst, first = description.dtype("dst"), sums[0].dtype
+    if rules.sum_types != "size":
+        allowed = (None, dst) if rules.sum_types == "dst" else (None,)
+        if first not in allowed:
+            yield "a sum that reads its operand as another type"
+        return
+    if first is not None and first.numpy.itemsize != dst.numpy.itemsize:
+        yield "a sum that reads its operand as a type of another size"
+    if any(op.dtype is not first for op in sums):
+        yield "sums that read their operand as several types"
+    integers = _is_int8(description)
+    for op in sums:
+        if op.zero_point and (not integers or (op.dtype or dst) is DType.F32):
+            yield "a zero point of a sum whose operand is no integer"
+
+
+def _is_int8(description: Description) -> bool:
+    return description.dtype("src") in _INT8
+
+
+_GEMM_POST_OPS = frozenset({Eltwise.kind, Binary.kind, Sum.kind, Prelu.kind})
+
+
+def _product_types(description: Description) -> bool:
+    bias = description.dtype("bias") if "bias" in description.tensors else DType.F32
+    if _is_int8(description):
+        return True
+    return description.dtype("dst") is DType.F32 and bias is DType.F32
+
+
+def _per_tensor(*roles: str) -> dict[str, Collection[int]]:
+    return dict.fromkeys(roles, (0,))
+
+
+def _channel_masks(description: Description) -> Mapping[str, Collection[int] | None]:
+    """Scales of (de)convolutions and inner products of codes."""
+    if not _is_int8(description):
+        return {}
+    grouped = description.kind != "inner_product" and len(description.dims("weights")) > len(
+        description.dims("src")
+    )
+    return {**_per_tensor("src", "dst"), "weights": (0, 3 if grouped else 1)}
+
+
+def _channel_points(description: Description) -> Mapping[str, Collection[int] | None]:
+    return dict.fromkeys(("src", "dst"), (0, 2)) if _is_int8(description) else {}
+
+
+def _matmul_scales(description: Description) -> Mapping[str, Collection[int] | None]:
+    last = 1 << (len(description.dims("dst")) - 1)
+    return {**_per_tensor("src", "dst"), "weights": (0, last)}
+
+
+def _matmul_points(description: Description) -> Mapping[str, Collection[int] | None]:
+    if not _is_int8(description):
+        return {}
+    masks = (0, 2) if len(description.dims("dst")) == 2 else (0,)
+    return {"src": masks, "weights": (0,), "dst": masks}
+
+
+def _reorder_further(description: Description) -> Iterator[str]:
+    """Compiled code takes scales of one argument, or of both with one mask, and sums of scale 1;
+    the reference scales of neighbouring dimensions. It takes two masks, too, and then cannot be run.
+    """
+    src, dst = reorder_masks(description)
+    attr = description.attr
+    if len(attr.post_ops) > 1:
+        yield "more than one post-op"
+    if src and dst and src != dst:
+        return
+    ones = (src | dst) // ((src | dst) & -(src | dst) or 1)
+    sums = [op for op in attr.post_ops if isinstance(op, Sum)]
+    compiled = (src == dst or len(attr.scales) == 1) and all(op.scale in (0, 1) for op in sums)
+    if not compiled and ones & (ones + 1):
+        yield f"mask {mask_text(src | dst)}, whose dimensions are no neighbours"
+    copies = description.dtype("src") is description.dtype("dst") is DType.F32 and not src | dst
+    if not copies and any(op.zero_point for op in sums):
+        yield "the zero point of a sum"
+
+
+def _deconvolution_types(description: Description) -> bool:
+    """Attributes and bias are computed behind a convolution in f32, whatever the types."""
+    later = description.attr != PrimitiveAttr() or "bias" in description.tensors
+    return _is_int8(description) or later or description.dtype("dst") is DType.F32
+
+
+def _same_types(description: Description) -> bool:
+    return description.dtype("src") is description.dtype("dst")
+
+
+def _depthwise(description: Description) -> Iterator[str]:
+    """A depthwise post-op is one, of a 1x1 convolution of images, without sums beside it."""
+    post_ops = description.attr.post_ops
+    depthwise = [op for op in post_ops if isinstance(op, DepthwiseConv)]
+    if not depthwise:
+        return
+    weights = description.dims("weights")
+    if len(depthwise) > 1 or any(isinstance(op, Sum) for op in post_ops):
+        yield "a depthwise post-op beside a sum or another one"
+    if len(description.dims("src")) != 4 or any(size != 1 for size in weights[-2:]):
+        yield "a depthwise post-op of a convolution that is not 1x1"
+
+
+def _batch_normalization_further(description: Description) -> Iterator[str]:
+    post_ops = description.attr.post_ops
+    if len(post_ops) > 1 or any(
+        isinstance(op, Eltwise) and op.algorithm != "relu" for op in post_ops
+    ):
+        yield "post-ops other than one relu"
+    if description.dtype("src") is DType.S8 and "mean" not in description.tensors:
+        yield "statistics of codes"
+
+
+def _beside_relu(description: Description) -> Mapping[str, Collection[int] | None]:
+    """Scales and zero points are not looked at where there is a post-op."""
+    return dict.fromkeys(("src", "dst")) if description.attr.post_ops else {}
+
+
+_REFERENCE_REDUCTIONS = frozenset(
+    {(DType.F32, DType.F32)} | {(src, dst) for src in _INT8 for dst in (src, DType.S32, DType.F32)}
+)
+
+
+def _reduction_further(description: Description) -> Iterator[str]:
+    """For other types there is compiled code alone, which reduces the last dimensions of plain
+    tensors.
+    """
+    if (description.dtype("src"), description.dtype("dst")) in _REFERENCE_REDUCTIONS:
+        return
+    src, dst = description.dims("src"), description.dims("dst")
+    kept = [axis for axis, (s, d) in enumerate(zip(src, dst, strict=True)) if s == d]
+    reduced = [axis for axis in range(len(src)) if axis not in kept]
+    if len(src) > 5 or reduced[-1] != len(src) - 1 or reduced != [*range(reduced[0], len(src))]:
+        yield "these element types for a reduction of other dimensions than the last"
+    for op in description.attr.post_ops:
+        if isinstance(op, Sum) and op.zero_point:
+            yield "these element types with the zero point of a sum"
+        if isinstance(op, Binary | Prelu) and not _known_broadcast(description, op):
+            yield "these element types with an operand that broadcasts so"
+
+
+def _known_broadcast(description: Description, op: Binary | Prelu) -> bool:
+    """An operand that is one number, whole, or varies along the channels."""
+    shape, dst = description.operands[op.operand].static_shape, description.dims("dst")
+    varies = [axis for axis, size in enumerate(shape) if size != 1]
+    return not varies or shape == dst or varies == [1]
+
+
+RULES: Mapping[str, Rules] = {
+    "convolution": Rules(
+        _product_types,
+        _channel_masks,
+        _channel_points,
+        _GEMM_POST_OPS | {DepthwiseConv.kind},
+        "size",
+        _depthwise,
+    ),
+    "deconvolution": Rules(
+        _deconvolution_types, _channel_masks, _channel_points, _GEMM_POST_OPS, "size"
+    ),
+    "inner_product": Rules(
+        _product_types, _channel_masks, post_ops=_GEMM_POST_OPS, sum_types="size"
+    ),
+    "matmul": Rules(_product_types, _matmul_scales, _matmul_points, _GEMM_POST_OPS, "size"),
+    "eltwise": Rules(_same_types, post_ops=_GEMM_POST_OPS),
+    "binary": Rules(
+        lambda _: True, lambda _: _per_tensor("src_0", "src_1"), post_ops=_GEMM_POST_OPS
+    ),
+    "reorder": Rules(
+        lambda _: True,
+        lambda _: dict.fromkeys(("src", "dst")),
+        lambda _: dict.fromkeys(("src", "dst")),
+        frozenset({Sum.kind}),
+        "default",
+        _reorder_further,
+    ),
+    "sum": Rules(lambda _: True),
+    "concat": Rules(lambda _: True, lambda d: {**_per_tensor(*d.sources()), "dst": None}),
+    "pooling": Rules(_same_types, post_ops=_GEMM_POST_OPS, sum_types="dst"),
+    "reduction": Rules(lambda _: True, post_ops=_GEMM_POST_OPS, further=_reduction_further),
+    "resampling": Rules(lambda _: True, post_ops=_GEMM_POST_OPS, sum_types="dst"),
+    "softmax": Rules(
+        lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),
+        lambda _: _per_tensor("src", "dst"),
+        post_ops=_GEMM_POST_OPS - {Sum.kind},
+    ),
+    "layer_normalization": Rules(
+        lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),
+        lambda _: _per_tensor("src", "dst"),
+    ),
+    "batch_normalization": Rules(
+        lambda d: _same_types(d) and d.dtype("src") in (DType.F32, DType.S8),
+        _beside_relu,
+        _beside_relu,
+        post_ops=frozenset({Eltwise.kind}),
+        further=_batch_normalization_further,
+    ),
+    "lrn": Rules(lambda d: _same_types(d) and d.dtype("src") is DType.F32),
+    "shuffle": Rules(_same_types),
+    "prelu": Rules(_same_types),
+}

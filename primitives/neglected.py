@@ -1,0 +1,57 @@
+"""What oneDNN 3.2 takes when it makes a primitive, and neglects, or cannot be given, when it runs.
+
+Such a primitive would compute something else than it says, so that none is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..plan.attributes import Prelu, Sum
+from .description import Description
+from .implementation import reorder_masks
+
+_WITHOUT_SUMS = frozenset({"eltwise", "pooling"})
+_WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resampling", "softmax"})
+
+
+def neglected(description: Description) -> str | None:
+    """What the library would neglect; None where there is nothing."""
+    for find in (_post_ops, _parameters, _of_reorder):
+        for reason in find(description):
+            return reason
+    return None
+
+
+def _post_ops(description: Description) -> Iterator[str]:
+    kind, post_ops = description.kind, description.attr.post_ops
+    for op in post_ops:
+        if isinstance(op, Sum) and kind in _WITHOUT_SUMS:
+            yield f"a sum of {kind} adds nothing"
+        if isinstance(op, Prelu) and kind in _WITHOUT_SLOPES:
+            yield f"the slopes of a prelu post-op of {kind} cannot be given"
+    sums = [op for op in post_ops if isinstance(op, Sum)]
+    if any(op.dtype is not sums[0].dtype for op in sums):
+        yield "the type that a later sum reads is neglected"
+
+
+def _parameters(description: Description) -> Iterator[str]:
+    kind, attr = description.kind, description.attr
+    for name, roles in (("scales", attr.scales), ("zero points", attr.zero_points)):
+        for role in roles:
+            if role not in description.tensors or (kind == "concat" and role == "dst"):
+                yield f"{name} of {role} are neglected"
+            elif kind == "batch_normalization":
+                yield f"{name} beside a relu are neglected"
+
+
+def _of_reorder(description: Description) -> Iterator[str]:
+    if description.kind != "reorder":
+        return
+    src, dst = reorder_masks(description)
+    if src and dst and src != dst:
+        yield "scales of src and of dst with two masks cannot be run"
+    if any(zero.mask for zero in description.attr.zero_points.values()):
+        yield "of several zero points the first one is taken"
+    if any(isinstance(op, Sum) and op.zero_point for op in description.attr.post_ops):
+        yield "the zero point of a sum is neglected"

@@ -1,0 +1,103 @@
+"""The other two schemes of attributes: `onednn-v2`, which the library gets converted, and `unified`,
+which NumPy alone runs. A primitive takes of them what a step of a plan may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from ..ir.ops.spec import Array
+from ..onednn.capi import Status, failure
+from ..plan.attributes import PrimitiveAttr, Scale
+from ..plan.conversion.convert import convert_steps
+from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
+from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
+from .description import Description, at_execution, with_values
+from .on_numpy import one_step
+from .operation import OPERATIONS
+
+SCHEME = "onednn-v3"
+"""The scheme of the library."""
+
+
+def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
+    """Why a primitive of another scheme is refused, with the status that the library has for such a
+    reason; None where it is not.
+    """
+    for reason in OPERATIONS[description.kind](description):
+        return Status.invalid_arguments, reason
+    if description.kind == "inner_product" and description.attr.zero_points:
+        return Status.unimplemented, "inner products have no zero points"
+    args = placeholders(description)
+    try:
+        plan, _ = one_step(description, with_values(description, args), args)
+        for status, row in (
+            (Status.invalid_arguments, shapes_fit),
+            (Status.unimplemented, types_fit),
+            (Status.unimplemented, scales_fit),
+            (Status.unimplemented, zero_points_fit),
+            (Status.unimplemented, post_ops_fit),
+        ):
+            for found in row(plan):
+                return status, f"it {found.message}"
+    except NO_FIT as error:
+        return Status.invalid_arguments, f"its arguments do not fit each other: {error}"
+    return None
+
+
+def placeholders(description: Description) -> dict[str, Array]:
+    """An array of ones for all that comes at execution."""
+    types = {**description.tensors, **description.operands}
+    found: dict[str, Array] = {
+        name: np.ones(type_.static_shape, type_.dtype.numpy) for name, type_ in types.items()
+    }
+    return found | {name: np.ones(count, dtype) for name, count, dtype in at_execution(description)}
+
+
+def converted(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> tuple[Description, PrimitiveAttr, dict[str, Array]]:
+    """The same primitive in the attributes of `onednn-v3`, every float operation as it was.
+
+    Args:
+        description: for `onednn-v2`.
+        attr: its attributes, with all values.
+        args: an array for each argument and operand.
+
+    Raises:
+        OneDnnError: those attributes cannot say it.
+    """
+    plan, _ = one_step(description, attr, args)
+    found, kept = convert_steps(plan)
+    for refused in kept.values():
+        raise failure(Status.unimplemented, f"{description}, {refused.reason},")
+    step = found.steps[0]
+    scales = dict(step.attr.scales)
+    if "weights" in scales:
+        scales["weights"] = _of_library(description, scales["weights"])
+    new = replace(step.attr, scales=scales)
+    constants = {name: data for name, data in found.constants.items() if name in new.operands}
+    extra = {name: data for name, data in constants.items() if name not in args}
+    types = {name: found.type(name) for name in extra}
+    what = replace(
+        description,
+        operands=MappingProxyType({**description.operands, **types}),
+        attr=new,
+        target=SCHEME,
+    )
+    return what, new, {**args, **extra}
+
+
+def _of_library(description: Description, scale: Scale) -> Scale:
+    """Scales of the weights with the library's mask: a step has those of a product of matrices, and
+    one dimension for the groups.
+    """
+    if not scale.mask or description.kind == "matmul":
+        return scale
+    weights, src = (len(description.dims(role)) for role in ("weights", "src"))
+    grouped = description.kind != "inner_product" and weights > src
+    return Scale(scale.values, 3 if grouped else 1)

@@ -1,0 +1,45 @@
+"""Random primitives with random attributes: both engines refuse them with one status, or compute the
+same. Some hundred, 5,000 in `make fuzz`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from laws.budget import ENOUGH, examples, shard
+from laws.primitives import MAKERS, complaint
+
+from fqfuse.onednn.library import Engine
+
+PARTS = 2
+
+
+@pytest.mark.hypothesis
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_status_and_result_are_the_librarys(part: int, engine: Engine) -> None:
+    seen: Counter[str] = Counter()
+
+    @shard(part)
+    @examples(300, fuzz=2500)
+    @given(seed=st.integers(0, 2**40))
+    def run(seed: int) -> None:
+        found = complaint(seed, engine, seen=seen)
+        assert not found, found
+
+    run()
+    if ENOUGH:
+        # not all of one answer
+        assert min(seen[f"status {status}"] for status in (0, 2, 3)) > 20
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("kind", MAKERS)
+def test_each_kind(kind: str, engine: Engine) -> None:
+    seen: Counter[str] = Counter()
+    found = [complaint(seed, engine, kind, seen) for seed in range(500, 512)]
+    assert [text for text in found if text] == []
+    assert seen["status 0"] > seen["neglected"]  # some are made

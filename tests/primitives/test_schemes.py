@@ -1,0 +1,187 @@
+"""The three schemes of attributes say the same in their own words; the depthwise post-op runs on each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fqfuse.onednn.capi import OneDnnError, Status
+from fqfuse.primitives import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    PrimitiveAttr,
+    Scale,
+    Sum,
+    ZeroPoint,
+    prim,
+)
+
+ENGINES = [
+    ("onednn-v3", "numpy"),
+    ("onednn-v3", "onednn"),
+    ("onednn-v2", "numpy"),
+    ("onednn-v2", "onednn"),
+    ("unified", "numpy"),
+]
+OUT = np.array([0.25, 0.5, 2, 1], np.float32)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def requires(engine: str, request: pytest.FixtureRequest) -> None:
+    if engine == "onednn":
+        request.getfixturevalue("of_the_rules")
+
+
+def arrays(rng: np.random.Generator, tensors: dict[str, str]) -> dict[str, np.ndarray[Any, Any]]:
+    found = {}
+    types = {"u8": np.uint8, "s8": np.int8, "f32": np.float32}
+    for name, text in tensors.items():
+        dtype, sizes = text[:-1].split("[")
+        shape = tuple(map(int, sizes.split(",")))
+        low = 0 if dtype == "u8" else -8
+        found[name] = rng.integers(low, 8, shape).astype(types[dtype])
+    return found
+
+
+@pytest.mark.parametrize(("target", "engine"), ENGINES)
+def test_the_depthwise_post_op(
+    target: str, engine: str, rng: np.random.Generator, request: pytest.FixtureRequest
+) -> None:
+    requires(engine, request)
+    depthwise = DepthwiseConv("kernel", "shift", 3, 2, 1, weights_scale=Scale((), 1))
+    post_ops = (Eltwise("relu"), depthwise, Eltwise("relu"))
+    attr = (
+        PrimitiveAttr(output_scales=Scale((0.125,)), post_ops=post_ops)
+        if target == "onednn-v2"
+        else PrimitiveAttr({"src": Scale((0.25,)), "weights": Scale((0.5,))}, post_ops=post_ops)
+    )
+    tensors = {"src": "u8[1,3,5,5]", "weights": "s8[4,3,1,1]"}
+    operands = {"kernel": "s8[4,1,3,3]", "shift": "f32[4]"}
+    made = prim(
+        "convolution", attr, engine=engine, target=target, **tensors, **operands, dst="u8[1,4,3,3]"
+    )
+    args = arrays(rng, tensors | operands)
+    found = made.execute({**args, "scales_kernel": OUT})
+    first = np.einsum("ncij,oc->noij", args["src"].astype(int), args["weights"][..., 0, 0])
+    between = np.pad(np.clip(np.rint(first * 0.125), 0, 255), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    sums = np.zeros((1, 4, 3, 3))
+    for i, j in np.ndindex(3, 3):
+        sums += (
+            between[:, :, i : i + 5 : 2, j : j + 5 : 2]
+            * args["kernel"][None, :, 0, i, j, None, None]
+        )
+    scale, shift = OUT.reshape(1, 4, 1, 1), args["shift"].reshape(1, 4, 1, 1)
+    expected = (sums + shift) * scale if target == "onednn-v2" else sums * scale + shift
+    assert np.array_equal(found, np.clip(np.rint(expected), 0, 255).astype(np.uint8))
+
+
+PRODUCTS = {
+    "convolution": ("u8[2,3,4,4]", "s8[4,3,2,2]", "[2,4,3,3]"),
+    "grouped convolution": ("u8[2,6,4,4]", "s8[2,2,3,2,2]", "[2,4,3,3]"),
+    "deconvolution": ("u8[2,3,4,4]", "s8[4,3,2,2]", "[2,4,5,5]"),
+    "inner_product": ("u8[2,3,2]", "s8[4,3,2]", "[2,4]"),
+    "matmul": ("u8[2,5]", "s8[5,4]", "[2,4]"),
+}
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_an_output_scale_is_one_of_arguments(
+    name: str, bias: bool, rng: np.random.Generator
+) -> None:
+    """A bias of the old scheme is in the accumulator's units; eltwise post-ops have a scale there."""
+    kind = name.rsplit(maxsplit=1)[-1]
+    src, weights, dst = PRODUCTS[name]
+    tensors = {"src": src, "weights": weights, "other": f"f32{dst}"}
+    if bias:
+        tensors["bias"] = "f32[1,4]" if kind == "matmul" else "f32[4]"
+    args = arrays(rng, tensors)
+    zero = {} if kind == "inner_product" else {"dst": ZeroPoint((3,))}
+    old = PrimitiveAttr(
+        output_scales=Scale((), 2),
+        zero_points=zero,
+        post_ops=(Eltwise("linear", 0.5, 1.0, scale=2.0), Binary("add", "other")),
+    )
+    weights_mask = {"matmul": 2, "grouped convolution": 3}.get(name, 1)
+    new = PrimitiveAttr(
+        {"weights": Scale((), weights_mask)},
+        zero,
+        (Eltwise("linear", 0.5, 1.0), Eltwise("linear", 2.0), Binary("add", "other")),
+    )
+    real = dict(args)
+    if bias:
+        real["bias"] = (args["bias"] * OUT.reshape(args["bias"].shape)).astype(np.float32)
+    found = [
+        prim(kind, attr, engine=engine, target=target, **tensors, dst=f"s8{dst}").execute(given)
+        for target, attr, given in (
+            ("onednn-v2", old, {**args, "output_scales": OUT}),
+            ("onednn-v3", new, {**real, "scales_weights": OUT}),
+        )
+        for engine in ("numpy", "onednn")
+    ]
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+    assert len(np.unique(found[0])) > 5
+
+
+def test_the_operand_of_a_binary_post_op_has_a_scale_at_run_time() -> None:
+    attr = PrimitiveAttr(post_ops=(Binary("add", "other", Scale((), 2)),))
+    made = prim(
+        "matmul",
+        attr,
+        target="unified",
+        src="u8[1,2]",
+        weights="s8[2,2]",
+        dst="f32[1,2]",
+        other="s8[1,2]",
+    )
+    found = made.execute(
+        {
+            "src": np.array([[1, 2]], np.uint8),
+            "weights": np.array([[1, 0], [0, 1]], np.int8),
+            "other": np.array([[10, 10]], np.int8),
+            "scales_other": np.array([0.5, 2], np.float32),
+        }
+    )
+    assert found.tolist() == [[6, 22]]
+
+
+@pytest.mark.parametrize(
+    ("target", "attr", "taken"),
+    [
+        ("onednn-v2", PrimitiveAttr({"src": Scale((1.0,))}), False),
+        ("onednn-v2", PrimitiveAttr(output_scales=Scale((1.0,))), True),
+        ("unified", PrimitiveAttr({"src": Scale((1.0,))}), True),
+        ("unified", PrimitiveAttr({"src": Scale((1.0,) * 2, 1)}), False),
+        ("onednn-v2", PrimitiveAttr(post_ops=(Sum("old", 0.5, 3),)), True),
+    ],
+)
+def test_each_scheme_takes_what_its_steps_may_have(
+    target: str, attr: PrimitiveAttr, taken: bool
+) -> None:
+    words = {"src": "u8[2,4]", "weights": "s8[4,3]", "dst": "s8[2,3]"}
+    if taken:
+        assert prim("matmul", attr, target=target, **words)
+        return
+    with pytest.raises(OneDnnError, match="unimplemented") as caught:
+        prim("matmul", attr, target=target, **words)
+    assert caught.value.status == Status.unimplemented
+
+
+def test_unified_pooling_has_a_destination_scale_and_the_others_do_not() -> None:
+    attr = PrimitiveAttr({"dst": Scale((0.5,))})
+    words = {"src": "u8[1,1,2]", "dst": "u8[1,1,1]", "algorithm": "max", "kernel": (2,)}
+    found = prim("pooling", attr, target="unified", **words).execute(
+        {"src": np.array([[[3, 9]]], np.uint8)}
+    )
+    assert found.tolist() == [[[18]]]
+    for target in ("onednn-v2", "onednn-v3"):
+        with pytest.raises(OneDnnError, match="unimplemented"):
+            prim("pooling", attr, target=target, **words)

@@ -1,0 +1,93 @@
+"""Who allocates what the library needs while it runs, and what f32 may be narrowed to."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from fqfuse.errors import InvalidInput
+from fqfuse.primitives import PrimitiveAttr, Scale, prim
+from fqfuse.primitives.primitive import Primitive
+
+WORDS = {"src": "u8[1,8,9,9]", "weights": "s8[8,8,3,3]", "dst": "u8[1,8,7,7]"}
+ATTR = PrimitiveAttr({"src": Scale((0.01,)), "weights": Scale((), 1)})
+
+
+def arguments() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "src": rng.integers(0, 256, (1, 8, 9, 9)).astype(np.uint8),
+        "weights": rng.integers(-128, 128, (8, 8, 3, 3)).astype(np.int8),
+        "scales_weights": np.linspace(0.01, 0.1, 8).astype(np.float32),
+    }
+
+
+def made(scratchpad: str) -> Primitive:
+    return prim("convolution", ATTR, engine="onednn", scratchpad=scratchpad, **WORDS)
+
+
+@pytest.mark.usefixtures("of_the_rules")
+def test_by_default_the_library_allocates_it_and_tells_how_much() -> None:
+    default = prim("convolution", ATTR, engine="onednn", **WORDS)
+    assert default.memory_consumption == made("library").memory_consumption > 0
+    assert default.scratchpad_size == 0
+    with pytest.raises(InvalidInput, match="reads no 'scratch'"):
+        default.execute({**arguments(), "scratch": np.zeros(1, np.uint8)})
+
+
+@pytest.mark.usefixtures("of_the_rules")
+def test_the_users_is_asked_for_its_size_and_given() -> None:
+    users = made("user")
+    assert users.scratchpad_size > 0
+    assert users.memory_consumption == 0
+    with pytest.raises(InvalidInput, match="lacks scratchpad"):
+        users.execute(arguments())
+    with pytest.raises(InvalidInput, match="scratchpad is"):
+        users.execute({**arguments(), "scratchpad": np.zeros(8, np.uint8)})
+    scratchpad = np.full(users.scratchpad_size, 255, np.uint8)
+    found = users.execute({**arguments(), "scratchpad": scratchpad})
+    assert np.array_equal(found, made("library").execute(arguments()))
+    assert np.array_equal(found, prim("convolution", ATTR, **WORDS).execute(arguments()))
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("scratchpad", ["library", "user"])
+def test_threads_may_share_a_primitive(scratchpad: str) -> None:
+    one, args = made(scratchpad), arguments()
+    expected = made("library").execute(args)
+
+    def run(_: int) -> bool:
+        own = {"scratchpad": np.empty(one.scratchpad_size, np.uint8)} if one.scratchpad_size else {}
+        return np.array_equal(one.execute({**args, **own}), expected)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(200)))
+
+
+MODES = {"strict": 24, "bf16": 8, "f16": 11, "tf32": 11, "any": 8, "environment": 24}
+"""Bits of a number's mantissa that a mode leaves at least."""
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("engine", ["numpy", "onednn"])
+def test_f32_is_stored_whatever_it_is_narrowed_to_inside(engine: str, mode: str) -> None:
+    rng = np.random.default_rng(0)
+    src, weights = (rng.uniform(1, 2, (16, 16)).astype(np.float32) for _ in range(2))
+    words = dict.fromkeys(("src", "weights", "dst"), "f32[16,16]")
+    found = prim("matmul", engine=engine, fpmath=mode, **words).execute(
+        {"src": src, "weights": weights}
+    )
+    exact = src.astype(np.float64) @ weights.astype(np.float64)
+    assert found.dtype == np.float32
+    # two factors are rounded, each by half a unit of the last bit, and 16 sums in f32
+    assert np.abs(found / exact - 1).max() < 2.0 ** (1 - MODES[mode]) + 16 * 2.0**-24
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("mode", MODES)
+def test_integers_are_computed_as_they_are(mode: str) -> None:
+    found = prim("convolution", ATTR, engine="onednn", fpmath=mode, **WORDS).execute(arguments())
+    assert np.array_equal(found, prim("convolution", ATTR, **WORDS).execute(arguments()))
