@@ -17,7 +17,7 @@ define make_venv
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 endef
 
-.PHONY: help demo test test-all coverage lint types fuzz docs site wheel bench decoding models clean
+.PHONY: help demo test test-all coverage lint types fuzz docs site wheel bench bench-quick decoding models clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -63,8 +63,11 @@ wheel: .venv/.dev  ## build dist/fqfuse-<version>-py3-none-any.whl from a clean 
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 	rm -rf build
 
-bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own
+bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own; half an hour
 	.venv-bench/bin/python -m fqfuse.benchmarks
+
+bench-quick: .venv-bench/.bench  ## a look at the same in less than 5 minutes (the first time models are built, some minutes more)
+	.venv-bench/bin/python -m fqfuse.benchmarks --quick
 
 decoding: .venv-models/.models  ## hold BERT, GPT-2 and Llama of transformers, f32 and quantized, against ONNX Runtime token by token
 	.venv-models/bin/python -m fqfuse.benchmarks.decoding
