@@ -152,9 +152,8 @@ def _write(target: Path, data: bytes | memoryview) -> None:
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
             _write_all(file.fileno(), memoryview(data))
-            if mode is not None:
-                if hasattr(os, "fchmod"):  # not on Windows, which has no such permissions
-                    os.fchmod(file.fileno(), mode)
+            if mode is not None and hasattr(os, "fchmod"):  # Windows has no such permissions
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         beside.replace(target)
     except BaseException:  # also an interrupt must not leave the half-written file
