@@ -132,28 +132,34 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def killed_runs(
-    model: Path, data: Path, output: Path, kills: int, options: Sequence[str], seconds: float
-) -> int:
+def killed_runs(model: Path, data: Path, output: Path, kills: int, options: Sequence[str]) -> int:
     """Starts the command and kills it, again and again, then lets it end; how often it was killed
     before it was done.
+
+    Moments are random: behind up to three further parts, and in between; so kills meet all that a
+    run does, however fast the machine is.
     """
-    draw, done = random.Random(0), 0  # noqa: S311  (moments)
+    draw, done, parts = random.Random(0), 0, 0  # noqa: S311  (moments)
     shutil.rmtree(output, ignore_errors=True)
     command = [sys.executable, "-m", "fqfuse", "batch", str(model), "-i", str(data)]
     command += ["-o", str(output), *options]
     for number in range(kills):
+        wanted = parts + draw.randint(0, 3)
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            running.wait(draw.uniform(0.2, 2 * seconds / kills + 3))
-        except subprocess.TimeoutExpired:
-            done += 1
+        while running.poll() is None and _parts(output) < wanted:
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 1))
+        done += running.poll() is None
         running.kill()
         running.wait()
-        parts = len(list(output.glob("_batch/part-*.json")))
+        parts = _parts(output)
         print(f"kill {number + 1}: {parts} parts done", flush=True)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return done
+
+
+def _parts(output: Path) -> int:
+    return len(list(output.glob("_batch/part-*.json")))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -179,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     onnx.save(build_model(), model)
     plan = fqfuse.compile(model)
     print(busy_note() or "the machine was idle", flush=True)
-    ratios, whole_ratios, seconds = [], [], 0.0
+    ratios, whole_ratios = [], []
     for number in range(options.rounds):
         bare = bare_rate(plan, options.rows, options.batch, options.threads)
         whole, later = batch_rates(
@@ -187,7 +193,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         ratios.append(later / bare)
         whole_ratios.append(whole / bare)
-        seconds = options.rows / whole
         print(
             f"round {number + 1}: bare {bare:,.0f} rows/s; batch {whole:,.0f} in all ({whole / bare:.3f}), "
             f"{later:,.0f} behind the first part ({later / bare:.3f})",
@@ -196,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ratio, whole_ratio = float(np.median(ratios)), float(np.median(whole_ratios))
     words = ["--batch", str(options.batch), "--threads", str(options.threads)]
     words += ["--workers", str(options.workers)]
-    killed = killed_runs(model, data, folder / "killed", options.kills, words, seconds)
+    killed = killed_runs(model, data, folder / "killed", options.kills, words)
     same = digests(folder / "whole") == digests(folder / "killed")
     print(f"median ratio {whole_ratio:.3f} in all, {ratio:.3f} behind the first part")
     print(f"{killed} kills: the bytes are {'the same' if same else 'DIFFERENT'}")
