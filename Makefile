@@ -17,7 +17,7 @@ define make_venv
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 endef
 
-.PHONY: help demo test test-all coverage lint types fuzz docs site wheel bench decoding models clean
+.PHONY: help demo test test-all coverage lint types fuzz docs site wheel test-batch release-check bench bench-quick decoding models clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -63,8 +63,17 @@ wheel: .venv/.dev  ## build dist/fqfuse-<version>-py3-none-any.whl from a clean 
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 	rm -rf build
 
-bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own
+test-batch: .venv-batch/.batch  ## the tests of data sets, on a Ray cluster of two nodes, Spark (with Java) and Dask, in an environment of its own
+	OPENBLAS_NUM_THREADS=1 .venv-batch/bin/python -m pytest -q tests/batch tests/cli/test_batch.py
+
+release-check:  ## build sdist and wheel, check them, and try each out on every Python from 3.11 to 3.14 that is found
+	.ci/release
+
+bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own; half an hour
 	.venv-bench/bin/python -m fqfuse.benchmarks
+
+bench-quick: .venv-bench/.bench  ## a look at the same in less than 5 minutes (the first time models are built, some minutes more)
+	.venv-bench/bin/python -m fqfuse.benchmarks --quick
 
 decoding: .venv-models/.models  ## hold BERT, GPT-2 and Llama of transformers, f32 and quantized, against ONNX Runtime token by token
 	.venv-models/bin/python -m fqfuse.benchmarks.decoding
@@ -73,7 +82,7 @@ models: .venv-models/.models  ## train the digits models again from their seed, 
 	.venv-models/bin/python -m fqfuse.benchmarks.digits
 
 clean:  ## remove environments, builds and caches
-	rm -rf .venv .venv-bench .venv-models .venv-onednn2 .venv-site build dist site *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-batch .venv-bench .venv-models .venv-onednn2 .venv-site build dist site *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.base: pyproject.toml
@@ -89,6 +98,11 @@ clean:  ## remove environments, builds and caches
 .venv-bench/.bench: pyproject.toml benchmarks/requirements.txt
 	$(call make_venv,.venv-bench)
 	.venv-bench/bin/python $(PIP_INSTALL) -r benchmarks/requirements.txt --editable .
+	touch $@
+
+.venv-batch/.batch: pyproject.toml
+	$(call make_venv,.venv-batch)
+	.venv-batch/bin/python $(PIP_INSTALL) --editable '.[dev,ray]' dask pyspark
 	touch $@
 
 # The API is read from the sources, without importing them: they need a folder that is called like the package.

@@ -21,6 +21,7 @@ The names, each with help of its own (`help(fqfuse.compile)`):
     bench               how fast a model runs, beside other runtimes and step by step
     Plan                the steps, with findings(), steps_table(), fates(), decisions()
     InferenceSession    runs a plan or a model
+    Predictor           a session that maps rows of arrays and Arrow, for Ray Data, Spark and Dask
     SessionOptions      in the place of ONNX Runtime's (docs/onnxruntime.md has its other names)
     Budgets             limits on what a model may ask for
     FqfuseError         what is wrong and the user can mend; the next five are its kinds
@@ -53,6 +54,7 @@ from fqfuse.errors import (
 if TYPE_CHECKING:
     from fqfuse.accuracy.document import compare
     from fqfuse.accuracy.simulate import simulate
+    from fqfuse.batch.predictor import Predictor
     from fqfuse.compiler import compile, load_plan
     from fqfuse.explain import diff, why
     from fqfuse.exporting import export
@@ -77,6 +79,7 @@ __all__ = [
     "InvalidModel",
     "Plan",
     "PlanError",
+    "Predictor",
     "SessionOptions",
     "UnsupportedOp",
     "bench",
@@ -96,6 +99,7 @@ _LAZY = {
     "Budgets": "fqfuse.frontend.budgets",
     "InferenceSession": "fqfuse.inference",
     "Plan": "fqfuse.plan.types",
+    "Predictor": "fqfuse.batch.predictor",
     "SessionOptions": "fqfuse.runtime.like_onnxruntime",
     "bench": "fqfuse.measure.bench",
     "compare": "fqfuse.accuracy.document",

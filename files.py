@@ -146,13 +146,13 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> 
 def _write(target: Path, data: bytes | memoryview) -> None:
     mode = _mode_of(target)
     beside = target.with_name(f".fqfuse-{secrets.token_hex(8)}.tmp")
-    handle = os.open(
-        beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666
-    )
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    # Windows would write another byte in front of each line end
+    handle = os.open(beside, flags | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
             _write_all(file.fileno(), memoryview(data))
-            if mode is not None:
+            if mode is not None and hasattr(os, "fchmod"):  # Windows has no such permissions
                 os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         beside.replace(target)

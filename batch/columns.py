@@ -36,6 +36,19 @@ def concatenated(batches: Sequence[Any]) -> Any:
     return arrow().concat_batches(list(batches))
 
 
+def whole(column: Any) -> Any:
+    """A column in one piece."""
+    pa = arrow()
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks:
+        return column.combine_chunks()
+    type_ = column.type  # pyarrow makes no empty tensors
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, pa.array([], type_.storage_type))
+    return pa.array([], type_)
+
+
 def row_shape(type_: Any) -> RowShape | None:
     """The shape of a row that the type of a column tells; None: it does not."""
     pa = arrow()

@@ -78,6 +78,7 @@ def finish(job: Job, identity: Identity, records: Iterable[Record]) -> None:
     Raises:
         InvalidInput: they cannot be written.
     """
+    _sweep(job.output)  # of workers that died
     records = sorted(records, key=lambda record: record.part)
     lines = (
         json.dumps(

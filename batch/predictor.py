@@ -14,7 +14,15 @@ from ..inference import InferenceSession
 from ..ir.ops.spec import Array
 from ..plan.types import Plan
 from ..runtime.session import InferenceSession as PlanSession
-from .columns import check_type, column_of, reason_of, row_shape, shape_of_value, values_of
+from .columns import (
+    check_type,
+    column_of,
+    reason_of,
+    row_shape,
+    shape_of_value,
+    values_of,
+    whole,
+)
 from .libraries import library
 from .signature import RowType, signature_of
 
@@ -87,24 +95,24 @@ class Predictor:
                 f"a {type(rows).__name__} holds no rows",
                 hint="give a dictionary of arrays, a pyarrow.RecordBatch or Table, or an iterator of these",
             )
-        table = pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows
-        outputs = self._run(self._feeds(table)) if table.num_rows else self._nothing()
+        columns = {name: whole(rows.column(name)) for name in rows.schema.names}
+        outputs = self._run(self._feeds(columns)) if rows.num_rows else self._nothing()
+        schema = rows.schema
         for name, array in outputs.items():
-            if name in table.column_names:
-                table = table.drop_columns([name])
-            table = table.append_column(name, column_of(array))
-        if isinstance(rows, pa.Table):
-            return table
-        batches = table.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+            if name in columns:
+                schema = schema.remove(schema.get_field_index(name))
+                del columns[name]
+            columns[name] = column_of(array)
+            schema = schema.append(pa.field(name, columns[name].type))
+        return type(rows).from_arrays(list(columns.values()), schema=schema)
 
-    def _feeds(self, table: Any) -> dict[str, Array]:
+    def _feeds(self, columns: Mapping[str, Any]) -> dict[str, Array]:
         plan, found = self._session.plan, {}
         for name in plan.inputs:
             column = self._columns.get(name, name)
-            if column not in table.column_names:
-                raise _missing(column, table.column_names)
-            found[name] = table.column(column).combine_chunks()
+            if column not in columns:
+                raise _missing(column, list(columns))
+            found[name] = columns[column]
 
         def shape(name: str) -> tuple[int, ...]:
             told = row_shape(found[name].type)

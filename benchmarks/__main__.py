@@ -5,7 +5,9 @@ fqfuse.benchmarks`` where it is installed.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -42,8 +44,28 @@ QUICK = Settings(rounds=3, turn_seconds=0.1, accuracy_inputs=8)
 PAIRS, PAIR_ROUNDS = 9, 3
 # six at least, for an interval; 16 inputs settle a SQNR to some hundredths of a dB
 EXPORT_ROUNDS, EXPORT_INPUTS = 9, 16
-QUICK_CHAINS = tuple(size for size in CHAINS if size <= 1000)
-QUICK_NODES = tuple(size for size in PLAIN_NODES if size <= 3000)
+QUICK_CHAINS = tuple(size for size in CHAINS if size <= 300)
+QUICK_NODES = tuple(size for size in PLAIN_NODES if size <= 1000)
+# A file of each network. What would go beyond the time is left out, and said.
+QUICK_FILES = (
+    "mobilenet_v2-ort",
+    "bert-ort",
+    "resnet50-nncf",
+    "gpt2-int4",
+    "lstm-qdq",
+    "densenet121-ort",
+)
+QUICK_SECONDS = 240.0
+# On two idle cores, without the building of models, which is done once and takes some minutes.
+TIMES = {
+    "all": "about half an hour",
+    "build": "some minutes",
+    "run": "about 8 minutes",
+    "compile": "about 8 minutes",
+    "versus": "about 2 minutes a file",
+    "remedies": "about a quarter of an hour",
+    "export": "about 4 minutes",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,16 +73,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     packages.
     """
     options = _parser().parse_args(arguments)
-    files = options.files or (FILES if options.what == "export" else ())
+    started = time.monotonic()
+    files = options.files or _files(options)
     try:
         wanted = cases(options.build_dir, files)
     except ValueError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
+    _log(_time_told(options, wanted))
     try:
         if options.what != "remedies":  # they are files of their own
             build_all(wanted, _log)
-        if options.what in ("all", "remedies"):
+            started = time.monotonic()
+        if options.what == "remedies" or (options.what == "all" and not options.quick):
             print(_remedies(options).read_text())
     except ImportError as error:
         print(
@@ -75,8 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.what == "export":
         print(_exports(wanted, options).read_text())
     if options.what in ("all", "run"):
-        print(_speed(wanted, options, scratch).read_text())
-    if options.what in ("all", "compile"):
+        deadline = started + QUICK_SECONDS if options.quick else math.inf
+        print(_speed(wanted, options, scratch, deadline).read_text())
+    if options.what == "compile" or (options.what == "all" and not options.quick):
         print(_compile(wanted, options, scratch).read_text())
     return 0
 
@@ -95,7 +121,9 @@ def _parser() -> argparse.ArgumentParser:
         help="versus: the root of another checkout of fqfuse, an earlier commit's say",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="3 short rounds and short chains: a look, not a result"
+        "--quick",
+        action="store_true",
+        help="a look, not a result: 3 short rounds; of `all` and `run` one file of each network, in under 5 minutes; short chains",
     )
     parser.add_argument(
         "--files",
@@ -155,19 +183,43 @@ def _engines(text: str) -> tuple[str, ...]:
     return names
 
 
-def _speed(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> Path:
+def _files(options: argparse.Namespace) -> tuple[str, ...]:
+    """The files that nobody named; none for all."""
+    if options.what == "export":
+        return FILES
+    return QUICK_FILES if options.quick and options.what in ("all", "run") else ()
+
+
+def _time_told(options: argparse.Namespace, wanted: Sequence[Case]) -> str:
+    """What is going to happen, and how long it takes."""
+    quick = options.quick and options.what in ("all", "run")
+    takes = "less than 5 minutes" if quick else f"{TIMES[options.what]} on two idle cores"
+    missing = [case.name for case in wanted if not case.path.exists()]
+    built = f"; before that {len(missing)} models are built, once, which takes some minutes"
+    return f"{options.what}: {takes}" + built * bool(missing and options.what != "remedies")
+
+
+def _speed(
+    wanted: Sequence[Case], options: argparse.Namespace, scratch: Path, deadline: float
+) -> Path:
     settings = _settings(options)
     environment = describe_environment()
     label = options.label or ("quick: a look, not a result" if options.quick else busy_note())
     peak = measure_peak(settings.threads, scratch)
     rows: list[Row] = []
     summaries = []
+    longest = 0.0
     for case in wanted:
+        begun = time.monotonic()
+        if begun + longest > deadline:
+            _log(f"{case.name}: left out, for the time is up")
+            continue
         engines = [
             name for name in options.engines if name != NUMPY or case.name in options.numpy_files
         ]
         found = measure_case(case, engines, settings, scratch, _log)
         rows += found
+        longest = max(longest, time.monotonic() - begun)
         summaries.append(
             summarize_file(
                 found, count_macs(onnx.load(case.float_path)), peak.get("operations_per_second")

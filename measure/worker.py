@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
@@ -143,7 +145,7 @@ def resident() -> dict[str, int]:
     }
 
 
-def serve(commands: TextIO, answers: TextIO) -> None:
+def serve(commands: Iterable[str], answers: TextIO) -> None:
     """Answer commands until the input ends."""
     worker = Worker()
     for line in commands:
@@ -170,10 +172,34 @@ def _details(error: Exception) -> dict[str, str]:
     return {"kind": type(error).__name__, **{name: getattr(error, name) for name in names}}
 
 
+def _commands(stream: TextIO) -> Iterator[str]:
+    """The lines of a stream. Where it ends while a command is being carried out, the coordinator
+    has ended, however that was, and nobody waits for the answer: the process ends there and then.
+    """
+    waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    idle = threading.Event()
+
+    def read() -> None:
+        for line in stream:
+            waiting.put(line)
+        waiting.put(None)
+        if not idle.is_set():
+            os._exit(1)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        idle.set()
+        line = waiting.get()
+        idle.clear()
+        if line is None:
+            return
+        yield line
+
+
 def main() -> None:
     """Serve on stdin and stdout; what libraries print goes to stderr instead, so that it cannot
     garble an answer.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    serve(sys.stdin, answers)
+    serve(_commands(sys.stdin), answers)

@@ -3,6 +3,9 @@
 import json
 import math
 import shutil
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 import fqfuse
 from fqfuse import BackendUnavailable
 from fqfuse.accuracy.measures import sqnr_of
+from fqfuse.benchmarks import __main__ as program
 from fqfuse.benchmarks.__main__ import main
 from fqfuse.benchmarks.accuracy import compare_outputs, top1_agreement
 from fqfuse.benchmarks.build import Case, cases
@@ -429,3 +433,56 @@ def relu_chain(shape, sizes=(1.0,) * 16):
     ]
     graph = onnx.helper.make_graph(nodes, "tiny", info[:1], info[1:], [weights])
     return onnx.helper.make_model(graph, ir_version=10)
+
+
+def test_a_worker_ends_with_its_coordinator_also_within_a_command(tmp_path, chain):
+    path, feeds = chain / "chain.onnx", chain / "feeds.npz"
+    code = f"""
+import sys
+from pathlib import Path
+from fqfuse.measure.process import WorkerProcess
+with WorkerProcess(1, Path({str(tmp_path / "worker.log")!r})) as worker:
+    worker.ask("load", 60, engine="fqfuse-numpy", path={str(path)!r}, feeds={str(feeds)!r}, threads=1)
+    print(worker._process.pid, flush=True)
+    worker.ask("time", 600, runs=10**9, warmup=0)
+"""
+    command = [sys.executable, "-c", code]
+    coordinator = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with coordinator, coordinator.stdout as told:
+        worker = int(told.readline())
+        time.sleep(0.5)  # until the command has arrived
+        coordinator.terminate()
+    ended = time.monotonic() + 20
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < ended:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
+
+
+def test_it_tells_its_time_and_the_quick_form_leaves_out_what_takes_longer(
+    tmp_path, monkeypatch, capsys
+):
+    measured = []
+
+    def measure(case, *_):
+        measured.append(case.name)
+        clock[0] += 100
+        return []
+
+    clock = [0.0]
+    monkeypatch.setattr(program.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(program, "build_all", lambda *_: None)
+    monkeypatch.setattr(program, "measure_case", measure)
+    monkeypatch.setattr(program, "measure_peak", lambda *_: {})
+    monkeypatch.setattr(program, "count_macs", lambda _: 1)
+    monkeypatch.setattr(program, "summarize_file", lambda *_: {})
+    monkeypatch.setattr(program, "summarize", lambda *_: {})
+    monkeypatch.setattr(program, "write_speed", lambda folder, *_: folder / "speed.md")
+    monkeypatch.setattr(program.onnx, "load", lambda _: None)
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "speed.md").write_text("")
+    assert main(["--quick", "--build-dir", str(tmp_path)]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("all: less than 5 minutes; before that 6 models are built, once")
+    assert measured == ["resnet50-nncf", "mobilenet_v2-ort"]
+    assert sum(line.endswith("left out, for the time is up") for line in told) == 4
+    assert clock[0] < 300

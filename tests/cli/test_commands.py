@@ -39,6 +39,7 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
         ("compare", "Compare a quantized"),
         ("simulate", "Tell what a quantized"),
         ("run", "Run a model"),
+        ("batch", "Run a data set"),
         ("bench", "Measure how fast"),
         ("convert", "Convert a plan"),
         ("export", "Write a quantized"),

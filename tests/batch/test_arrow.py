@@ -1,0 +1,159 @@
+"""Parquet in and out, and the forms of a tensor column."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fqfuse
+from fqfuse.batch.columns import column_of, values_of
+from fqfuse.batch.reading import Reading
+from fqfuse.batch.run import Asked, Outcome, run_batch
+from fqfuse.batch.signature import RowType
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+ROW = RowType(np.dtype(np.float32), (2, 3))
+
+
+def run(plan: fqfuse.Plan, data: Path, output: Path, **asked) -> Outcome:
+    options = {"batch": 3, "backend": "numpy", "threads": 1, **asked}
+    return run_batch(plan, Asked(data, output, **options), lambda *_: None)
+
+
+def forms(array: np.ndarray) -> dict[str, object]:
+    """One array as each kind of column."""
+    nested = array.tolist()
+    fixed = pa.list_(pa.list_(pa.float32(), 3), 2)
+    tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(array))
+    turned = pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.float32(), (3, 2), permutation=(1, 0)),
+        pa.array(array.transpose(0, 2, 1).reshape(-1, 6).tolist(), pa.list_(pa.float32(), 6)),
+    )
+    return {
+        "tensor": tensor,
+        "turned": turned,
+        "lists": pa.array(nested, pa.list_(pa.list_(pa.float32()))),
+        "large": pa.array(nested, pa.large_list(pa.large_list(pa.float32()))),
+        "fixed": pa.array(nested, fixed),
+        "flat": pa.array(array.reshape(-1, 6).tolist(), pa.list_(pa.float32())),
+        "flat_fixed": pa.array(array.reshape(-1, 6).tolist(), pa.list_(pa.float32(), 6)),
+    }
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("form", list(forms(np.zeros((1, 2, 3), np.float32))))
+def test_each_form_of_a_column_is_the_same_array(form: str) -> None:
+    array = np.arange(30, dtype=np.float32).reshape(5, 2, 3)
+    column = forms(array)[form]
+    fits, values = values_of(column, ROW)
+    assert fits.all()
+    assert np.array_equal(values, array)
+    fits, values = values_of(column.slice(2, 2), ROW)
+    assert fits.tolist() == [True, True]
+    assert np.array_equal(values, array[2:4])
+    fits, values = values_of(column.take(pa.array([0, None, 3])), ROW)
+    assert fits.tolist() == [True, False, True]
+    assert np.array_equal(values, array[[0, 3]])
+    wrong = RowType(np.dtype(np.float32), (2, 2))
+    fits, values = values_of(column, wrong)
+    assert not fits.any()
+    assert values.shape == (0, 2, 2)
+
+
+def test_lists_with_holes_are_found_row_by_row() -> None:
+    good = [[1, 2, 3], [4, 5, 6]]
+    rows = [good, [[1, 2, 3]], good, [[1, 2], [3, 4]], [[1, None, 3], [4, 5, 6]], [[1, 2, 3], None]]
+    fits, values = values_of(pa.array(rows, pa.list_(pa.list_(pa.float32()))), ROW)
+    assert fits.tolist() == [True, False, True, False, False, False]
+    assert values.tolist() == [good, good]
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(4, dtype=np.int64),
+        np.arange(12, dtype=np.uint8).reshape(4, 3),
+        np.arange(24, dtype=np.float16).reshape(4, 2, 3),
+        np.array([[True, False], [False, False], [True, True]]),
+        np.zeros((0, 2), np.float32),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_outputs_come_back_as_they_were(array: np.ndarray) -> None:
+    row = RowType(array.dtype, array.shape[1:])
+    fits, values = values_of(column_of(array), row)
+    assert fits.all()
+    assert values.dtype == array.dtype
+    assert np.array_equal(values, array)
+
+
+def test_parquet_in_and_out_with_kept_columns_and_bad_rows(
+    tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray, logits: np.ndarray
+) -> None:
+    rows = [image.tolist() for image in images]
+    rows[7], rows[250] = None, [[[1.0]]]
+    names = [f"digit {number}" for number in range(360)]
+    table = pa.table(
+        {"name": names, "pixels": pa.array(rows, pa.list_(pa.list_(pa.list_(pa.float32()))))}
+    )
+    (tmp_path / "data").mkdir()
+    pq.write_table(table.slice(0, 200), tmp_path / "data" / "a.parquet", row_group_size=70)
+    pq.write_table(table.slice(200), tmp_path / "data" / "b.parquet")
+    (tmp_path / "data" / "c.parquet").write_bytes(b"PAR1 torn")
+    reading = Reading({"image": "pixels"}, ("name",))
+    outcome = run(plan, tmp_path / "data", tmp_path / "out", reading=reading, workers=2)
+    assert (outcome.data.rows, outcome.written, outcome.bad) == (361, 358, 3)
+    found = pq.read_table(tmp_path / "out")
+    good = [number for number in range(360) if number not in (7, 250)]
+    assert found.column("__row__").to_pylist() == good
+    assert found.column("name").to_pylist() == [names[number] for number in good]
+    answers = found.column("logits").combine_chunks().to_numpy_ndarray()
+    assert np.array_equal(answers, logits[good])
+    text = (tmp_path / "out" / "_bad_rows.jsonl").read_text()
+    told = [json.loads(line) for line in text.splitlines()]
+    assert [(row["row"], row["file"], row["file_row"]) for row in told] == [
+        (7, "a.parquet", 7),
+        (250, "b.parquet", 50),
+        (360, "c.parquet", 0),
+    ]
+    assert told[0]["reason"] == "the column pixels is null"
+    assert told[1]["reason"] == "the column pixels has shape [1, 1, 1], expected [1, 8, 8]"
+    assert told[2]["reason"].startswith("the file is damaged: ")
+
+
+def test_a_torn_row_group_costs_its_own_rows_alone(
+    tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray, logits: np.ndarray
+) -> None:
+    table = pa.table({"image": pa.FixedShapeTensorArray.from_numpy_ndarray(images)})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=90, compression="zstd", use_dictionary=False)
+    chunk = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    with path.open("r+b") as file:
+        file.seek(chunk.data_page_offset)
+        file.write(b"\xff" * min(200, chunk.total_compressed_size))
+    run(plan, path, tmp_path / "out")
+    found = pq.read_table(tmp_path / "out")
+    good = [*range(90), *range(180, 360)]
+    assert found.column("__row__").to_pylist() == good
+    answers = found.column("logits").combine_chunks().to_numpy_ndarray()
+    assert np.array_equal(answers, logits[good])
+    assert len((tmp_path / "out" / "_bad_rows.jsonl").read_text().splitlines()) == 90
+
+
+def test_columns_of_other_types_are_refused_with_the_file(
+    tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray
+) -> None:
+    wide = pa.FixedShapeTensorArray.from_numpy_ndarray(images.astype(np.float64))
+    pq.write_table(pa.table({"image": wide}), tmp_path / "a.parquet")
+    with pytest.raises(fqfuse.InvalidInput, match="values of type double") as caught:
+        run(plan, tmp_path / "a.parquet", tmp_path / "out")
+    assert caught.value.where.endswith("a.parquet")
+    with pytest.raises(fqfuse.InvalidInput, match="the file has no column other"):
+        run(plan, tmp_path / "a.parquet", tmp_path / "out", reading=Reading({"image": "other"}))
+    assert not (tmp_path / "out").exists()

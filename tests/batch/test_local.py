@@ -1,0 +1,280 @@
+"""Data sets on processes of this machine: what comes out, what is refused, and what a kill costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import fqfuse
+from fqfuse.batch.reading import Pixels, Reading
+from fqfuse.batch.run import Asked, Outcome, run_batch
+from fqfuse.models.digits import digits_model_path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(plan: fqfuse.Plan, data: Path, output: Path, **asked) -> Outcome:
+    options = {"batch": 3, "backend": "numpy", "threads": 1, **asked}
+    return run_batch(plan, Asked(data, output, **options), lambda *_: None)
+
+
+def arrays_of(output: Path, name: str) -> np.ndarray:
+    return np.concatenate([np.load(path)[name] for path in sorted(output.glob("part-*.npz"))])
+
+
+def bad_rows(output: Path) -> list[dict]:
+    return [json.loads(line) for line in (output / "_bad_rows.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def npz(tmp_path: Path, images: np.ndarray) -> Path:
+    """The digits in files of different sizes, one of them a row by itself."""
+    folder = tmp_path / "data"
+    (folder / "b").mkdir(parents=True)
+    np.savez(folder / "a.npz", image=images[:100], label=np.arange(100))
+    np.save(folder / "b" / "c.npy", images[100])
+    np.savez_compressed(folder / "b" / "d.npz", image=images[101:])
+    (folder / "labels.txt").write_text("left alone")
+    return folder
+
+
+def test_rows_come_out_in_order_as_a_session_gives_them(
+    tmp_path: Path, plan: fqfuse.Plan, npz: Path, logits: np.ndarray
+) -> None:
+    outcome = run(plan, npz, tmp_path / "out", workers=2)
+    assert (outcome.written, outcome.bad, outcome.parts) == (360, 0, 2)
+    assert np.array_equal(arrays_of(tmp_path / "out", "logits"), logits)
+    assert np.array_equal(arrays_of(tmp_path / "out", "__row__"), np.arange(360))
+    assert bad_rows(tmp_path / "out") == []
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert [part["rows"] for part in manifest["parts"]] == [192, 168]
+    again = run(plan, npz, tmp_path / "out")
+    assert (again.resumed, again.written) == (2, 360)
+
+
+def test_bad_rows_are_told_with_their_file_and_the_others_run(
+    tmp_path: Path, plan: fqfuse.Plan, npz: Path, images: np.ndarray, logits: np.ndarray
+) -> None:
+    np.savez(npz / "b" / "a.npz", image=images[:4, :, :7])
+    (npz / "b" / "b.npz").write_bytes((npz / "a.npz").read_bytes()[:999])
+    np.save(npz / "b" / "short.npy", images[:9])
+    with (npz / "b" / "short.npy").open("r+b") as file:
+        file.truncate(128 + 5 * 256 + 7)
+    outcome = run(plan, npz, tmp_path / "out")
+    assert (outcome.data.rows, outcome.written, outcome.bad) == (374, 363, 11)
+    told = {(row["file"], row["file_row"]): row["reason"] for row in bad_rows(tmp_path / "out")}
+    assert (
+        told["b/a.npz", 3] == "the array for image has rows of shape [1, 7, 8], expected [1, 8, 8]"
+    )
+    assert told["b/b.npz", 0].startswith("the file is damaged: ")
+    assert told["b/short.npy", 8] == "the file is damaged: it is shorter than its header says"
+    assert [row for file, row in told if file == "b/short.npy"] == list(range(3, 9))
+    rows = arrays_of(tmp_path / "out", "__row__")
+    assert sorted([*rows, *(row["row"] for row in bad_rows(tmp_path / "out"))]) == list(range(374))
+    assert np.array_equal(arrays_of(tmp_path / "out", "logits")[:360], logits)
+
+
+def gathering(path: Path) -> None:
+    """`picked` is the element of a table of 4 that `index` names; batches of exactly 4."""
+    index = helper.make_tensor_value_info("index", TensorProto.INT64, [4])
+    picked = helper.make_tensor_value_info("picked", TensorProto.FLOAT, [4])
+    table = helper.make_tensor("table", TensorProto.FLOAT, [4], [10.0, 11.0, 12.0, 13.0])
+    node = helper.make_node("Gather", ["table", "index"], ["picked"], name="pick")
+    graph = helper.make_graph([node], "gathering", [index], [picked], [table])
+    opsets = [helper.make_opsetid("", 19)]
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    )
+
+
+def test_a_row_that_the_model_refuses_is_bad_alone_and_batches_are_filled_up(
+    tmp_path: Path,
+) -> None:
+    gathering(tmp_path / "gather.onnx")
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data" / "x.npy", np.array([0, 3, 99, 1, 2, 2], np.int64))
+    plan = fqfuse.compile(tmp_path / "gather.onnx")
+    outcome = run(plan, tmp_path / "data", tmp_path / "out", batch=None)
+    assert outcome.signature.batch == 4
+    assert arrays_of(tmp_path / "out", "picked").tolist() == [10, 13, 11, 12, 12]
+    (bad,) = bad_rows(tmp_path / "out")
+    assert (bad["row"], bad["file"], bad["file_row"]) == (2, "x.npy", 2)
+    assert bad["reason"]
+    with pytest.raises(fqfuse.InvalidInput, match="takes 4 rows at once, and --batch says 8"):
+        run(plan, tmp_path / "data", tmp_path / "other", batch=8)
+
+
+def test_another_job_does_not_get_into_the_folder(
+    tmp_path: Path, plan: fqfuse.Plan, npz: Path, images: np.ndarray
+) -> None:
+    output = tmp_path / "out"
+    run(plan, npz, output)
+    with pytest.raises(fqfuse.InvalidInput, match="another job: batch, rows of a part differ"):
+        run(plan, npz, output, batch=4)
+    np.savez(npz / "a.npz", image=images[:100] + 1)
+    with pytest.raises(fqfuse.InvalidInput, match="another job: data differ"):
+        run(plan, npz, output)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("")
+    with pytest.raises(fqfuse.InvalidInput, match=r"holds other files, such as thesis\.txt"):
+        run(plan, npz, tmp_path / "mine")
+    with pytest.raises(fqfuse.InvalidInput, match="lies in the folder of the data"):
+        run(plan, npz, npz / "out")
+    assert not (npz / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: None, "there are no data"),
+        (lambda folder: np.savez(folder / "a.npz", other=np.zeros(3)), "has no array image"),
+        (lambda folder: np.save(folder / "a.npy", np.zeros((2, 1, 8, 8))), "type float64, expected float32"),
+        (
+            lambda folder: [np.save(folder / "a.npy", np.zeros(3)), (folder / "b.png").touch()],
+            r"several formats: 1 of arrays \(a\.npy\) and 1 of images \(b\.png\)",
+        ),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_fit_are_refused_before_anything_is_written(
+    tmp_path: Path, plan: fqfuse.Plan, make, message: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    make(tmp_path / "data")
+    with pytest.raises(fqfuse.InvalidInput, match=message):
+        run(plan, tmp_path / "data", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_images_are_resized_scaled_and_named(
+    tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "data").mkdir()
+    pixels = np.round(images[:5, 0] / images.max() * 255).astype(np.uint8)
+    for number, array in enumerate(pixels):
+        image.fromarray(array).save(tmp_path / "data" / f"{number}.png")
+    wide = np.concatenate([np.zeros((8, 4), np.uint8), pixels[0], np.zeros((8, 4), np.uint8)], 1)
+    image.fromarray(wide).save(tmp_path / "data" / "wide.png")
+    (tmp_path / "data" / "torn.png").write_bytes((tmp_path / "data" / "0.png").read_bytes()[:60])
+    reading = Reading(pixels=Pixels("cover", (0.5,), (0.25,)))
+    run(plan, tmp_path / "data", tmp_path / "out", reading=reading)
+    fed = ((pixels.astype(np.float32) / np.float32(255)) - np.float32(0.5)) / np.float32(0.25)
+    session = fqfuse.InferenceSession(plan, "numpy", 1)
+    expected = session.run(None, {"image": fed[[0, 1, 2, 3, 4, 0]][:, np.newaxis]})[0]
+    assert np.array_equal(arrays_of(tmp_path / "out", "logits"), expected)
+    names = arrays_of(tmp_path / "out", "__file__").tolist()
+    assert names == ["0.png", "1.png", "2.png", "3.png", "4.png", "wide.png"]
+    (bad,) = bad_rows(tmp_path / "out")
+    assert bad["file"] == "torn.png"
+    exact = Reading(pixels=Pixels("exact"))
+    run(plan, tmp_path / "data", tmp_path / "exact", reading=exact)
+    assert (
+        "the image has 8 x 16 pixels, expected 8 x 8" in bad_rows(tmp_path / "exact")[1]["reason"]
+    )
+
+
+def start(data: Path, output: Path) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable,
+        "-m",
+        "fqfuse",
+        "batch",
+        str(digits_model_path("qdq")),
+        "-i",
+        str(data),
+    ]
+    command += ["-o", str(output), "--batch", "1", "--workers", "2", "--backend", "numpy"]
+    return subprocess.Popen([*command, "--threads", "1"], stdout=subprocess.DEVNULL)
+
+
+def descendants(process: int) -> list[int]:
+    found = []
+    for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+        found += [int(child), *descendants(int(child))]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
+def test_killed_again_and_again_it_gives_the_same_bytes(
+    tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray, contents
+) -> None:
+    data, output = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for number in range(7):
+        np.savez(data / f"{number}.npz", image=images[number * 30 : number * 30 + 300])
+    np.savez(data / "bad.npz", image=images[:9, :, :5])
+    run(plan, data, tmp_path / "whole", batch=1)
+    draw, kills = random.Random(7), 0  # noqa: S311  (moments)
+    while kills < 6:
+        before = len(list(output.glob("_batch/part-*.json"))) if output.exists() else 0
+        running = start(data, output)
+        deadline = time.monotonic() + 60
+        while running.poll() is None and time.monotonic() < deadline:
+            done = len(list(output.glob("_batch/part-*.json"))) if output.exists() else 0
+            if done > before:
+                break
+            time.sleep(0.01)
+        time.sleep(draw.random() * 0.3)
+        workers = descendants(running.pid) if running.poll() is None else []
+        if running.poll() is not None:
+            break
+        # the coordinator; every other time a worker, which is replaced
+        if kills % 2 and workers:
+            os.kill(draw.choice(workers), signal.SIGKILL)
+            time.sleep(0.2)
+        running.kill()
+        running.wait()
+        kills += 1
+        ended = time.monotonic() + 10
+        while any(alive(worker) for worker in workers) and time.monotonic() < ended:
+            time.sleep(0.05)
+        assert [worker for worker in workers if alive(worker)] == []
+    assert kills >= 3
+    assert start(data, output).wait() == 1  # for the bad rows
+    assert contents(output) == contents(tmp_path / "whole")
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
+def test_a_second_run_keeps_out_and_a_killed_worker_is_replaced(
+    tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray, contents
+) -> None:
+    data, output = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for number in range(6):
+        np.savez(data / f"{number}.npz", image=images)
+    running = start(data, output)
+    while not list(output.glob("_batch/part-*.json")):
+        assert running.poll() is None
+        time.sleep(0.01)
+    with pytest.raises(fqfuse.InvalidInput, match="another run is writing to this folder"):
+        run(plan, data, output, batch=1)
+    # the first child is multiprocessing's tracker of resources
+    victims = [pid for pid in descendants(running.pid) if b"spawn_main" in cmdline(pid)]
+    os.kill(victims[0], signal.SIGKILL)
+    assert running.wait() == 0
+    run(plan, data, tmp_path / "whole", batch=1)
+    assert contents(output) == contents(tmp_path / "whole")
+
+
+def cmdline(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()

@@ -1,0 +1,92 @@
+"""Parts cover each row once, in order, whatever the files are."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fqfuse.batch.parts import DataFile, parts_of, rows_of_part
+from fqfuse.batch.rows import Rows, ahead, filled
+
+COUNTS = st.lists(st.integers(0, 900), max_size=8)
+
+
+def files(counts: list[int]) -> list[DataFile]:
+    return [DataFile(f"{i}.npy", count, 1, 2) for i, count in enumerate(counts)]
+
+
+@given(COUNTS, st.integers(1, 5))
+def test_each_row_is_in_one_part_and_in_order(counts: list[int], batch: int) -> None:
+    parts = parts_of(files(counts), batch)
+    rows = [
+        (piece.file, row, piece.first + row)
+        for part in parts
+        for piece in part.pieces
+        for row in range(piece.start, piece.stop)
+    ]
+    expected = [(f"{i}.npy", row) for i, count in enumerate(counts) for row in range(count)]
+    assert rows == [(*place, number) for number, place in enumerate(expected)]
+    assert [part.index for part in parts] == list(range(len(parts)))
+    firsts = np.cumsum([0, *(part.rows for part in parts)])[:-1]
+    assert [part.first for part in parts] == firsts.tolist()
+
+
+@given(COUNTS, st.integers(1, 5))
+def test_all_parts_but_the_last_are_whole_batches(counts: list[int], batch: int) -> None:
+    size = rows_of_part(sum(counts), batch)
+    assert size % batch == 0
+    assert [part.rows for part in parts_of(files(counts), batch)][:-1] == [size] * (
+        max(0, -(-sum(counts) // size) - 1)
+    )
+
+
+def test_a_large_job_has_no_more_than_a_thousand_parts() -> None:
+    assert len(parts_of(files([10_000_019]), 7)) <= 1000
+    assert rows_of_part(100, 32) == 64 * 32
+
+
+def rows_from(start: int, count: int, file: str) -> Rows:
+    numbers = np.arange(start, start + count)
+    return Rows({"x": numbers * 2.0}, numbers, ((file, start - 5, count),))
+
+
+@given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 6))
+def test_batches_are_full_and_know_where_their_rows_are(counts: list[int], size: int) -> None:
+    starts = np.cumsum([0, *counts])[:-1]
+    given_rows = [
+        rows_from(int(start), count, f"f{i}")
+        for i, (start, count) in enumerate(zip(starts, counts, strict=True))
+    ]
+    batches = list(filled(given_rows, size))
+    assert all(len(batch) == size for batch in batches[:-1])
+    numbers = [int(number) for batch in batches for number in batch.numbers]
+    assert numbers == list(range(sum(counts)))
+    for batch in batches:
+        assert (batch.feeds["x"] == batch.numbers * 2.0).all()
+        for index, number in enumerate(batch.numbers):
+            owner = next(
+                i for i in reversed(range(len(counts))) if starts[i] <= number and counts[i]
+            )
+            assert batch.place(index) == (f"f{owner}", number - (starts[owner] - 5))
+
+
+def test_what_reads_ahead_holds_no_more_than_it_may_and_passes_errors_on() -> None:
+    made = []
+
+    def items():
+        for number in range(100):
+            made.append(number)
+            yield number
+        raise ValueError("behind the last")
+
+    reading = ahead(items(), 2)
+    assert next(reading) == 0
+    assert len(made) <= 5
+    caught = ""
+    try:
+        assert [0, *reading] == []
+    except ValueError as error:
+        caught = str(error)
+    assert caught == "behind the last"
+    assert made == list(range(100))
