@@ -15,6 +15,7 @@ from onnx import AttributeProto
 
 from ...errors import UnsupportedOp
 from ...ir.element_types import ELEMENT_TYPES
+from ...ir.ops import dims
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..importer import Handler, Importer
@@ -129,6 +130,25 @@ class Derived:
         if tuple(order[axis] for axis in perm if order) == tuple(range(len(perm))):
             return source
         return self.real("Transpose", [value], {"perm": tuple(perm)}, role=role)
+
+    def once(self, key: Sequence[object], make: Callable[[], str]) -> str:
+        """A value that all nodes with the same key share, made by the first of them.
+
+        `key`: all that the value depends on; a size in it that is not known makes it the node's own.
+        """
+        texts = tuple(map(str, key))
+        if dims.UNKNOWN in texts:
+            return make()
+        if texts not in self.ctx.decoded:
+            self.ctx.decoded[texts] = make()
+        return self.ctx.decoded[texts]
+
+    def sizes(self, value: str, *axes: int) -> list[object]:
+        """Sizes of dimensions, as a key has them; '' for those of no value."""
+        shape = self.ctx.type(value).shape if value else None
+        if not value:
+            return [""] * len(axes)
+        return [dims.UNKNOWN if shape is None else shape[axis] for axis in axes]
 
     def data(self, value: str, role: str) -> Array:
         """The data of an input that must be constant.
