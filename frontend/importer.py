@@ -77,7 +77,7 @@ class Importer:
         codes: value that holds the codes of a quantizer, as they are or moved about -> names of the
             quantizers.
         decoded: (value, scale, zero point, axis) -> the real value that a dialect has already had
-            decoded.
+            decoded; other texts -> what several nodes of a dialect share.
         runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
         size_names: names of symbolic sizes of the graph's inputs.
         declared: types that the model itself states for its values.

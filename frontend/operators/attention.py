@@ -199,18 +199,24 @@ def _padding(at: Derived, mask: str, query: str, key: str) -> list[str]:
     rank = at.ctx.rank(at.node, mask)
     assert shape is not None
     fill = at.node.attrs["mask_filter_value"]
-    if rank == 1:
-        seen = _within(at, mask, query, key)
-    elif rank == 2 and shape[1] == 1:  # says the same of all keys
-        return []
-    elif rank in (2, 3):
-        axes = [1, 2] if rank == 2 else [1]
-        wide = unsqueezed(at, mask, axes, "mask")
-        none = at.ctx.add_constant(at.node, "mask none", 0, at.ctx.type(mask).dtype)
-        seen = at.real("Greater", [wide, none], role="seen")
-    else:
+    if rank not in (1, 2, 3):
         raise _mask_refused(at, f"has {rank} dimensions")
-    return [hidden(at, seen, fill, DType.F32, "padding")]
+    if rank == 2 and shape[1] == 1:  # says the same of all keys
+        return []
+
+    def make() -> str:
+        seen = _within(at, mask, query, key) if rank == 1 else _positive(at, mask, rank)
+        return hidden(at, seen, fill, DType.F32, "padding")
+
+    lengths = at.sizes(key, 2) if rank == 1 else []
+    return [at.once(["padding", mask, fill, *lengths], make)]
+
+
+def _positive(at: Derived, mask: str, rank: int) -> str:
+    """Truth of a mask [B, T] or [B, S, T] being positive, broadcast to [B, N, S, T]."""
+    wide = unsqueezed(at, mask, [1, 2] if rank == 2 else [1], "mask")
+    none = at.ctx.add_constant(at.node, "mask none", 0, at.ctx.type(mask).dtype)
+    return at.real("Greater", [wide, none], role="seen")
 
 
 def _within(at: Derived, mask: str, query: str, key: str) -> str:

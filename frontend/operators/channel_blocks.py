@@ -85,8 +85,7 @@ def _into_blocks(at: Derived) -> None:
     value = at.input(0)
     if at.node.attrs["channels_last"]:
         rank = at.ctx.rank(at.node, value)
-        order = (0, rank - 1, *range(1, rank - 1))
-        value = at.real("Transpose", [value], {"perm": order}, role="channels first")
+        value = at.turned(value, (0, rank - 1, *range(1, rank - 1)), "channels first")
     shape = at.ctx.type(value).shape
     channels = shape[1] if shape is not None and len(shape) > 1 else None
     if not isinstance(channels, int):
@@ -118,7 +117,7 @@ def _pool_channels_last(at: Derived) -> None:
     """NhwcMaxPool(x){attributes of MaxPool}: a MaxPool of x [N, spatial, C]."""
     rank = at.ctx.rank(at.node, at.input(0))
     first, back = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
-    value = at.real("Transpose", [at.input(0)], {"perm": first}, role="channels first")
+    value = at.turned(at.input(0), first, "channels first")
     value = at.real("MaxPool", [value], kept(at, at.node.attrs))
     at.real("Transpose", [value], {"perm": back}, role="channels last", output=at.node.output(0))
 

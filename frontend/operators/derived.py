@@ -15,6 +15,7 @@ from onnx import AttributeProto
 
 from ...errors import UnsupportedOp
 from ...ir.element_types import ELEMENT_TYPES
+from ...ir.ops import dims
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..importer import Handler, Importer
@@ -87,12 +88,13 @@ class Derived:
             ctx.decoded[key] = made.output(0)
         return ctx.decoded[key]
 
-    def quantized(self, value: str, first: int, *, like: int = 0) -> None:
+    def quantized(self, value: str, first: int, *, like: int = 0, perm: Sequence[int] = ()) -> None:
         """The codes of a real value, as the node's output: a QuantizeLinear in its place, whose
         scale is input `first`, and the zero point the one behind it. The quantizer is called like
         the node.
 
-        Without a zero point the codes are of the type that the codes of input `like` have.
+        Without a zero point the codes are of the type that the codes of input `like` have; `perm`:
+        the output are the codes in this order of dimensions.
         """
         ctx, node = self.ctx, self.node
         scale, zero_point = self.input(first), self.input(first + 1)
@@ -102,10 +104,51 @@ class Derived:
             {} if zero_point else {"output_dtype": ELEMENT_TYPES[ctx.type(self.input(like)).dtype]}
         )
         inputs = [name for name in (value, scale, zero_point) if name]
-        made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=node.output(0))
+        codes = ctx.fresh(f"{node.name}.codes") if perm else node.output(0)
+        made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=codes)
         name = ctx.add_quantizer(node.name, node.op, node.output(0))
-        ctx.codes[node.output(0)] = (name,)
+        ctx.codes[codes] = (name,)
         ctx.take(made)
+        if perm:
+            turned = {"perm": tuple(perm)}
+            self.real("Transpose", [codes], turned, role="turned", output=node.output(0))
+
+    def turned_from(self, value: str) -> tuple[str, tuple[int, ...]]:
+        """What a value is the transposed form of, and in which order of dimensions; the value itself
+        and no order where it is none.
+        """
+        node = self.ctx.graph.producer(value, "Transpose")
+        if node is None:
+            return value, ()
+        rank = len(self.ctx.type(value).shape or ())
+        order = tuple(node.attrs["perm"] or range(rank)[::-1])
+        return node.input, order
+
+    def turned(self, value: str, perm: Sequence[int], role: str) -> str:
+        """The value in this order of dimensions: what it is the transposed form of, where that is it."""
+        source, order = self.turned_from(value)
+        if tuple(order[axis] for axis in perm if order) == tuple(range(len(perm))):
+            return source
+        return self.real("Transpose", [value], {"perm": tuple(perm)}, role=role)
+
+    def once(self, key: Sequence[object], make: Callable[[], str]) -> str:
+        """A value that all nodes with the same key share, made by the first of them.
+
+        `key`: all that the value depends on; a size in it that is not known makes it the node's own.
+        """
+        texts = tuple(map(str, key))
+        if dims.UNKNOWN in texts:
+            return make()
+        if texts not in self.ctx.decoded:
+            self.ctx.decoded[texts] = make()
+        return self.ctx.decoded[texts]
+
+    def sizes(self, value: str, *axes: int) -> list[object]:
+        """Sizes of dimensions, as a key has them; '' for those of no value."""
+        shape = self.ctx.type(value).shape if value else None
+        if not value:
+            return [""] * len(axes)
+        return [dims.UNKNOWN if shape is None else shape[axis] for axis in axes]
 
     def data(self, value: str, role: str) -> Array:
         """The data of an input that must be constant.

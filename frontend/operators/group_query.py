@@ -42,11 +42,13 @@ class _Places:
         new: how many there are, s64[1].
         buffer: how many the buffer holds, s64[1].
         before: how many of each sequence are in the buffer, s64[B].
+        key: all that they depend on.
     """
 
     new: str
     buffer: str
     before: str
+    key: tuple[object, ...]
 
 
 def _attention(at: Derived) -> None:
@@ -83,7 +85,9 @@ def _attention(at: Derived) -> None:
         for index, state in ((1, key), (2, value)):
             if at.node.output(index):
                 at.real("Identity", [state], role=f"present {index}", output=at.node.output(index))
-    added = [_unseen(at, places, bool(past)), *([at.input(10)] if at.input(10) else [])]
+    window = at.node.attrs["local_window_size"]
+    unseen = at.once(["unseen", *places.key, window], lambda: _unseen(at, places, bool(past)))
+    added = [unseen, *([at.input(10)] if at.input(10) else [])]
     key, value = (repeated_heads(at, each, many // few, "shared") for each in (key, value))
     scores = Scores(attrs["scale"], attrs["softcap"], tuple(added))
     join_heads(at, attend(at, query, key, value, scores).result, at.node.output(0))
@@ -108,19 +112,23 @@ def _heads(at: Derived) -> tuple[str, str, str]:
 
 
 def _places(at: Derived, query: str, past: str) -> _Places:
+    key = (*at.node.inputs[5:7], *at.sizes(query, 2), *at.sizes(past, 2))
     new = size(at, query, 2, "new")
     if not past:
-        return _Places(new, "", "")
+        return _Places(new, "", "", key)
+    before = at.once(["before", *key], lambda: _before(at, new))
+    return _Places(new, size(at, past, 2, "buffer"), before, key)
+
+
+def _before(at: Derived, new: str) -> str:
+    """How many positions of each sequence are in the buffer, s64[B]."""
     lengths = at.real("Reshape", [at.input(5), at.integers("flat", [-1])], role="lengths")
     lengths = at.ctx.cast(at.node, lengths, DType.S64, "wide lengths")
-    one = at.integers("one", 1)
-    total = at.real("Add", [lengths, one], role="totals")
+    total = at.real("Add", [lengths, at.integers("one", 1)], role="totals")
     before = at.real("Sub", [total, new], role="before")
     # a first prompt is known by its total length, and leaves the buffer out
     first = at.real("Equal", [_total(at), new], role="first")
-    none = at.integers("none", 0)
-    before = at.real("Where", [first, none, before], role="before or none")
-    return _Places(new, size(at, past, 2, "buffer"), before)
+    return at.real("Where", [first, at.integers("none", 0), before], role="before or none")
 
 
 def _total(at: Derived) -> str:
@@ -198,24 +206,35 @@ def _in_place(at: Derived, state: str, places: _Places, output: int) -> None:
     """
     if not at.node.output(output):
         return
+    heads, head = at.node.attrs["kv_num_heads"], known_size(at, state, -1, "size of a head")
+    source = at.once(["source", *places.key], lambda: _sources(at, places))
+    whole = at.real("Add", [places.buffer, places.new], role="all")
+    inside = at.once(
+        ["inside", *places.key], lambda: at.real("Less", [source, whole], role="is there")
+    )
+
+    def of_heads() -> str:
+        index = at.real("Where", [inside, source, at.integers("any", 0)], role="row")
+        starts = _starts(at, places, whole, heads)
+        return at.real("Add", [unsqueezed(at, index, [1], "of head"), starts], role="rows of heads")
+
+    index = at.once(["rows", heads, *places.key], of_heads)
+    rows = at.real("Reshape", [state, at.integers("rows", (-1, head))], role="rows")
+    found = at.real("Gather", [rows, index], {"axis": 0}, role="placed")
+    shown = unsqueezed(at, inside, [1, 3], "shown")
+    zero = at.constant("zero", 0)
+    at.real("Where", [shown, found, zero], role="present", output=at.node.output(output))
+
+
+def _sources(at: Derived, places: _Places) -> str:
+    """Where each position of the result is in the buffer with the new ones behind it, [B, length]; behind their end where there is none."""
     total = at.real("Max", [places.buffer, _total(at)], role="present length")
     place = positions(at, total, "present")
     before = unsqueezed(at, places.before, [1], "before each")
     shift = at.real("Sub", [places.buffer, before], role="shift")
     moved = at.real("Add", [place, shift], role="moved")
     old = at.real("Less", [place, before], role="is old")
-    index = at.real("Where", [old, place, moved], role="source")
-    whole = at.real("Add", [places.buffer, places.new], role="all")
-    inside = at.real("Less", [index, whole], role="is there")
-    index = at.real("Where", [inside, index, at.integers("any", 0)], role="row")
-    heads, head = at.node.attrs["kv_num_heads"], known_size(at, state, -1, "size of a head")
-    rows = at.real("Reshape", [state, at.integers("rows", (-1, head))], role="rows")
-    starts = _starts(at, places, whole, heads)
-    index = at.real("Add", [unsqueezed(at, index, [1], "of head"), starts], role="rows of heads")
-    found = at.real("Gather", [rows, index], {"axis": 0}, role="placed")
-    shown = unsqueezed(at, inside, [1, 3], "shown")
-    zero = at.constant("zero", 0)
-    at.real("Where", [shown, found, zero], role="present", output=at.node.output(output))
+    return at.real("Where", [old, place, moved], role="source")
 
 
 def _starts(at: Derived, places: _Places, whole: str, heads: int) -> str:

@@ -186,7 +186,12 @@ def down_to(at: Derived, distance: str, least: int) -> str:
 
 def later_hidden(at: Derived, query: str, key: str, past: str, number: float) -> str:
     """What hides keys of later positions than the query's: [S, T]. `past`: keys [B, N, P, H] that were in front, '' for none."""
-    rows, columns = size(at, query, 2, "queries"), size(at, key, 2, "length")
-    offset = size(at, past, 2, "past length") if past else ""
-    seen = up_to(at, distances(at, rows, columns, offset))
-    return hidden(at, seen, number, at.ctx.type(query).dtype, "causal")
+
+    def make() -> str:
+        rows, columns = size(at, query, 2, "queries"), size(at, key, 2, "length")
+        offset = size(at, past, 2, "past length") if past else ""
+        seen = up_to(at, distances(at, rows, columns, offset))
+        return hidden(at, seen, number, at.ctx.type(query).dtype, "causal")
+
+    lengths = [*at.sizes(query, 2), *at.sizes(key, 2), *at.sizes(past, 2)]
+    return at.once(["later hidden", *lengths, at.ctx.type(query).dtype.value, number], make)

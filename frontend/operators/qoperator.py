@@ -10,7 +10,7 @@ MatMulInteger and DynamicQuantizeLinear: see `run_time.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import onnx
@@ -30,12 +30,13 @@ def _convolution(at: Derived) -> None:
     """
     if _stays_foreign(at):
         return
-    inputs = [_channels_first(at, at.decoded(0, "x")), at.decoded(3, "weights", axis=0)]
+    inputs = [_decoded_channels_first(at), at.decoded(3, "weights", axis=0)]
     if at.input(8):
         scale = at.product_of_scales((at.input(1), at.input(4)))
         inputs.append(at.dequantized(at.input(8), scale, "", "bias", axis=0))
     attrs = {name: value for name, value in at.node.attrs.items() if name != "channels_last"}
-    at.quantized(_channels_last(at, at.real("Conv", inputs, attrs)), 6)
+    result = at.real("Conv", inputs, attrs)
+    at.quantized(result, 6, perm=_channels_last(at, result))
 
 
 def _matrix_product(at: Derived) -> None:
@@ -84,7 +85,19 @@ def _gemm(at: Derived) -> None:
 def _elementwise(op: str) -> _Run:
     def run(at: Derived) -> None:
         """QLinearAdd, QLinearMul(A, as, az, B, bs, bz, cs, cz)."""
-        at.quantized(at.real(op, [at.decoded(0, "a"), at.decoded(3, "b")]), 6)
+        (a, b), perm = _straight(at, (0, 3))
+        values = [_decoded(at, a, 0, "a"), _decoded(at, b, 3, "b")]
+        at.quantized(at.real(op, values), 6, perm=perm)
+
+    return run
+
+
+def _pointwise(op: str, *kept: str) -> _Run:
+    def run(at: Derived) -> None:
+        """QLinearLeakyRelu, QLinearSigmoid(X, xs, xz, ys, yz){attributes of the op}."""
+        (codes,), perm = _straight(at, (0,))
+        result = at.real(op, [_decoded(at, codes, 0, "x")], _attrs(at, *kept))
+        at.quantized(result, 3, perm=perm)
 
     return run
 
@@ -93,12 +106,10 @@ def _unary(op: str, *kept: str, version: int = 0) -> _Run:
     """`version`: the opset whose meaning the op has, 0 for the newest."""
 
     def run(at: Derived) -> None:
-        """QLinearLeakyRelu, QLinearSigmoid, the pools(X, xs, xz, ys, yz){attributes of the op,
-        channels_last}.
-        """
-        value = _channels_first(at, at.decoded(0, "x"))
+        """The pools, QLinearReduceMean(X, xs, xz, ys, yz){attributes of the op, channels_last}."""
+        value = _decoded_channels_first(at)
         result = at.real(op, [value], _attrs(at, *kept), version=version)
-        at.quantized(_channels_last(at, result), 3)
+        at.quantized(result, 3, perm=_channels_last(at, result))
 
     return run
 
@@ -118,8 +129,16 @@ def _concat(at: Derived) -> None:
         raise at.node.invalid(
             f"QLinearConcat needs a tensor, a scale and a zero point for each part, and has {max(count, 0)} inputs for them"
         )
-    values = [at.decoded(2 + 3 * index, f"part{index}") for index in range(count // 3)]
-    at.quantized(at.real("Concat", values, {"axis": at.node.attr("axis", 0)}), 0, like=2)
+    places = [2 + 3 * index for index in range(count // 3)]
+    codes, perm = _straight(at, places)
+    axis = at.node.attr("axis", 0)
+    if perm:
+        axis = perm[axis]
+    values = [
+        _decoded(at, code, place, f"part{index}")
+        for index, (code, place) in enumerate(zip(codes, places, strict=True))
+    ]
+    at.quantized(at.real("Concat", values, {"axis": axis}), 0, like=2, perm=perm)
 
 
 def _where(at: Derived) -> None:
@@ -203,20 +222,37 @@ def _attrs(at: Derived, *kept: str) -> dict[str, object]:
     return {name: value for name, value in at.node.attrs.items() if name in kept}
 
 
-def _channels_first(at: Derived, value: str) -> str:
-    """[N, spatial, C] -> [N, C, spatial] where the node has channels_last."""
-    return _transposed(at, value, "channels_first", lambda last: (0, last, *range(1, last)))
+def _decoded(at: Derived, codes: str, first: int, role: str) -> str:
+    """The real value of codes by the scale and zero point of input `first`."""
+    return at.dequantized(codes, at.input(first + 1), at.input(first + 2), role)
 
 
-def _channels_last(at: Derived, value: str) -> str:
-    return _transposed(at, value, "channels_last", lambda last: (0, *range(2, last + 1), 1))
+def _straight(at: Derived, places: Sequence[int]) -> tuple[list[str], tuple[int, ...]]:
+    """What the codes at these inputs are the transposed forms of, and the order that all of them
+    have; the codes themselves and no order where they have none in common.
+    """
+    codes = [at.input(place) for place in places]
+    found = [at.turned_from(value) for value in codes if value]
+    orders = {order for _, order in found}
+    if len(found) < len(codes) or len(orders) > 1:
+        return codes, ()
+    return [source for source, _ in found], next(iter(orders))
 
 
-def _transposed(at: Derived, value: str, role: str, order: Callable[[int], tuple[int, ...]]) -> str:
+def _decoded_channels_first(at: Derived) -> str:
+    """The real value of the first input: [N, C, spatial] where the node has channels_last."""
+    codes = at.input(0)
+    if codes and at.node.attr("channels_last", 0):
+        last = at.ctx.rank(at.node, codes) - 1
+        codes = at.turned(codes, (0, last, *range(1, last)), "channels_first")
+    return _decoded(at, codes, 0, "x")
+
+
+def _channels_last(at: Derived, value: str) -> tuple[int, ...]:
+    """The order [N, spatial, C] of dimensions where the node has channels_last."""
     if not at.node.attr("channels_last", 0):
-        return value
-    perm = order(at.ctx.rank(at.node, value) - 1)
-    return at.real("Transpose", [value], {"perm": perm}, role=role)
+        return ()
+    return (0, *range(2, at.ctx.rank(at.node, value)), 1)
 
 
 _Run = Callable[[Derived], None]
@@ -234,8 +270,8 @@ _OF_MICROSOFT: Final[Mapping[str, _Run]] = {
     "QLinearMul": _elementwise("Mul"),
     "QLinearAveragePool": _unary("AveragePool", *_POOL),
     "QLinearGlobalAveragePool": _unary("GlobalAveragePool"),
-    "QLinearLeakyRelu": _unary("LeakyRelu", "alpha"),
-    "QLinearSigmoid": _unary("Sigmoid"),
+    "QLinearLeakyRelu": _pointwise("LeakyRelu", "alpha"),
+    "QLinearSigmoid": _pointwise("Sigmoid"),
     "QLinearSoftmax": _softmax,
     "QLinearReduceMean": _unary("ReduceMean", "axes", "keepdims", version=13),
     "QLinearConcat": _concat,

@@ -53,7 +53,7 @@ def _attention(at: Derived) -> None:
     )
     times = _group_size(at, query, key)
     query, key, value = (_wide(at, each) for each in (query, key, value))
-    bias, may_be_empty = _bias(at, query, key, past)
+    bias, may_be_empty = _shared_bias(at, query, key, past)
     stages = attend(
         at,
         query,
@@ -147,9 +147,21 @@ def _zeros_where(at: Derived, empty: str, value: str) -> str:
 # -- what hides keys -------------------------------------------------------------------------------
 
 
-def _bias(at: Derived, query: str, key: str, past: str) -> tuple[str, bool]:
+def _shared_bias(at: Derived, query: str, key: str, past: str) -> tuple[str, bool]:
     """What is added to the scores, '' for nothing, and whether it may hide all keys of a query."""
-    mask, lengths = at.input(3), at.input(6)
+    attrs = at.node.attrs
+    windows = attrs["left_window_size"], attrs["right_window_size"]
+    lengths = [*at.sizes(query, 2), *at.sizes(key, 2), *at.sizes(past, 2)]
+    given = [at.input(3), at.input(6), attrs["is_causal"], *windows]
+    kind = at.ctx.type(query).dtype.value
+    bias = at.once(["bias", *given, *lengths, kind], lambda: _bias(at, query, key, past))
+    may_be = bool(at.input(3) or at.input(6) or max(windows) >= 0)
+    return bias, may_be and _may_be_empty(at, bias)
+
+
+def _bias(at: Derived, query: str, key: str, past: str) -> str:
+    """What is added to the scores, '' for nothing."""
+    mask = at.input(3)
     kind = at.ctx.type(query).dtype
     seen = _by_place(at, query, key, past)
     added = ""
@@ -165,9 +177,7 @@ def _bias(at: Derived, query: str, key: str, past: str) -> tuple[str, bool]:
             whole = at.real("And", [whole, other], role="all seen")
         bias = hidden(at, whole, _NOTHING, kind, "unseen")
         added = at.real("Add", [added, bias], role="mask") if added else bias
-    attrs = at.node.attrs
-    windows = max(attrs["left_window_size"], attrs["right_window_size"]) >= 0
-    return added, bool(mask or lengths or windows) and _may_be_empty(at, added)
+    return added
 
 
 def _may_be_empty(at: Derived, bias: str) -> bool:

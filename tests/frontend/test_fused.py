@@ -16,7 +16,7 @@ from support.onnx_cases import model, node, random, run_import, run_ort
 
 import fqfuse
 
-RNG = np.random.default_rng(0)
+WEIGHTS = {"w": random([8, 24]), "b": random([24])}
 
 
 def optimized(proto, tmp_path, level=onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED):
@@ -155,6 +155,24 @@ def test_the_products_of_quantized_attention_are_int8(op) -> None:
         assert all(kind in ("s8", "u8") for kind in sources[:2])
 
 
+def test_what_hides_keys_is_computed_once() -> None:
+    attributes = {"domain": MICROSOFT, "num_heads": 2}
+    nodes = [
+        node("Attention", ["x", "w", "b", "mask"], ["h"], **attributes),
+        node("Attention", ["h", "w", "b", "mask"], ["y"], **attributes),
+    ]
+    proto = model(
+        nodes,
+        inputs={"x": ["n", "s", 8], "mask": ["n", "t"]},
+        constants=WEIGHTS,
+        types={"mask": onnx.TensorProto.INT32},
+        domains={MICROSOFT: 1},
+    )
+    mask = np.int32([[1, 1, 1], [1, 1, 0]])
+    plan = agree(proto, {"x": random([2, 3, 8]), "mask": mask})
+    assert [step.primitive for step in plan.steps].count("onnx.Where") == 1
+
+
 # -- what is not taken -----------------------------------------------------------------------------
 
 
@@ -174,7 +192,6 @@ def refused(op, inputs, constants=None, *, outputs=("y",), **attributes):
     return caught.value.what
 
 
-WEIGHTS = {"w": random([8, 24]), "b": random([24])}
 GAMMA = {"g": random([8])}
 
 

@@ -12,6 +12,7 @@ from support.onnx_cases import model, node, ops, random, run_import, run_ort
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import graph_from_onnx
+from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.decision import Quantizer
 from fqfuse.ir.types import DType
 
@@ -167,6 +168,42 @@ def test_microsofts_convolution_may_have_its_channels_last():
     )
     graph = agree(proto, {"x": codes((2, 8, 9, 3))})
     assert ops(graph).count("Transpose") == 2
+
+
+def test_operators_between_convolutions_with_channels_last_need_no_transpositions():
+    first = convolution(domain=MS, channels_last=1).graph
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in first.initializer}
+    constants["w2"] = codes((5, 8, 1, 1), np.int8, 2)
+    quant = ["ys", "yz"]
+    nodes = [
+        node("QLinearConv", CONV, ["c"], name="c1", domain=MS, channels_last=1),
+        node("QLinearSigmoid", ["c", *quant, *quant], ["s"], name="s", domain=MS),
+        node("QLinearMul", ["c", *quant, "s", *quant, *quant], ["m"], name="m", domain=MS),
+        node(
+            "QLinearConcat", [*quant, "c", *quant, "m", *quant], ["j"], name="j", domain=MS, axis=-1
+        ),
+        node(
+            "QLinearConv",
+            ["j", *quant, "w2", "ws", "wz", *quant],
+            ["y"],
+            name="c2",
+            domain=MS,
+            channels_last=1,
+        ),
+    ]
+    types = {"x": TensorProto.UINT8}
+    proto = model(
+        nodes,
+        inputs={"x": [2, 8, 9, 3]},
+        constants=constants,
+        domains={MS: 1},
+        types=types,
+        opset=13,
+    )
+    agree(proto, {"x": codes((2, 8, 9, 3))}, share=0.05)
+    graph = graph_from_onnx(proto)
+    erase_dead(graph)
+    assert ops(graph).count("Transpose") == 2  # in front of the first convolution, behind the last
 
 
 @pytest.mark.parametrize("opset", [10, 13, 21])

@@ -298,7 +298,7 @@ CASES: Mapping[str, Draw] = {
     "SkipSimplifiedLayerNormalization": lambda rng: _normalized_sum(
         rng, "SkipSimplifiedLayerNormalization"
     ),
-    "SimplifiedLayerNormalization": _simplified,
+    "ai.onnx.SimplifiedLayerNormalization": _simplified,
     "Trilu": _trilu,
     "Range": _range,
     "ExpandDims": _expand_dims,

@@ -60,7 +60,7 @@ product, and what the plans said stands here. A test holds this file to them.
   `session.placement()` tells the reason for each step. *reference* is ONNX's reference evaluator in Python, which is slow. The NumPy
   runtime runs all that is not refused.
 
-`*`: an operator of a [dialect of quantization](dialects.md). Cells hold the best that a test model gave: another type, another
+`*`: what it becomes stands among the [dialects](dialects.md). Cells hold the best that a test model gave: another type, another
 attribute, or an input that is computed at run time may keep an operator outside of the primitives. `fqfuse inspect` says what became of
 those in your model, and `fqfuse why` says why.
 """
