@@ -82,7 +82,8 @@ def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 def _broken() -> InvalidModel:
     return InvalidModel(
-        "the file is no ONNX model: its bytes are no protobuf message, or it was cut short"
+        "the file is no ONNX model: its bytes are no protobuf message, or it was cut short",
+        hint="copy or export it again; onnx.load(path) has to read it",
     )
 
 

@@ -81,7 +81,9 @@ def run_node(
     evaluate = node.spec.evaluate
     if evaluate is None and foreign is None:
         raise UnsupportedOp(
-            f"nothing here can run the operator {describe(node)}", where=where(node)
+            f"nothing here can run the operator {describe(node)}",
+            where=where(node),
+            hint="give the function that runs foreign operators",
         )
     try:
         if evaluate is None:

@@ -59,7 +59,9 @@ class Library:
                 anyway.
         """
         if count < 1:
-            raise InvalidInput(f"the number of threads must be at least 1, not {count}")
+            raise InvalidInput(
+                f"the number of threads must be at least 1, not {count}", hint="give 1 or more"
+            )
         runtime = self.version.cpu_runtime
         if self._omp_set is not None:
             self._omp_set(count)

@@ -103,7 +103,7 @@ def _cannot_load(candidate: Candidate, reason: str) -> BackendUnavailable:
     if candidate.source == "system" and reason.startswith(
         f"{candidate.name}: cannot open shared object file"
     ):
-        return BackendUnavailable(f"the system has no {candidate.name}")
+        return BackendUnavailable(f"the system has no {candidate.name}", hint=how_to_install())
     hint = how_to_install()
     if "libgomp" in reason:
         hint = "install GNU OpenMP with `apt-get install libgomp1` (Debian, Ubuntu) or `dnf install libgomp` (Fedora)"

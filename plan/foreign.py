@@ -29,6 +29,7 @@ from .types import Plan, Step
 _KNOWN_TO_INFERENCE = 1024
 """Elements of a constant that shape inference is shown; the shape of an output cannot need more."""
 
+_AGAIN = "compile the model again"
 
 _INFERRED = (np.int64, np.int32, np.float32)
 
@@ -53,12 +54,12 @@ def foreign_model(
     """
     domain, opset, proto = params.get("domain", ""), params.get("opset"), params.get("proto")
     if not isinstance(domain, str) or not isinstance(opset, int) or not isinstance(proto, bytes):
-        raise InvalidModel("a foreign op lacks its domain, opset or node", where=where)
+        raise InvalidModel("a foreign op lacks its domain, opset or node", where=where, hint=_AGAIN)
     node = onnx.NodeProto()
     try:
         node.ParseFromString(proto)
     except DecodeError as error:
-        raise InvalidModel(f"a node cannot be read: {error}", where=where) from error
+        raise InvalidModel(f"a node cannot be read: {error}", where=where, hint=_AGAIN) from error
     notes = {entry.key: entry.value for entry in node.metadata_props}
     positions = notes["fqfuse.inputs"].split("\n") if "fqfuse.inputs" in notes else list(node.input)
     told = types or {}
@@ -75,7 +76,9 @@ def foreign_model(
             ir_version=10,
         )
     except (ValueError, TypeError) as error:
-        raise InvalidModel(f"the opsets of a node cannot be read: {error}", where=where) from error
+        raise InvalidModel(
+            f"the opsets of a node cannot be read: {error}", where=where, hint=_AGAIN
+        ) from error
     return model, positions
 
 

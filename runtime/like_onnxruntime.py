@@ -82,7 +82,7 @@ def meta_from_state(state: Mapping[str, object]) -> ModelMeta:
         or not isinstance(custom, dict)
         or not all(isinstance(text, str) for pair in custom.items() for text in pair)
     ):
-        raise InvalidInput("this is not the state of a session")
+        raise InvalidInput("this is not the state of a session", hint="pickle the session again")
     return ModelMeta(**state)  # type: ignore[arg-type]  # checked above
 
 

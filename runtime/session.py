@@ -297,7 +297,9 @@ class InferenceSession:
             or state.keys() != _STATE.keys()
             or not all(isinstance(state[name], kind) for name, kind in _STATE.items())
         ):
-            raise InvalidInput("this is not the state of a session")
+            raise InvalidInput(
+                "this is not the state of a session", hint="pickle the session again"
+            )
         plan, backend, threads = read_plan(state["plan"]), state["backend"], state["threads"]
         meta = meta_from_state(state["meta"])
         run_bytes, isa = state["run_bytes"], state["isa"]

@@ -10,11 +10,13 @@ from support.finding_cases import CASES
 from support.plan_corpus import every_plan
 
 import fqfuse
+from fqfuse.errors import FqfuseError
 from fqfuse.ir.decision import Outcome
 from fqfuse.plan.types import Plan
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("ir", "frontend", "passes", "composer", "plan")
+ELSEWHERE = {"benchmarks", "build", "dist", "docs", "tests"}
 
 
 def refusals() -> list[tuple[str, ast.Call]]:
@@ -41,6 +43,30 @@ def test_every_refusal_in_the_code_says_what_to_change() -> None:
             assert len(hint.value.split()) >= 2, place
             assert hint.value[0].islower(), place
             assert not hint.value.endswith("."), place
+
+
+def errors() -> list[tuple[str, ast.Call]]:
+    kinds = {kind.__name__ for kind in FqfuseError.__subclasses__()}
+    return [
+        (f"{path.relative_to(ROOT)}, line {call.lineno}", call)
+        for path in sorted(ROOT.rglob("*.py"))
+        if path.relative_to(ROOT).parts[0] not in ELSEWHERE
+        and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", getattr(call.func, "attr", "")) in kinds
+    ]
+
+
+def test_every_error_says_how_to_fix_it() -> None:
+    found = errors()
+    assert len(found) > 200
+    without = [
+        place
+        for place, call in found
+        if not any(keyword.arg in {"hint", None} for keyword in call.keywords)
+    ]
+    assert without == []
 
 
 def check(plan: Plan, name: str) -> None:
