@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from ..plan.attributes import Prelu, Sum
 from .description import Description
 from .implementation import reorder_masks
+from .operation import hangs_out
 
 _WITHOUT_SUMS = frozenset({"eltwise", "pooling"})
 _WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resampling", "softmax"})
 
 
 def neglected(description: Description) -> str | None:
-    """What the library would neglect; None where there is nothing."""
-    for find in (_post_ops, _parameters, _of_reorder):
+    """What the library would neglect; None where there is nothing. It is one that it would make."""
+    for find in (_post_ops, _parameters, _of_reorder, _windows):
         for reason in find(description):
             return reason
     return None
@@ -55,3 +56,9 @@ def _of_reorder(description: Description) -> Iterator[str]:
         yield "of several zero points the first one is taken"
     if any(isinstance(op, Sum) and op.zero_point for op in description.attr.post_ops):
         yield "the zero point of a sum is neglected"
+
+
+def _windows(description: Description) -> Iterator[str]:
+    reason = hangs_out(description)
+    if reason is not None:
+        yield reason

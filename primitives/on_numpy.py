@@ -64,6 +64,10 @@ def run(
         InvalidInput: zero points by channel whose products are too large for exact sums, or, of
             `onednn-v2`, a bias that runs along other dimensions than the columns.
     """
+    if description.kind == "reorder" and attr == PrimitiveAttr():
+        src = args["src"]
+        if src.dtype == description.dtype("dst").numpy:
+            return src.copy()  # not by way of f32
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
     (found,) = run_step(plan, step, feeds, profile=profile)
@@ -309,10 +313,11 @@ def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
         params["count_include_pad"] = int(algorithm == "avg_include_padding")
     op = "MaxPool" if algorithm == "max" else "AveragePool"
     extra: dict[str, Array] = {}
-    if algorithm == "max" and args["src"].dtype == np.float32:
-        # a maximum begins at the lowest number, where a plan's begins at minus infinity
-        rank = args["src"].ndim
-        extra["lowest"] = np.full((1,) * rank, np.finfo(np.float32).min, np.float32)
+    if algorithm == "max" and args["src"].dtype.itemsize == 4:
+        # in f32, s32 too, and beginning at the lowest number, where a plan's is minus infinity
+        integer = args["src"].dtype == np.int32
+        lowest = -(2.0**31) if integer else float(np.finfo(np.float32).min)
+        extra["lowest"] = np.full((1,) * args["src"].ndim, lowest, np.float32)
         attr = replace(attr, post_ops=(Binary("max", "lowest"), *attr.post_ops))
     return Work("pooling", op, {"src": args["src"]}, attr, params, extra)
 

@@ -82,6 +82,27 @@ def _spatial(
             yield f"{positions} positions along spatial dimension {axis}"
 
 
+def hangs_out(description: Description) -> str | None:
+    """A window that is longer than the padded tensor, which the division of C takes for one position;
+    None where there is none.
+    """
+    if "strides" not in description.params:
+        return None
+    whole = description.dims("dst" if description.kind == "deconvolution" else "src")[2:]
+    kernel = (
+        _integers(description, "kernel")
+        if description.kind == "pooling"
+        else description.dims("weights")[-len(whole) :]
+    )
+    for length, size, _, dilation, begin, end in zip(
+        whole, kernel, *_axes(description), strict=True
+    ):
+        reach = 1 + (size - 1) * (dilation + 1)
+        if reach > length + begin + end:
+            return f"a window of {reach} elements does not fit into {length + begin + end}"
+    return None
+
+
 def _axes(description: Description) -> tuple[tuple[int, ...], ...]:
     names = ("strides", "dilations", "padding_l", "padding_r")
     return tuple(_integers(description, name) for name in names)

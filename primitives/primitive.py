@@ -64,8 +64,8 @@ def prim(
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
     if target == SCHEME:
-        lost = neglected(description)
-        if lost is not None and refusal(description) is None:
+        lost = neglected(description) if refusal(description) is None else None
+        if lost is not None:
             raise failure(
                 Status.unimplemented, f"{description}, of which oneDNN makes one although {lost},"
             )

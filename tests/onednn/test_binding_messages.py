@@ -34,6 +34,8 @@ TEXTS = {
     "eltwise": f"eltwise_clip(-1.5, 2) {MATRICES}",
     "binary": "binary_add src0=f32[4,8]:ab src1=f32[1,8]:ab dst=f32[4,8]:ab",
     "prelu": "src=f32[4,8]:ab weights=f32[1,8]:ab dst=f32[4,8]:ab",
+    "inner_product": "src=f32[4,8]:ab weights=f32[3,8]:any bias=f32[3]:any dst=f32[4,3]:any",
+    "sum": "scales=[0.5, 2.0] src0=f32[4,8]:ab src1=f32[4,8]:ab dst=f32[4,8]:ab",
     "concat": "axis=1 src0=f32[4,8]:ab src1=f32[4,3]:ab dst=f32[4,11]:ab",
     "reorder": MATRICES,
     "shuffle": f"axis=1 group_size=4 {MAPS}",
@@ -111,6 +113,10 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
         ),
         "binary": lambda: describe(engine, "binary", x, plain(1, 8), x, alg=AlgKind.binary_add),
         "prelu": lambda: describe(engine, "prelu", x, plain(1, 8), x),
+        "inner_product": lambda: describe(
+            engine, "inner_product", x, chosen(3, 8), chosen(3), chosen(4, 3)
+        ),
+        "sum": lambda: describe(engine, "sum", x, x, x, scales=(0.5, 2.0)),
         "concat": lambda: describe(engine, "concat", *[x, plain(4, 3)], plain(4, 11), axis=1),
         "reorder": lambda: describe(engine, "reorder", x, x),
         "shuffle": lambda: describe(engine, "shuffle", maps, maps, axis=1, group_size=4),

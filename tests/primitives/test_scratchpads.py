@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -91,3 +94,23 @@ def test_f32_is_stored_whatever_it_is_narrowed_to_inside(engine: str, mode: str)
 def test_integers_are_computed_as_they_are(mode: str) -> None:
     found = prim("convolution", ATTR, engine="onednn", fpmath=mode, **WORDS).execute(arguments())
     assert np.array_equal(found, prim("convolution", ATTR, **WORDS).execute(arguments()))
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize(("mode", "told"), [("FpmathMode.strict", "0"), ("None", "3")])
+def test_the_environments_default_counts_where_it_is_asked_for(mode: str, told: str) -> None:
+    code = f"""
+import ctypes
+from fqfuse.onednn.attributes import Attributes, attr_of
+from fqfuse.onednn.enums import FpmathMode
+from fqfuse.onednn.loading import load
+library = load()
+attr, value = attr_of(library, Attributes(fpmath={mode})), ctypes.c_int(-1)
+library.c["dnnl_primitive_attr_get_fpmath_mode"](ctypes.c_void_p(attr.pointer), ctypes.byref(value))
+print(value.value)
+"""
+    environment = {**os.environ, "ONEDNN_DEFAULT_FPMATH_MODE": "ANY"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert ran.stdout.strip() == told
