@@ -6,6 +6,7 @@ fixed point. A pass is a file of its name; what several need is in
 
 - `base.py`, `group.py`: what a pass is, how the pipeline runs, and how a group does
 - `reshaping.py`, `reshape_runs.py`: what reshapes do to axes, and what they can move behind
+- `cuts.py`: which positions a slice reads
 - `retyping.py`: codes in the other 8-bit type
 """
 
@@ -46,6 +47,7 @@ from .retype_signed_codes import RETYPE_SIGNED_CODES
 from .scale_into_product import SCALE_INTO_PRODUCT
 from .separate_computed_bias import SEPARATE_COMPUTED_BIAS
 from .shift_behind_product import SHIFT_BEHIND_PRODUCT
+from .skip_unread_steps import SKIP_UNREAD_STEPS
 from .slice_pieces import SLICE_PIECES
 from .split_computed_ranges import SPLIT_COMPUTED_RANGES
 from .split_fake_quantize import SPLIT_FAKE_QUANTIZE
@@ -97,6 +99,8 @@ PIPELINE: tuple[Pass, ...] = (
     # because: activations and normalizations are one operation each by now, and quantizers have not
     # moved apart yet
     MOVE_SLICE,
+    # because: what reads a few steps alone has moved up against the layer by now
+    SKIP_UNREAD_STEPS,
     # because: its ranges are constant by now, and what splits it asks whether its zero point is an
     # integer
     ALIGN_ZERO_POINTS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,12 +14,11 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops import dims
 from ..ir.ops.spec import Trait
-from ..ir.types import Dim, Quantization, Shape
+from ..ir.types import Quantization, Shape
 from .base import Contract, Pass, decide, swap
+from .cuts import Cut, cut_of
 from .reshaping import is_reshape, known_shape, target_of, view_of
-
-_LAST = 2**62
-"""An end behind the last position, whatever the size."""
+from .skip_unread_steps import is_skipped
 
 Axes = Sequence[int | None]
 """Along which axis each input of a node is cut; None: all of it is read."""
@@ -35,6 +34,7 @@ def move_slice(graph: Graph, dynamic: str | None = None) -> None:
         Slice(Add(x, y)){rows}          ->  Add(Slice(x){rows}, Slice(y){rows})        and all that goes by element
         Slice(Transpose(x)){rows}       ->  Transpose(Slice(x){rows})      likewise reshapes, joins and other slices
         Gather(MatMul(x, w), i)         ->  Gather(MatMul(Slice(x){i}, w), 0)          i one constant position
+        Gather(Transpose(LSTM(x)), i)   ->  Transpose(Gather(LSTM(x), i))              see `skip_unread_steps`
 
     so that nothing is computed that nobody reads: the last block of a language model for its last
     position alone, that of a classifier for its first, but for the keys and values of the attention.
@@ -42,8 +42,8 @@ def move_slice(graph: Graph, dynamic: str | None = None) -> None:
     Legal because: a row of the result depends on the same row of the input, and on no other. Sums
     of a product of fewer rows may be added up in another order.
     Refuses when: another reader wants other rows, or more than half of the rows are read; or a
-    product is about to be quantized by the range of all rows. Where no product, softmax or
-    normalization is on the way the slice stays behind what goes by element: a step in front
+    product is about to be quantized by the range of all rows. Where no product, softmax,
+    normalization or layer that skips steps is on the way the slice stays behind what goes by element: a step in front
     computes that in its post-ops.
 
     Args:
@@ -74,50 +74,8 @@ def moving(dynamic: str | None) -> Pass:
     return replace(MOVE_SLICE, rewrite=partial(move_slice, dynamic=dynamic))
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """What a slice reads along an axis: positions start, start + step ... in front of end."""
-
-    axis: int
-    start: int
-    end: int
-    step: int = 1
-
-    @property
-    def positions(self) -> slice:
-        """The positions, as Python writes them."""
-        return slice(self.start, self.end, self.step)
-
-    def spares(self, dim: Dim) -> bool:
-        """True when half of the positions at least are not read, or all but one of an unknown
-        number.
-        """
-        if isinstance(dim, int):
-            return 0 < 2 * len(range(*self.positions.indices(dim))) <= dim
-        # exporters write the largest number of 32 or 64 bits for the end
-        end = 0 if self.start < 0 and self.end >= np.iinfo(np.int32).max else self.end
-        return (end <= 0) == (self.start < 0) and end - self.start == 1
-
-
-Cuts = dict[tuple[str, str, _Cut], str]
+Cuts = dict[tuple[str, str, Cut], str]
 """Value, op and positions -> the name of the Slice or Gather that was put in."""
-
-
-def _cut(graph: Graph, node: Node) -> _Cut | None:
-    """The cut of a Slice along one axis, or of a Gather of one position, where it is constant."""
-    shape = graph.type(node.input).shape
-    given = [graph.constant(value) for value in node.inputs[1:] if value]
-    if shape is None or not all(data is not None and data.size == 1 for data in given):
-        return None
-    if any(data is not None and data.ndim > 1 for data in given):  # a Gather that adds axes
-        return None
-    numbers = [int(data.item()) for data in given if data is not None]
-    if node.op == "Gather":
-        return _Cut(node.attr("axis", int) % len(shape), numbers[0], numbers[0] + 1 or _LAST)
-    if len(numbers) != len(node.inputs) - 1:
-        return None
-    start, end, axis, step = (*numbers, *(0, 1)[len(numbers) - 2 :])
-    return _Cut(axis % len(shape), start, end, step) if step > 0 else None
 
 
 def _moved(graph: Graph, node: Node, cuts: Cuts, ranged: bool) -> list[str] | None:
@@ -125,12 +83,12 @@ def _moved(graph: Graph, node: Node, cuts: Cuts, ranged: bool) -> list[str] | No
     that stand in front then, or None where all stay. `ranged`: see `_through`; `cuts`: what was
     put in so far.
     """
-    cut = _cut(graph, node)
+    cut = cut_of(graph, node)
     if cut is None or not cut.spares(known_shape(graph, node.input)[cut.axis]):
         return None
     readers = _readers(graph, node, cut, ranged)
     ways = _rowwise(graph, node.input, cut.axis, readers, ranged) if readers else {}
-    ways = _worth(graph, ways)
+    ways = _worth(graph, ways, cut)
     if not ways:
         return None
     fewer = _Fewer(graph, cut, node, cuts)
@@ -144,7 +102,7 @@ def _moved(graph: Graph, node: Node, cuts: Cuts, ranged: bool) -> list[str] | No
     return fewer.slices
 
 
-def _readers(graph: Graph, node: Node, cut: _Cut, ranged: bool) -> list[Node]:
+def _readers(graph: Graph, node: Node, cut: Cut, ranged: bool) -> list[Node]:
     """All that read what `node` reads, if they read the same positions in the same way, and if what
     makes it computes these from the same positions of others; otherwise none.
     """
@@ -153,7 +111,9 @@ def _readers(graph: Graph, node: Node, cut: _Cut, ranged: bool) -> list[Node]:
         return []
     readers = graph.consumers(node.input)
     same = all(
-        reader.op == node.op and node.input not in reader.inputs[1:] and _cut(graph, reader) == cut
+        reader.op == node.op
+        and node.input not in reader.inputs[1:]
+        and cut_of(graph, reader) == cut
         for reader in readers
     )
     return readers if same else []
@@ -198,16 +158,23 @@ def _alone(graph: Graph, node: Node, axis: int, ways: Mapping[str, Axes]) -> boo
     )
 
 
-def _worth(graph: Graph, ways: Mapping[str, Axes]) -> dict[str, Axes]:
-    """Those of the nodes that fewer rows spare work: what computes rows, all behind it, and what
-    starts from a value that is there for others anyway. None where nothing computes rows.
+def _worth(graph: Graph, ways: Mapping[str, Axes], cut: Cut) -> dict[str, Axes]:
+    """Those of the nodes that fewer rows spare work: what computes rows, all behind it or behind a
+    layer that skips steps, and what starts from a value that is there for others anyway. None where
+    no row and no step is spared.
     """
     kept: dict[str, Axes] = {}
+    spared = False
     for node in graph.in_order([graph.node(name) for name in ways]):
-        sources = [v for v, at in zip(node.inputs, ways[node.name], strict=True) if at is not None]
-        if _computes_rows(node) or any(_begins(graph, v, ways, kept) for v in sources):
+        axes = zip(node.inputs, ways[node.name], strict=True)
+        sources = [(value, at) for value, at in axes if at is not None]
+        spares = _computes_rows(node) or any(
+            _skips_steps(graph, value, replace(cut, axis=at), ways) for value, at in sources
+        )
+        if spares or any(_begins(graph, value, ways, kept) for value, _ in sources):
             kept[node.name] = ways[node.name]
-    return kept if any(_computes_rows(graph.node(name)) for name in kept) else {}
+        spared = spared or spares
+    return kept if spared else {}
 
 
 def _begins(graph: Graph, value: str, ways: Mapping[str, Axes], kept: Mapping[str, Axes]) -> bool:
@@ -216,6 +183,18 @@ def _begins(graph: Graph, value: str, ways: Mapping[str, Axes], kept: Mapping[st
     if maker is None:
         return graph.constant(value) is None
     return maker.name in kept or (maker.name not in ways and graph.read_count(value) > 1)
+
+
+def _skips_steps(graph: Graph, value: str, cut: Cut, ways: Mapping[str, Axes]) -> bool:
+    """True of the states of a layer whose steps need not all run where a cut is read."""
+    maker = graph.producer(value)
+    if maker is None or value != maker.outputs[0] or graph.is_output(value):
+        return False
+    alike = all(
+        use.node.name in ways and ways[use.node.name][use.index] == cut.axis
+        for use in graph.uses(value)
+    )
+    return alike and is_skipped(graph, maker, cut)
 
 
 def _computes_rows(node: Node) -> bool:
@@ -341,7 +320,7 @@ def _tells_axes(node: Node) -> bool:
 
 def _sliced(graph: Graph, node: Node, axis: int) -> Axes | None:
     """A slice of one position or more along another axis."""
-    cut = _cut(graph, node)
+    cut = cut_of(graph, node)
     if cut is None or (cut.axis == axis and node.op == "Slice"):
         return None
     scalar = node.op == "Gather" and _rank(graph, node.output) < _rank(graph, node.input)
@@ -378,7 +357,7 @@ class _Fewer:
         slices: names of the slices that were put in.
     """
 
-    def __init__(self, graph: Graph, cut: _Cut, node: Node, cuts: Cuts) -> None:
+    def __init__(self, graph: Graph, cut: Cut, node: Node, cuts: Cuts) -> None:
         self._graph, self._cut, self._node, self._cuts = graph, cut, node, cuts
         self.made: dict[str, str] = {}
         self.slices: list[str] = []
@@ -429,7 +408,7 @@ class _Fewer:
         self.slices.append(made.name)
         return made.output
 
-    def _given(self, op: str, cut: _Cut) -> list[str]:
+    def _given(self, op: str, cut: Cut) -> list[str]:
         """The constants that tell a Slice or Gather what it reads."""
         given = {"start": cut.start, "end": cut.end, "axis": cut.axis, "step": cut.step}
         if op == "Gather":

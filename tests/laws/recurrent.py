@@ -153,6 +153,48 @@ def draw_layers(seed: int) -> Case:
     return Case(proto, draw.feeds, errors, outputs, draw.pick(1, 2))
 
 
+def draw_read_steps(seed: int) -> Case:
+    """A model of which a few steps of the last layer are read, in front of what joins directions or
+    behind it, and a relu or a product behind that.
+    """
+    draw = _Draw(seed)
+    inputs = draw.below(1, 20)
+    draw.feeds["x"] = draw.normal(draw.steps, draw.batch, inputs)
+    x, size = "x", inputs
+    count = draw.pick(1, 1, 2)
+    for number in range(count):
+        x, size = draw.layer(number, x, size)
+    outputs = [name for name in draw.outputs if draw.yes(0.1)]
+    axis = 0
+    if draw.yes(0.3):
+        x = f"y{count - 1}"
+    elif draw.yes(0.3):
+        draw.nodes.append(node("Transpose", [x], ["back"], perm=[1, 0, 2]))
+        x, axis = "back", 1
+    symbolic = draw.yes()
+    for number in range(draw.pick(1, 1, 1, 1, 2)):
+        read = f"read{number}"
+        if draw.yes(0.2) and not symbolic:
+            start = draw.below(0, draw.steps)
+            numbers = (start, draw.below(start + 1, draw.steps + 1), axis, draw.pick(1, 1, 2))
+            given = [draw.constant(f"{read}/{n}", np.array([n])) for n in numbers]
+            draw.nodes.append(node("Slice", [x, *given], [read]))
+        else:
+            index = draw.pick(0, 0, -1, -1, -1, draw.below(-draw.steps, draw.steps))
+            index = np.array(index) if draw.yes(0.7) else np.array([index])
+            given = [draw.constant(f"{read}/index", index)]
+            draw.nodes.append(node("Gather", [x, *given], [read], axis=axis))
+        if draw.yes(0.6):
+            draw.nodes.append(node("Relu", [read], [f"relu{number}"]))
+            read = f"relu{number}"
+        outputs.append(read)
+    shape = ["T" if symbolic else draw.steps, draw.pick("N", draw.batch), inputs]
+    shapes = {name: shape if name == "x" else list(a.shape) for name, a in draw.feeds.items()}
+    types = {name: TensorProto.INT32 for name, a in draw.feeds.items() if a.dtype == np.int32}
+    proto = model(draw.nodes, inputs=shapes, outputs=outputs, constants=draw.constants, types=types)
+    return Case(proto, draw.feeds, dict.fromkeys(outputs, _ERROR), outputs, draw.pick(1, 2))
+
+
 def draw_dynamic(seed: int) -> Case:
     """One layer of DynamicQuantizeLSTM: weights of u8 or s8, a scale for each direction or for each
     column.

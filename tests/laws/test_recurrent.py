@@ -14,13 +14,14 @@ import pytest
 from hypothesis import settings
 from laws.layouts import Case
 from laws.poison import BYTES, poisoned
-from laws.recurrent import GATES, draw_dynamic, draw_layers
+from laws.recurrent import GATES, draw_dynamic, draw_layers, draw_read_steps
 from laws.recurrent_int8 import draw_int8
 from laws.runtimes import RUNTIMES
 from laws.test_layouts import broken
 from support.qparams import with_qparams
 
 import fqfuse
+from fqfuse.ir.decision import Outcome
 from fqfuse.onednn.loading import load
 from fqfuse.plan.recurrent_parameters import with_scales
 from fqfuse.plan.types import Plan
@@ -32,7 +33,7 @@ CASES = 500 if FUZZ else 60
 
 @pytest.mark.each_case
 @pytest.mark.parametrize("seed", range(CASES))
-@pytest.mark.parametrize("draw", [draw_layers, draw_dynamic])
+@pytest.mark.parametrize("draw", [draw_layers, draw_dynamic, draw_read_steps])
 def test_layers_are_those_of_onnx_runtime(draw: Callable[[int], Case], seed: int) -> None:
     case = draw(seed)
     nodes = "\n".join(map(onnx.printer.to_text, case.model.graph.node))
@@ -56,6 +57,15 @@ def test_every_layer_is_one_step() -> None:
         layers = sum(node.op_type in GATES for node in proto.graph.node)
         steps = [step.primitive for step in fqfuse.compile(proto).steps]
         assert steps.count("rnn") == layers, (seed, steps)
+
+
+def test_layers_skip_steps_that_nobody_reads() -> None:
+    """In some of the cases of the law above: others read what all steps lead to, or more of them."""
+    rule = "skip_unread_steps"
+    plans = [fqfuse.compile(draw_read_steps(seed).model) for seed in range(CASES)]
+    decisions = [decision for plan in plans for decision in plan.decision_records]
+    outcomes = [decision.outcome for decision in decisions if decision.rule == rule]
+    assert outcomes.count(Outcome.FIRED) > CASES // 10
 
 
 def hidden_codes(plan: Plan, name: str, array: np.ndarray) -> np.ndarray:

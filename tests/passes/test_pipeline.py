@@ -47,7 +47,7 @@ def test_the_docstring_argues(step: Pass) -> None:
 
 def test_every_pass_of_the_folder_is_in_the_pipeline() -> None:
     folder = Path(fqfuse.passes.__file__).parent
-    helpers = {"__init__", "base", "group", "reshape_runs", "reshaping", "retyping"}
+    helpers = {"__init__", "base", "cuts", "group", "reshape_runs", "reshaping", "retyping"}
     assert {path.stem for path in folder.glob("*.py")} - helpers == set(PASSES)
 
 
