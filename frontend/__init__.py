@@ -2,7 +2,7 @@
 
 The way of a model: `source` reads it, `wire` counts its fields, `functions` inlines its local
 functions, `operators/dialects` refuses what nobody knows, `structure` checks and sorts its wires,
-`tensors` reads its constants (`lifting` large ones straight from the file), `nodes` checks each node
+`tensors` reads its constants (`ir/lifting` large ones straight from the file), `nodes` checks each node
 against ONNX's schema, and `operators/` writes it into the graph by way of `importer`: in its newest
 form, by the file of its dialect, by the op table, or as it is. Everything is checked before memory
 for it is allocated (`budgets`).

@@ -13,10 +13,10 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from ..errors import InvalidInput, InvalidModel
 from ..files import checked_path, unreadable
+from ..ir.lifting import Lifted, lifted
 from . import wire
 from .budgets import Budgets
 from .formats import HEAD, known_format
-from .lifting import Lifted, lifted
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 """What a model may be given as."""

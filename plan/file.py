@@ -26,6 +26,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 from ..errors import InvalidInput, PlanError
 from ..files import write_atomically
 from ..ir.element_types import DTYPES, ELEMENT_TYPES
+from ..ir.lifting import Lifted
 from ..ir.ops.spec import Array
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
@@ -45,7 +46,7 @@ from .metadata import (
     text_of,
 )
 from .nodes import node_of, step_of, tensor_of
-from .seal import DOMAIN, Source, check_structure, content, is_plan, seal, unsealed
+from .seal import DOMAIN, Source, check_structure, content, is_plan, seal
 from .types import Plan
 from .verify import check_plan
 
@@ -154,12 +155,14 @@ def read_plan(source: Source) -> Plan:
             sound plan.
     """
     where = "the given bytes" if isinstance(source, bytes) else str(source)
-    plan = read_at(
-        where,
-        lambda: _plan(_checked_model(source if isinstance(source, bytes) else content(source))),
-    )
+    plan = read_at(where, lambda: _read(source))
     _check(plan, where)
     return plan
+
+
+def _read(source: Source) -> Plan:
+    data, apart, sealed = content(source)
+    return _plan(_checked_model(data, sealed=sealed), apart)
 
 
 def _check(plan: Plan, source: str) -> None:
@@ -169,7 +172,7 @@ def _check(plan: Plan, source: str) -> None:
         read_at(source or plan.name, lambda: check_foreign(plan))
 
 
-def _checked_model(data: bytes) -> ModelProto:
+def _checked_model(data: bytes, *, sealed: bool) -> ModelProto:
     if not is_plan(data):
         raise PlanError(
             "this is no plan file",
@@ -189,17 +192,17 @@ def _checked_model(data: bytes) -> ModelProto:
     if other:
         what = f"the plan file has layout {other[0][:20]!r}, and this fqfuse reads layout {SCHEMA}"
         raise PlanError(what, hint="compile the model again with this version of fqfuse")
-    if unsealed(data):
+    if not sealed:
         raise damaged
     if not schema:
         raise broken("it does not say its layout")
     return model
 
 
-def _plan(model: ModelProto) -> Plan:
+def _plan(model: ModelProto, apart: Lifted) -> Plan:
     graph = model.graph
     metadata = metadata_of(model)
-    constants = _constants(graph)
+    constants = _constants(graph, apart)
     values: dict[str, TensorType] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
         _demand_name("a value", info.name)
@@ -245,13 +248,16 @@ def _type(info: ValueInfoProto) -> TensorType:
     return found
 
 
-def _constants(graph: GraphProto) -> dict[str, Array]:
+def _constants(graph: GraphProto, apart: Lifted) -> dict[str, Array]:
     constants: dict[str, Array] = {}
-    for tensor in graph.initializer:
+    for number, tensor in enumerate(graph.initializer):
         _demand_name("a constant", tensor.name)
         if tensor.name in constants:
             raise broken("two constants have one name", tensor.name)
-        constants[tensor.name] = _array(tensor)
+        large = apart.get(number)
+        if large is not None and tensor.raw_data:
+            raise broken("a constant has its data twice", tensor.name)
+        constants[tensor.name] = _array(tensor, tensor.raw_data if large is None else large.data)
     return constants
 
 
@@ -262,7 +268,7 @@ def _demand_name(what: str, name: str) -> None:
         raise broken(f"{what} has no name")
 
 
-def _array(tensor: TensorProto) -> Array:
+def _array(tensor: TensorProto, raw: bytes | memoryview) -> Array:
     dtype = DTYPES.get(tensor.data_type)
     dims = list(tensor.dims)
     if (
@@ -280,10 +286,9 @@ def _array(tensor: TensorProto) -> Array:
     )
     if dtype is DType.STRING:
         return _string_array(tensor, dims, count)
-    raw = tensor.raw_data
     if len(raw) != count * dtype.numpy.itemsize:
         raise broken(f"a constant of {count} elements has {len(raw)} bytes", tensor.name)
-    if dtype is DType.BOOL and raw.strip(b"\0\1"):
+    if dtype is DType.BOOL and bytes(raw).strip(b"\0\1"):
         raise broken("a bool constant holds a byte that is neither 0 nor 1", tensor.name)
     data = (
         np.frombuffer(raw, dtype.numpy.newbyteorder("<"))

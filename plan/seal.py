@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from ..errors import PlanError
 from ..files import open_regular, unreadable
+from ..ir.lifting import Lifted, lifted
 
 DOMAIN = "fqfuse"
 
@@ -27,6 +29,7 @@ bounds what a hostile file asks for.
 
 _FIELD_LIMIT = 2_000_000
 _HEAD = 4096
+_PIECE = 1 << 18
 _KEY = b"fqfuse.digest"
 
 
@@ -48,24 +51,34 @@ def is_plan(source: Source) -> bool:
         raise unreadable(source, error, "the .onnx file") from error
 
 
-def content(path: str | os.PathLike[str]) -> bytes:
-    """What a file holds.
+def content(source: Source) -> tuple[bytes, Lifted, bool]:
+    """What a file holds but for large constants, these, and whether all of it is what was written.
+
+    The constants are read once, to where the plan has them: parsed with the rest, they would be in
+    memory twice.
 
     Raises:
         InvalidInput: the file cannot be read.
         PlanError: it is larger than any plan.
     """
+    if isinstance(source, bytes):
+        return source, {}, not unsealed(source)
     try:
-        with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size >= 1 << 31:
+        with open_regular(source) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size >= 1 << 31:
                 raise PlanError(
                     "the file has 2 GiB or more, and a plan has less",
-                    where=str(path),
+                    where=str(source),
                     hint="name a file that fqfuse wrote",
                 )
-            return file.read()
+            found = lifted(file.fileno(), size, _FIELD_LIMIT) if hasattr(os, "preadv") else None
+            if found is None:
+                data = file.read()
+                return data, {}, not unsealed(data)
+            return *found, _is_sealed(file, size)
     except OSError as error:
-        raise unreadable(path, error, "the plan file") from error
+        raise unreadable(source, error, "the plan file") from error
 
 
 def _head_says_plan(head: bytes) -> bool:
@@ -137,13 +150,29 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 def seal(body: bytes | memoryview) -> bytes:
     """The serialized entry `fqfuse.digest` of metadata_props: the SHA-256 of the body."""
-    entry = _field(1, _KEY) + _field(2, hashlib.sha256(body).hexdigest().encode())
-    return _field(14, entry)
+    return _sealing(hashlib.sha256(body).hexdigest())
+
+
+def _sealing(digest: str) -> bytes:
+    return _field(14, _field(1, _KEY) + _field(2, digest.encode()))
 
 
 def _field(number: int, value: bytes) -> bytes:
     """A length-delimited protobuf field of fewer than 128 bytes."""
     return bytes([number << 3 | 2, len(value)]) + value
+
+
+def _is_sealed(file: BinaryIO, size: int) -> bool:
+    """True when a file ends with the seal of what is in front of it; read a piece at a time."""
+    left, digest = size - len(seal(b"")), hashlib.sha256()
+    file.seek(0)
+    while left > 0:
+        piece = file.read(min(left, _PIECE))
+        if not piece:
+            return False
+        digest.update(piece)
+        left -= len(piece)
+    return file.read() == _sealing(digest.hexdigest())
 
 
 def unsealed(data: bytes) -> bool:

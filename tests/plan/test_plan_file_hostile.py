@@ -21,6 +21,7 @@ from support.plan_strategies import full_plan, tiny_plan
 from fqfuse.errors import InvalidInput, PlanError
 from fqfuse.plan import seal as plan_seal
 from fqfuse.plan.file import plan_bytes, read_plan
+from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.seal import check_structure, seal
 from fqfuse.plan.verify import verify_plan
 
@@ -56,6 +57,34 @@ def test_what_is_appended_is_noticed():
     for tail in (b"\0", b"x", TINY, seal(TINY)[:-1]):
         with pytest.raises(PlanError, match="cut off or damaged"):
             read_plan(TINY + tail)
+
+
+def test_large_constants_are_held_to_the_digest_too(tmp_path):
+    """They are read apart from the rest, to where the plan has them."""
+    plan = parse_plan(
+        """
+plan large target=onednn-v3
+  in %x : f32[1,64]
+  const @w : f32[64,128] = fill(0.5)
+  #0 %y : f32[1,128] = matmul<MatMul>(src=%x, weights=@w) ; product
+  out %y
+"""
+    )
+    path, data = tmp_path / "large.onnx", plan_bytes(plan)
+    path.write_bytes(data)
+    assert read_plan(path) == read_plan(data) == plan
+    inside = data.index(b"\0\0\0?" * 8) + 4096
+    for at in (inside, data.index(b"product"), len(data) - 1):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(PlanError, match="cut off or damaged"):
+            read_plan(path)
+    for end in (inside, len(data) - 1):
+        path.write_bytes(data[:end])
+        with pytest.raises(PlanError, match="cut off or damaged"):
+            read_plan(path)
+    path.write_bytes(data + b"\0")
+    with pytest.raises(PlanError):
+        read_plan(path)
 
 
 def test_the_three_ways_to_be_no_plan_read_differently(tmp_path):

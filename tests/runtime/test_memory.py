@@ -103,6 +103,51 @@ def test_peak_is_three_plans_and_the_activations(files: Path, name: str) -> None
     assert 2 * plan < peak < 3 * plan + activations
 
 
+def packed_chain(layers: int, size: int) -> onnx.ModelProto:
+    """Products with weights of 4 bits in blocks of 32, so many times."""
+    draw = np.random.default_rng(0)
+    constants: dict[str, object] = {}
+    nodes, value = [], "x"
+    for index in range(layers):
+        codes = draw.integers(0, 256, (size, size // 32, 16)).astype(np.uint8)
+        constants |= {f"w{index}": codes, f"s{index}": np.full(size * size // 32, 0.01, np.float32)}
+        given = [value, f"w{index}", f"s{index}"]
+        sizes = {"K": size, "N": size, "bits": 4, "block_size": 32}
+        nodes.append(node("MatMulNBits", given, [f"y{index}"], domain="com.microsoft", **sizes))
+        value = f"y{index}"
+    return model(
+        nodes,
+        inputs={"x": [1, size]},
+        outputs=[value],
+        constants=constants,
+        domains={"com.microsoft": 1},
+    )
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="the peak of resident memory is read from Linux's /proc",
+)
+@pytest.mark.parametrize("name", ["model.onnx", "plan.onnx"])
+def test_weights_of_4_bits_are_in_memory_once(tmp_path: Path, name: str) -> None:
+    onnx.save(packed_chain(1, 64), tmp_path / "tiny.onnx")
+    onnx.save(packed_chain(8, 2048), tmp_path / "model.onnx")
+    save_plan(compile_model(tmp_path / "model.onnx"), tmp_path / "plan.onnx")
+    command = [
+        sys.executable,
+        "-c",
+        OPENING,
+        str(tmp_path / "tiny.onnx"),
+        str(tmp_path / name),
+        "1",
+    ]
+    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    peak, activations = map(float, done.stdout.split())
+    size = (tmp_path / name).stat().st_size / 2**20
+    assert size > 16
+    assert peak < 1.2 * size + activations
+
+
 def test_an_import_leaves_nothing_to_the_collector(files: Path) -> None:
     def importers_and_models() -> list[object]:
         return [

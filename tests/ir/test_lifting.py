@@ -15,8 +15,8 @@ from support.onnx_cases import model, node
 import fqfuse
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.frontend.budgets import DEFAULT
-from fqfuse.frontend.lifting import LARGE, lifted
 from fqfuse.frontend.source import read_model
+from fqfuse.ir.lifting import LARGE, lifted
 from fqfuse.ir.types import DType
 
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Large constants of a model file, read straight into arrays of their own.
+"""Large constants of a model or plan file, read straight into arrays of their own.
 
 A file that is read whole, parsed, and copied out of the parsed message is in memory three times.
 Here everything but the `raw_data` of large initializers is read and parsed; those are read once, to
@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from onnx import GraphProto, ModelProto, TensorProto
 
 Lifted = dict[int, npt.NDArray[np.uint8]]
 """Number of an initializer of the graph -> the bytes of its `raw_data`, which is empty there."""
@@ -22,9 +21,7 @@ Lifted = dict[int, npt.NDArray[np.uint8]]
 LARGE: Final = 1 << 12
 """Bytes of data from which on a tensor has an array of its own."""
 
-_GRAPH: Final = ModelProto.DESCRIPTOR.fields_by_name["graph"].number
-_INITIALIZER: Final = GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
-_RAW_DATA: Final = TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # of ModelProto, GraphProto, TensorProto
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CHUNK = 1 << 16
 
@@ -33,20 +30,21 @@ class _BrokenError(Exception):
     """The bytes are no protobuf message."""
 
 
-def lifted(file: int, size: int) -> tuple[bytes, Lifted] | None:
+def lifted(file: int, size: int, most: int | None = None) -> tuple[bytes, Lifted] | None:
     """A serialized ModelProto without the data of its large initializers, and that data.
 
     Args:
         file: a descriptor of the file.
         size: of the file.
+        most: how many fields may be looked at.
 
     Returns:
-        None where there is nothing to lift, or the file is no ModelProto: who parses it as a whole
-        says what is wrong.
+        None where there is nothing to lift, the file has more fields, or is no ModelProto: who
+        parses it as a whole says what is wrong.
     """
     found: Lifted = {}
     try:
-        model = _Lifting(file, size, found).message(0, size, (_GRAPH, _INITIALIZER))
+        model = _Lifting(file, size, found, most).message(0, size, (_GRAPH, _INITIALIZER))
     except (_BrokenError, OSError):
         return None
     return (model, found) if found else None
@@ -55,10 +53,10 @@ def lifted(file: int, size: int) -> tuple[bytes, Lifted] | None:
 class _Lifting:
     """One pass over a file; reads a chunk at a time."""
 
-    def __init__(self, file: int, size: int, found: Lifted) -> None:
+    def __init__(self, file: int, size: int, found: Lifted, most: int | None) -> None:
         self._file, self._size, self._found = file, size, found
         self._chunk, self._start = b"", 0
-        self._initializers = 0
+        self._initializers, self._fields_left = 0, size if most is None else most
 
     def message(self, start: int, end: int, path: tuple[int, ...]) -> bytes:
         """A message without the large data inside the messages that a path of fields leads to."""
@@ -83,6 +81,9 @@ class _Lifting:
         """Number, place, place of the content and end of each field that has bytes."""
         position = start
         while position < end:
+            self._fields_left -= 1
+            if self._fields_left < 0:
+                raise _BrokenError
             begin = position
             tag, position = self._number(position, end)
             kind = tag & 7
