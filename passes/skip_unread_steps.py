@@ -132,7 +132,7 @@ def _refusal(node: Node) -> Refusal | None:
         return Refusal(
             "the parameters of activations are dealt to both directions",
             "activations without alpha and beta",
-            f"{dealt}",
+            repr(dealt),
             "nothing to change in the quantizer: such a layer runs all its steps",
         )
     return None
