@@ -59,7 +59,7 @@ def _attention(at: Derived) -> None:
     """
     attrs = at.node.attrs
     many, few = attrs["num_heads"], attrs["kv_num_heads"]
-    if few < 1 or many % few:
+    if few < 1 or many < 1 or many % few:
         raise at.node.invalid(f"{many} heads of the query cannot share {few} of the keys")
     query, key, value = _heads(at)
     past = at.input(3)

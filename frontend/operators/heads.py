@@ -77,7 +77,7 @@ def constant_like(at: Derived, role: str, number: npt.ArrayLike, value: str) -> 
 def split_heads(at: Derived, value: str, count: int, role: str) -> str:
     """[B, S, D] -> [B, N, S, H]."""
     width = known_size(at, value, -1, "hidden size")
-    if width % count:
+    if count < 1 or width % count:
         raise at.node.invalid(f"{width} channels of {value!r} cannot be split into {count} heads")
     shape = at.integers(f"{role} heads", (0, 0, count, width // count))
     parts = at.real("Reshape", [value, shape], role=f"{role} split")
