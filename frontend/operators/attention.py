@@ -195,9 +195,7 @@ def _padding(at: Derived, mask: str, query: str, key: str) -> list[str]:
     Raises:
         UnsupportedOp: a mask of another form, or of one that its shape does not tell.
     """
-    shape = at.ctx.type(mask).shape
-    rank = at.ctx.rank(at.node, mask)
-    assert shape is not None
+    rank, shape = at.ctx.rank(at.node, mask), at.ctx.type(mask).shape or ()
     fill = at.node.attrs["mask_filter_value"]
     if rank not in (1, 2, 3):
         raise _mask_refused(at, f"has {rank} dimensions")

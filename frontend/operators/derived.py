@@ -16,6 +16,7 @@ from onnx import AttributeProto
 from ...errors import UnsupportedOp
 from ...ir.element_types import ELEMENT_TYPES
 from ...ir.ops import dims
+from ...ir.ops.rows import integers
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..importer import Handler, Importer
@@ -120,9 +121,8 @@ class Derived:
         node = self.ctx.graph.producer(value, "Transpose")
         if node is None:
             return value, ()
-        rank = len(self.ctx.type(value).shape or ())
-        order = tuple(node.attrs["perm"] or range(rank)[::-1])
-        return node.input, order
+        backwards = range(len(self.ctx.type(value).shape or ()))[::-1]
+        return node.input, integers(node.attrs, "perm") or tuple(backwards)
 
     def turned(self, value: str, perm: Sequence[int], role: str) -> str:
         """The value in this order of dimensions: what it is the transposed form of, where that is it."""

@@ -53,12 +53,13 @@ class _Places:
 
 def _attention(at: Derived) -> None:
     """GroupQueryAttention(query, key?, value?, past_key?, past_value?, seqlens_k, total_sequence_length, cos_cache?, sin_cache?,
-    position_ids?, attention_bias?){num_heads, kv_num_heads, scale, softcap, local_window_size, do_rotary, rotary_interleaved}: heads of
+    position_ids?, attention_bias?, head_sink?){num_heads, kv_num_heads, scale, softcap, smooth_softmax, local_window_size, do_rotary,
+    rotary_interleaved}: heads of
     keys and values are shared by groups of query heads, and no later position is seen.
     """
     attrs = at.node.attrs
     many, few = attrs["num_heads"], attrs["kv_num_heads"]
-    if few < 1 or many % few:
+    if few < 1 or many < 1 or many % few:
         raise at.node.invalid(f"{many} heads of the query cannot share {few} of the keys")
     query, key, value = _heads(at)
     past = at.input(3)
@@ -89,7 +90,10 @@ def _attention(at: Derived) -> None:
     unseen = at.once(["unseen", *places.key, window], lambda: _unseen(at, places, bool(past)))
     added = [unseen, *([at.input(10)] if at.input(10) else [])]
     key, value = (repeated_heads(at, each, many // few, "shared") for each in (key, value))
-    scores = Scores(attrs["scale"], attrs["softcap"], tuple(added))
+    sink = at.input(11)
+    if attrs["smooth_softmax"] == 1 and not sink:
+        sink = at.constant("smooth", np.zeros(many))
+    scores = Scores(attrs["scale"], attrs["softcap"], tuple(added), None, sink)
     join_heads(at, attend(at, query, key, value, scores).result, at.node.output(0))
 
 
@@ -249,7 +253,7 @@ def _starts(at: Derived, places: _Places, whole: str, heads: int) -> str:
 
 _FORM: Final = Form(
     "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? attention_bias? "
-    "head_sink- k_scale- v_scale- q_norm_weight- k_norm_weight- query_seqlens-",
+    "head_sink? k_scale- v_scale- q_norm_weight- k_norm_weight- query_seqlens-",
     "output present_key? present_value? output_qk-",
     _attention,
     {
@@ -260,6 +264,7 @@ _FORM: Final = Form(
         "local_window_size": -1,
         "do_rotary": 0,
         "rotary_interleaved": 0,
+        "smooth_softmax": -1,
         "qk_norm_epsilon": None,
     },
     {
@@ -269,7 +274,6 @@ _FORM: Final = Form(
         "kv_cache_bit_width": 0,
         "qk_output": 0,
         "sliding_window_cache": 0,
-        "smooth_softmax": -1,
     },
 )
 

@@ -31,12 +31,14 @@ class Scores:
         softcap: x -> softcap * tanh(x / softcap); 0 for none.
         added: values that are added, broadcast to [B, N, S, T].
         precision: type that the softmax is computed in; None for that of the query.
+        sink: a further score for each head [N], which takes its part and reads nothing; '' for none.
     """
 
     scale: float
     softcap: float = 0.0
     added: tuple[str, ...] = ()
     precision: DType | None = None
+    sink: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def constant_like(at: Derived, role: str, number: npt.ArrayLike, value: str) -> 
 def split_heads(at: Derived, value: str, count: int, role: str) -> str:
     """[B, S, D] -> [B, N, S, H]."""
     width = known_size(at, value, -1, "hidden size")
-    if width % count:
+    if count < 1 or width % count:
         raise at.node.invalid(f"{width} channels of {value!r} cannot be split into {count} heads")
     shape = at.integers(f"{role} heads", (0, 0, count, width // count))
     parts = at.real("Reshape", [value, shape], role=f"{role} split")
@@ -119,11 +121,26 @@ def attend(at: Derived, query: str, key: str, value: str, scores: Scores) -> Sta
         masked = at.real("Add", [masked, bias], role=f"masked {index}")
     kind = at.ctx.type(query).dtype
     wide = at.ctx.cast(at.node, masked, scores.precision or kind, "in precision")
+    if scores.sink:
+        wide = _with_sink(at, wide, scores.sink)
     chosen = at.real("Softmax", [wide], {"axis": -1}, role="probabilities")
+    if scores.sink:
+        ends = [
+            at.integers(f"read {name}", [n]) for name, n in (("from", 0), ("to", -1), ("by", 3))
+        ]
+        chosen = at.real("Slice", [chosen, *ends], role="read")
     chosen = at.ctx.cast(at.node, chosen, kind, "out of precision")
     return Stages(
         scaled, capped, masked, chosen, at.real("MatMul", [chosen, value], role="context")
     )
+
+
+def _with_sink(at: Derived, scores: str, sink: str) -> str:
+    """Scores [B, N, S, T + 1], the last one of each query that of its head."""
+    front = at.real("Shape", [scores], {"start": 0, "end": 3}, role="all queries")
+    shape = at.real("Concat", [front, at.integers("one sink", [1])], {"axis": 0}, role="sinks")
+    each = at.real("Expand", [unsqueezed(at, sink, [0, 2, 3], "sink"), shape], role="sink of each")
+    return at.real("Concat", [scores, each], {"axis": 3}, role="with sink")
 
 
 def _scaled(at: Derived, query: str, key: str, scale: float) -> str:

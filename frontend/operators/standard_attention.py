@@ -53,6 +53,10 @@ def _attention(at: Derived) -> None:
     )
     times = _group_size(at, query, key)
     query, key, value = (_wide(at, each) for each in (query, key, value))
+    kinds = {at.ctx.type(each).dtype for each in (query, key, value)}
+    if not kinds <= {DType.F32, DType.F64} or len(kinds) > 1:
+        found = ", ".join(str(at.ctx.type(at.input(index))) for index in range(3))
+        raise at.node.invalid(f"Attention needs floats of one type, and has {found}")
     bias, may_be_empty = _shared_bias(at, query, key, past)
     stages = attend(
         at,

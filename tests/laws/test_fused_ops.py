@@ -4,13 +4,15 @@ shapes for each row, its own session without optimizations against both of our r
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from support.attention_cases import ATTENTION
 from support.contrib_cases import CASES as FUSED
-from support.contrib_cases import UNRUN, Case
+from support.contrib_cases import UNRUN, Case, broken
 from support.onnx_cases import run_ort
 
 import fqfuse
@@ -50,6 +52,17 @@ def agrees(case: Case) -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_each_row_computes_what_onnxruntime_does(op: str, seed: int) -> None:
     agrees(CASES[op](np.random.default_rng(seed)))
+
+
+@settings(max_examples=3, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_is_broken_is_compiled_or_refused(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for op, draw in CASES.items():
+        case = broken(rng, draw(rng))
+        with suppress(fqfuse.FqfuseError):  # any other exception is a crash
+            fqfuse.compile(case.model())
+        note(op)
 
 
 def test_every_row_has_a_case() -> None:

@@ -173,7 +173,10 @@ def _group_query(rng: Generator) -> Case:
         "sin": np.sin(angles) if rotary else None,
         "ids": None,
         "bias": bias,
+        "sink": maybe(rng, floats(rng, n)) if rng.random() < 0.5 else None,
     }
+    if inputs["sink"] is None and rng.random() < 0.2:
+        attrs["smooth_softmax"] = 1
     outputs = ("y", "present_k", "present_v")
     return Case("GroupQueryAttention", inputs, attrs, some(rng, "cos", "sin"), outputs, scale=5.0)
 

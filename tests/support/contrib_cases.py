@@ -116,6 +116,23 @@ def some(rng: Generator, *names: str) -> frozenset[str]:
     return frozenset(name for name in names if rng.random() < 0.5)
 
 
+def broken(rng: Generator, case: Case) -> Case:
+    """The case with an input absent, of another shape or type, or another value of an attribute."""
+    name = chosen(rng, *case.inputs)
+    value, kind = case.inputs[name], int(rng.integers(4))
+    if kind == 0 and case.attrs:
+        other = chosen(rng, 0, -1, 2**40, "x", 1.5, [1, 2], -7, 3)
+        case.attrs[chosen(rng, *case.attrs)] = other
+    elif kind == 1 or value is None:
+        case.inputs[name] = None
+    elif kind == 2:
+        case.inputs[name] = value.reshape(*value.shape, 1) if rng.random() < 0.5 else value.ravel()
+    else:
+        types = (np.float16, np.int64, np.bool_, np.float64, np.uint8)
+        case.inputs[name] = value.astype(chosen(rng, *types))
+    return case
+
+
 # -- products --------------------------------------------------------------------------------------
 
 
