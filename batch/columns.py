@@ -1,7 +1,8 @@
 """Columns of Arrow as arrays, and arrays as columns.
 
 A row of a tensor is a fixed-shape tensor (`arrow.fixed_shape_tensor`), nested lists, or one flat
-list in the order of C; another extension type, such as Ray's tensors, is what it is stored as. Outputs are fixed-shape tensors; numbers where a row is one number.
+list in the order of C; another extension type, such as Ray's tensors, is what it is stored as.
+Outputs are fixed-shape tensors; numbers where a row is one number.
 """
 
 from __future__ import annotations
