@@ -1,7 +1,8 @@
 """Columns of Arrow as arrays, and arrays as columns.
 
 A row of a tensor is a fixed-shape tensor (`arrow.fixed_shape_tensor`), nested lists, or one flat
-list in the order of C. Outputs are fixed-shape tensors; numbers where a row is one number.
+list in the order of C; another extension type, such as Ray's tensors, is what it is stored as.
+Outputs are fixed-shape tensors; numbers where a row is one number.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ def row_shape(type_: Any) -> RowShape | None:
     pa = arrow()
     if isinstance(type_, pa.FixedShapeTensorType):
         return tuple(type_.shape[axis] for axis in type_.permutation or range(len(type_.shape)))
+    if isinstance(type_, pa.BaseExtensionType):
+        told = getattr(type_, "shape", None)
+        return told if isinstance(told, tuple) else row_shape(type_.storage_type)
     shape = []
     while pa.types.is_fixed_size_list(type_):
         shape.append(type_.list_size)
@@ -78,7 +82,9 @@ def check_type(column: str, type_: Any, row: RowType, where: str) -> None:
     """
     pa = arrow()
     leaf = type_
-    while _is_list(leaf) or isinstance(leaf, pa.FixedShapeTensorType):
+    if isinstance(leaf, pa.BaseExtensionType):
+        leaf = leaf.storage_type
+    while _is_list(leaf):
         leaf = leaf.value_type
     if pa.types.is_dictionary(leaf):
         leaf = leaf.value_type
@@ -162,6 +168,8 @@ def _dense(column: Any, shape: RowShape) -> tuple[Mask, Array]:
     pa = arrow()
     if isinstance(column.type, pa.FixedShapeTensorType):
         return _tensors(column, shape)
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     fits = _valid(column)

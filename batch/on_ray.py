@@ -36,7 +36,7 @@ def run_parts(
         _Actor,
         fn_constructor_args=(job,),
         batch_size=1,
-        concurrency=min(workers, len(texts)),
+        compute=data.ActorPoolStrategy(size=min(workers, len(texts))),
         num_cpus=job.threads,
     )
     try:

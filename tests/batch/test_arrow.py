@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fqfuse
-from fqfuse.batch.columns import column_of, values_of
+from fqfuse.batch.columns import check_type, column_of, row_shape, values_of
 from fqfuse.batch.reading import Reading
 from fqfuse.batch.run import Asked, Outcome, run_batch
 from fqfuse.batch.signature import RowType
@@ -157,3 +157,23 @@ def test_columns_of_other_types_are_refused_with_the_file(
     with pytest.raises(fqfuse.InvalidInput, match="the file has no column other"):
         run(plan, tmp_path / "a.parquet", tmp_path / "out", reading=Reading({"image": "other"}))
     assert not (tmp_path / "out").exists()
+
+
+def test_another_extension_type_is_what_it_is_stored_as() -> None:
+    class Grid(pa.ExtensionType):
+        shape = (2, 3)
+
+        def __init__(self) -> None:
+            super().__init__(pa.large_list(pa.float32()), "grid")
+
+        def __arrow_ext_serialize__(self) -> bytes:
+            return b""
+
+    array = np.arange(18, dtype=np.float32).reshape(3, 2, 3)
+    stored = pa.array(array.reshape(3, 6).tolist(), pa.large_list(pa.float32()))
+    column = pa.ExtensionArray.from_storage(Grid(), stored)
+    check_type("grid", column.type, ROW, "here")
+    assert row_shape(column.type) == (2, 3)
+    fits, values = values_of(column.slice(1), ROW)
+    assert fits.all()
+    assert np.array_equal(values, array[1:])

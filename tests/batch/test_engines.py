@@ -55,7 +55,7 @@ def test_ray_data_maps_batches_in_actors(tmp_path: Path, plan, images, logits) -
         fn_constructor_args=(str(tmp_path / "plan.onnx"),),
         fn_constructor_kwargs={"threads": 1, "backend": "numpy"},
         batch_size=64,
-        concurrency=1,
+        compute=ray.data.ActorPoolStrategy(size=1),
     ).take_all()
     assert np.array_equal(np.stack([row["logits"] for row in found]), logits)
     predictor = fqfuse.Predictor(plan, threads=1, backend="numpy")  # and one that was pickled
