@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 import time
 from pathlib import Path
@@ -96,10 +97,11 @@ def test_a_node_killed_in_the_middle_loses_nothing(nodes, tmp_path, plan, data, 
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
-def test_spark_maps_in_arrow(plan, images, logits) -> None:
+def test_spark_maps_in_arrow(monkeypatch, plan, images, logits) -> None:
     pytest.importorskip("pyspark", reason="make test-batch has Spark")
     from pyspark.sql import SparkSession
 
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
     predictor = fqfuse.Predictor(plan, threads=1, backend="numpy")
 
     def mapped(batches):

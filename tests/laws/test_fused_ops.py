@@ -54,6 +54,7 @@ def test_each_row_computes_what_onnxruntime_does(op: str, seed: int) -> None:
     agrees(CASES[op](np.random.default_rng(seed)))
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_what_is_broken_is_compiled_or_refused(seed: int) -> None:
