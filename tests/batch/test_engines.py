@@ -99,7 +99,7 @@ def test_a_node_killed_in_the_middle_loses_nothing(nodes, tmp_path, plan, data, 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_maps_in_arrow(monkeypatch, plan, images, logits) -> None:
     pytest.importorskip("pyspark", reason="make test-batch has Spark")
-    import pyarrow
+    pyarrow = pytest.importorskip("pyarrow")
     from pyspark.sql import SparkSession
 
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
