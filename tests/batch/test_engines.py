@@ -99,6 +99,7 @@ def test_a_node_killed_in_the_middle_loses_nothing(nodes, tmp_path, plan, data, 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_maps_in_arrow(monkeypatch, plan, images, logits) -> None:
     pytest.importorskip("pyspark", reason="make test-batch has Spark")
+    pyarrow = pytest.importorskip("pyarrow")
     from pyspark.sql import SparkSession
 
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
@@ -107,9 +108,8 @@ def test_spark_maps_in_arrow(monkeypatch, plan, images, logits) -> None:
     def mapped(batches):
         for batch in batches:
             answers = predictor(batch)
-            yield answers.from_arrays(
-                [answers.column("id"), answers.column("logits").storage], names=["id", "logits"]
-            )
+            lists = answers.column("logits").storage.cast(pyarrow.list_(pyarrow.float32()))
+            yield answers.from_arrays([answers.column("id"), lists], names=["id", "logits"])
 
     spark = (
         SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
