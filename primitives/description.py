@@ -94,7 +94,10 @@ def described(
         raise InvalidInput(f"there is no primitive {kind!r}", hint=f"choose of {', '.join(KINDS)}")
     check_target(target)
     if not isinstance(attr, PrimitiveAttr):
-        raise InvalidInput(f"attributes are a PrimitiveAttr, not a {type(attr).__name__}")
+        raise InvalidInput(
+            f"attributes are a PrimitiveAttr, not a {type(attr).__name__}",
+            hint="give fqfuse.primitives.PrimitiveAttr(...), or leave it out",
+        )
     names = {name for op in attr.post_ops for name in _names(op)}
     given = {name: value for name, value in tensors.items() if value is not None}
     params = {name: given.pop(name) for name in found.params if name in given}
@@ -110,7 +113,9 @@ def described(
     operands = {name: tensor(given[name], name) for name in given if name not in types}
     _complete_operands(kind, types, operands, attr)
     if "dst" not in types:
-        raise InvalidInput(f"{kind} lacks its argument dst")
+        raise InvalidInput(
+            f"{kind} lacks its argument dst", hint='name its type and shape: dst="f32[1,8]"'
+        )
     if found.algorithms:
         _check_algorithm(found.algorithms, params.get("algorithm", found.params["algorithm"]))
     complete = _params(kind, found, params, max(len(types["dst"].static_shape) - 2, 0))
@@ -151,7 +156,10 @@ def _check_words(attr: PrimitiveAttr, target: str) -> None:
     }
     for word, given in words.items():
         if given:
-            raise InvalidInput(f"the attributes of {target} do not have {word}")
+            raise InvalidInput(
+                f"the attributes of {target} do not have {word}",
+                hint="leave it out, or choose another target",
+            )
     for op in attr.post_ops:
         if isinstance(op, Eltwise | Binary):
             _check_algorithm(op.kind, op.algorithm)
@@ -195,7 +203,9 @@ def _roles(kind: str, found: Kind, given: Mapping[str, Any]) -> list[str]:
     if found.many:
         numbered = [name for name in given if _SOURCE.fullmatch(name)]
         if not numbered:
-            raise InvalidInput(f"{kind} lacks its argument src_0")
+            raise InvalidInput(
+                f"{kind} lacks its argument src_0", hint="number the sources from 0: src_0, src_1"
+            )
         roles = [*(f"src_{index}" for index in range(len(numbered))), *roles]
     missing = [
         role
@@ -203,7 +213,10 @@ def _roles(kind: str, found: Kind, given: Mapping[str, Any]) -> list[str]:
         if role not in given and role not in found.optional and role not in found.flags
     ]
     if missing:
-        raise InvalidInput(f"{kind} lacks its argument {', '.join(missing)}")
+        raise InvalidInput(
+            f"{kind} lacks its argument {', '.join(missing)}",
+            hint='name the type and shape of each: src="u8[1,16,8,8]"',
+        )
     return [role for role in roles if role in given]
 
 
@@ -215,7 +228,10 @@ def _check_concat(types: Mapping[str, TensorType], axis: Any) -> None:
     """
     rank = len(types["src_0"].static_shape)
     if not isinstance(axis, int) or not 0 <= axis < rank:
-        raise InvalidInput(f"concat along axis {axis!r} of {rank} dimensions")
+        raise InvalidInput(
+            f"concat along axis {axis!r} of {rank} dimensions",
+            hint=f"choose an axis from 0 to {rank - 1}",
+        )
 
 
 def _complete_operands(
@@ -240,7 +256,10 @@ def _complete_operands(
                     hint=f'add {name}="f32[...]"',
                 )
     if len({op.operand for op in attr.post_ops if isinstance(op, Sum)}) > 1:
-        raise InvalidInput("all sums read what the destination held: name one operand for them")
+        raise InvalidInput(
+            "all sums read what the destination held",
+            hint="name one operand for them, and pass it once",
+        )
 
 
 def _params(kind: str, found: Kind, given: Mapping[str, Any], spatial: int) -> dict[str, Attr]:
@@ -249,12 +268,15 @@ def _params(kind: str, found: Kind, given: Mapping[str, Any], spatial: int) -> d
     for name, default in found.params.items():
         value = given.get(name, defaults.get(default, default))
         if value == REQUIRED:
-            raise InvalidInput(f"{kind} lacks its parameter {name}")
+            raise InvalidInput(
+                f"{kind} lacks its parameter {name}", hint=f"pass {name}=... to prim"
+            )
         value = tuple(value) if isinstance(value, list) else value
         axes = default in defaults or name == "kernel"
         if axes and (not isinstance(value, tuple) or len(value) != spatial):
             raise InvalidInput(
-                f"{kind} has {name} {value!r}, and there are {spatial} spatial dimensions"
+                f"{kind} has {name} {value!r}, and there are {spatial} spatial dimensions",
+                hint="give a tuple with a number for each",
             )
         complete[name] = value
     return complete

@@ -154,11 +154,14 @@ class Primitive:
         found = {}
         for name, (shape, dtype) in wanted.items():
             if name not in args:
-                raise InvalidInput(f"{what.kind} lacks {name}, {dtype}{list(shape)}")
+                raise InvalidInput(
+                    f"{what.kind} lacks {name}, {dtype}{list(shape)}", hint="pass it to execute"
+                )
             array = np.asarray(args[name])
             if array.dtype != dtype or array.shape not in (shape, () if shape == (1,) else shape):
                 raise InvalidInput(
-                    f"{name} is {array.dtype}{list(array.shape)}, and {what.kind} wants {dtype}{list(shape)}"
+                    f"{name} is {array.dtype}{list(array.shape)}, and {what.kind} wants {dtype}{list(shape)}",
+                    hint="convert it, or make the primitive for its type and shape",
                 )
             found[name] = array.reshape(shape)
         return found

@@ -17,7 +17,7 @@ import pytest
 from numpy.linalg import _umath_linalg
 
 from fqfuse.errors import BackendUnavailable, InvalidInput
-from fqfuse.onednn import attributes, capi, discovery, enums, loading, memory, primitive_desc
+from fqfuse.onednn import capi, discovery, enums, loading, memory, primitive_desc
 from fqfuse.onednn import library as library_module
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented, Version
 from fqfuse.onednn.discovery import Candidate
@@ -370,6 +370,8 @@ FUNCTIONS = {
     enums.AlgKind: "alg_kind2str",
     enums.FormatKind: "fmt_kind2str",
     enums.CpuRuntime: "runtime2str",
+    enums.ScratchpadMode: "scratchpad_mode2str",
+    enums.FpmathMode: "fpmath_mode2str",
 }
 
 
@@ -377,8 +379,6 @@ SINGLE = {
     "engine_kind2str": (library_module._CPU, "cpu"),
     "fmt_tag2str": (memory._ANY, "any"),
     "prop_kind2str": (primitive_desc._ALWAYS["prop"], "forward_inference"),
-    "scratchpad_mode2str": (attributes._SCRATCHPAD_OF_THE_USER, "user"),
-    "fpmath_mode2str": (attributes._STRICT, "strict"),
 }
 
 
