@@ -98,7 +98,8 @@ def _read(path: Path, budgets: Budgets) -> tuple[bytes, Lifted]:
         budgets.check("file_bytes", status.st_size, "a model file of this size", where=str(path))
         if status.st_size > wire.SMALL and hasattr(os, "preadv"):
             with path.open("rb") as file:
-                found = lifted(file.fileno(), status.st_size)
+                # a graph has a few fields for each node: what has far more is refused when it is parsed
+                found = lifted(file.fileno(), status.st_size, 4 * budgets.nodes)
             if found is not None:
                 return found
         return path.read_bytes(), {}

@@ -101,6 +101,15 @@ def test_every_truncation_is_a_clear_error(tmp_path, proto):
 # -- budgets ---------------------------------------------------------------------------------------
 
 
+def test_a_bomb_in_a_file_is_not_walked_to_its_end(tmp_path, monkeypatch):
+    (tmp_path / "bomb.onnx").write_bytes(field(7, b"\x0a\x00" * (SMALL // 2 + 1)))
+    reads, pread = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda *args: reads.append(args) or pread(*args))
+    with pytest.raises(InvalidModel, match="this many nodes needs 5,001"):
+        graph_from_onnx(tmp_path / "bomb.onnx", budgets=Budgets(nodes=5000))
+    assert len(reads) == 1  # of 16: the rest is not looked at for large constants
+
+
 @pytest.mark.parametrize("field", ["file_bytes", "nodes", "tensor_bytes", "constant_bytes"])
 def test_each_budget_names_itself(proto, field):
     limits = {"file_bytes": 10, "nodes": 0, "tensor_bytes": 11, "constant_bytes": 11}
