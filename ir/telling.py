@@ -5,14 +5,28 @@ operations is off.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator
+
+import numpy as np
 
 from .graph import Graph
 from .node import Node
 from .ops.spec import Trait
-from .types import DType
+from .types import DType, Quantization
 
-_FAR = 16  # nodes that are looked at
+_REACH = 16  # nodes that are looked at
+
+FAR = 2.0**6
+"""How far from 0 the code 0 may decode to: what is shifted by that is off by 2^-24 of it, 4e-6, which a
+function of f32 hardly shows. Masks of attentions are farther: 10^4, or 10^9.
+"""
+
+FAR_IN_CODES = 2.0**14
+"""The same in steps of codes: 2^-10 of a step."""
+
+_CODE_OF_A_SUM = 16
+"""Steps of a sum of products, which has thousands of them, that are as good as one of a code."""
 
 
 class Told(enum.IntEnum):
@@ -32,6 +46,42 @@ def zero_sensitive(graph: Graph, node: Node) -> bool:
     That is an operation that tells them apart, or whoever reads an output of the model.
     """
     return told_behind(graph, node, rounded=False) is not Told.NOTHING
+
+
+def zero_is_far(graph: Graph, node: Node, quant: Quantization) -> bool:
+    """True when `quant`, of an operand of the sum, comparison or the like `node`, decodes the code 0
+    to so large a number that what is off by its rounding shows: (x - z*s) + q*s keeps of x what is
+    left beside z*s, and (q - (z - x/s))*s as little.
+
+    It is compared with the steps of what `node` reads, or of the codes that it is rounded to, where
+    these are known.
+    """
+    with np.errstate(all="ignore"):  # scales of infinity or NaN are the user's
+        distance = np.abs(quant.scales.astype(np.float64) * quant.zero_points).max(initial=0.0)
+    readers = graph.consumers(node.output)
+    if (
+        readers
+        and all(each.op == "Quantize" for each in readers)
+        and not graph.is_output(node.output)
+    ):
+        step = min(_scale(each) for each in readers)
+    else:
+        step = min(_step(graph, value) for value in node.inputs)
+    return bool(distance > (FAR_IN_CODES * step or FAR))
+
+
+def _step(graph: Graph, value: str) -> float:
+    """Of the codes that a value is decoded from, or of a sum of products of codes; 0: there is none."""
+    node = graph.producer(value)
+    if node is not None and node.op == "Dequantize":
+        return _scale(node)
+    if node is not None and node.has(Trait.PRODUCT):
+        return _CODE_OF_A_SUM * math.prod(_step(graph, each) for each in node.inputs[:2])
+    return 0.0
+
+
+def _scale(node: Node) -> float:
+    return float(np.abs(node.quant.scales).max(initial=0.0))
 
 
 def told_behind(graph: Graph, node: Node, *, rounded: bool = True) -> Told:
@@ -86,7 +136,7 @@ def _keeping(
     default, values that are 0 where that is.
     """
     pending, seen = [node], {node.name}
-    while pending and len(seen) <= _FAR:
+    while pending and len(seen) <= _REACH:
         value = pending.pop().output
         yield value
         for reader in graph.consumers(value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import mul
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
 from ..ir.rule import Refusal
-from ..ir.telling import jumps_behind
+from ..ir.telling import FAR, jumps_behind, zero_is_far
 from ..ir.types import DType, Quantization
 from .base import Contract, decide, fits_f32, settle, swap
 from .group import Local, Rewrite, Visitor
@@ -386,6 +387,13 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             "the constant stays behind the scale: what follows tells it from the numbers next to it",
             "nothing that jumps, or a quantizer in between",
             "a rounding or a comparison",
+            "quantize the output of this operation rather than its input",
+        )
+    if node.op in ("Add", "Sub") and zero_is_far(graph, node, decode.quant):
+        return Refusal(
+            "the constant stays behind the scale: (q - (z - c/s))*s would lose it",
+            f"an s*z of {FAR:g} at most",
+            f"{max(map(abs, map(mul, decode.quant.scale, decode.quant.zero_point))):g}",
             "quantize the output of this operation rather than its input",
         )
     if shape is not None and keeps_shape(graph, node, decode.output):

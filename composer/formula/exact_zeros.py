@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.algorithms import BINARY, ELTWISE
 from ...ir.rule import Refusal, Rule
-from ...ir.telling import Told
+from ...ir.telling import FAR, FAR_IN_CODES, Told
 from .formula import BasicOp, BinaryOp, ChainOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
 
@@ -71,19 +71,32 @@ def exact_zeros(ops: Sequence[BasicOp], *, told: Told = Told.NOTHING) -> list[Ba
     from what is next to it.
 
     `told`: what is told behind the step. In front of a rounding to codes nothing is: it makes whole
-    numbers of what is next to them.
+    numbers of what is next to them. Zero points that are far from 0, as those of masks down to
+    -1e9 are, are taken off first in any case: what is small beside them would be lost.
     """
-    result = list(ops)
+    result, gain, limit = list(ops), 1.0, FAR  # gain: of the scales behind, up to a rounding
     for place in range(len(result) - 1, -1, -1):
         op = result[place]
-        told = Told.NOTHING if isinstance(op, Round) and op.to_codes else max(told, tells(op))
-        if told is Told.NOTHING or not isinstance(op, Shift):
+        told = max(told, tells(op))
+        if isinstance(op, Round) and op.to_codes:
+            told, gain, limit = Told.NOTHING, 1.0, FAR_IN_CODES
+        if isinstance(op, ScaleBy):
+            gain *= float(np.abs(op.values).max())
+        if not isinstance(op, Shift):
             continue
-        before = result[place - 1] if place else None
-        if isinstance(before, ScaleBy):
-            found = EXACT_ZERO.apply(before, op, told)
-            if isinstance(found, tuple):
-                result[place - 1 : place + 1] = found
-        elif told is Told.ANY and op.parts[1].any():  # the factor is 1
-            result[place : place + 1] = map(Shift, op.parts)
+        far = gain * np.abs(op.parts[0]).max() > limit
+        if far or told is not Told.NOTHING:
+            _apart(result, place, Told.ANY if far else told)
     return result
+
+
+def _apart(ops: list[BasicOp], place: int, told: Told) -> None:
+    """Replaces the shift at a place, and the factor in front of it, where `EXACT_ZERO` does."""
+    shift, before = ops[place], ops[place - 1] if place else None
+    assert isinstance(shift, Shift)
+    if isinstance(before, ScaleBy):
+        found = EXACT_ZERO.apply(before, shift, told)
+        if isinstance(found, tuple):
+            ops[place - 1 : place + 1] = found
+    elif told is Told.ANY and shift.parts[1].any():  # the factor is 1
+        ops[place : place + 1] = map(Shift, shift.parts)

@@ -137,23 +137,32 @@ class _Placing:
         one cannot be written otherwise.
         """
         first: dict[str, Eltwise] = {}
+        several = {
+            op.algorithm
+            for op in self.post_ops
+            if isinstance(op, Eltwise) and first.setdefault(op.algorithm, op) != op
+        }
         given, self.post_ops = self.post_ops, []
+        first.clear()
         for op in given:
-            used = first.setdefault(op.algorithm, op) if isinstance(op, Eltwise) else None
-            if used is None or used == op or not isinstance(op, Eltwise):
+            if not isinstance(op, Eltwise) or op.algorithm not in several:
                 self.post_ops.append(op)
                 continue
+            used = first.setdefault(op.algorithm, replace(op, scale=1.0))
             found = _second_eltwise(op, used)
             if isinstance(found, Refusal):
                 return found
             for part in found:
-                if isinstance(part, Eltwise):
-                    self.post_ops.append(part)
-                elif part[1] != _NEUTRAL[part[0]]:
-                    name = f"{self.front.step}/scalar{len(self.post_ops)}"
-                    self.constants[name] = np.full((1,) * self.front.rank, part[1], np.float32)
-                    self.post_ops.append(Binary(part[0], name))
+                self._part(part)
         return None
+
+    def _part(self, part: Part) -> None:
+        if isinstance(part, Eltwise):
+            self.post_ops.append(part)
+        elif part[1] != _NEUTRAL[part[0]]:
+            name = f"{self.front.step}/scalar{len(self.post_ops)}"
+            self.constants[name] = np.full((1,) * self.front.rank, part[1], np.float32)
+            self.post_ops.append(Binary(part[0], name))
 
 
 def _f32(value: float) -> float:
@@ -204,23 +213,22 @@ _NEUTRAL = {"mul": 1.0, "add": 0.0, "max": -LARGEST, "min": LARGEST}
 
 
 def _second_eltwise(op: Eltwise, used: Eltwise) -> tuple[Part, ...] | Refusal:
-    """An eltwise behind another one of its algorithm, which has other parameters: that one with a
-    factor behind it where the scale alone differs; a linear, a clip and a relu as binaries with
-    constants.
+    """An eltwise in a chain with another one of its algorithm, which has other parameters: the factor
+    behind it, where the scale alone differs; a linear, a clip and a relu as binaries with constants.
 
     From 2.0 to 2.7 the generated code keeps one set of parameters (alpha, beta, scale) for each
     algorithm in a chain: the second `linear` computes with the parameters of the first.
 
-    Legal because: k*f(x) = (k1*f(x))*(k/k1); k*(a*x + b) = (x*a + b)*k; clip(x, l, h) = min(max(x,
-    l), h), and relu(x) = max(x, 0).
-    Refuses when: neither is so, k1 is 0, or f32 does not hold k/k1; the slope of a leaky relu needs
-    x twice.
+    `used`: the first one, without its scale: codes that are rounded or clipped stay whole numbers.
+
+    Legal because: k*f(x) = f(x)*k; k*(a*x + b) = (x*a + b)*k; clip(x, l, h) = min(max(x, l), h),
+    and relu(x) = max(x, 0).
+    Refuses when: neither is so; the slope of a leaky relu needs x twice.
     """
+    if (used.alpha, used.beta) == (op.alpha, op.beta):
+        return used, ("mul", op.scale)
     if op.algorithm == "linear":
         return ("mul", op.alpha), ("add", op.beta), ("mul", op.scale)
-    alike = (used.alpha, used.beta) == (op.alpha, op.beta)
-    if alike and used.scale != 0 and abs(op.scale) <= abs(used.scale) * LARGEST:
-        return used, ("mul", op.scale / used.scale)
     if op.algorithm == "clip" or (op.algorithm == "relu" and op.alpha == 0):
         high = op.beta if op.algorithm == "clip" else LARGEST
         return ("max", op.alpha), ("min", high), ("mul", op.scale)
@@ -232,6 +240,4 @@ def _second_eltwise(op: Eltwise, used: Eltwise) -> tuple[Part, ...] | Refusal:
     )
 
 
-SECOND_ELTWISE = Rule(
-    "k*f(x, a, b) = (k1*f(x, a, b))*(k/k1), or binaries with constants", _second_eltwise
-)
+SECOND_ELTWISE = Rule("k*f(x, a, b) = f(x, a, b)*k, or binaries with constants", _second_eltwise)

@@ -15,7 +15,7 @@ from ...ir.ops import OPS
 from ...ir.ops.spec import Trait
 from ...ir.paths import keeps_shape
 from ...ir.rule import Refusal
-from ...ir.telling import is_told, zero_sensitive
+from ...ir.telling import is_told, zero_is_far, zero_sensitive
 from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
 from ..formula.formula import Shift, vec
@@ -95,10 +95,20 @@ def _chain_operand(builder: StepBuilder, node: Node, computed: list[str]) -> str
     }
     quants = {value: decode.quant for value, decode in decodes.items()}
     along = [value for value, quant in quants.items() if not quant.per_tensor]
-    if node.spec.binary in ("add", "sub") and not zero_sensitive(graph, node):
+    if _shifts_behind(graph, node):
         return next(iter(along), "")
     shifted = [value for value, quant in quants.items() if not quant.symmetric]
     return next(iter(along or shifted), "")
+
+
+def _shifts_behind(graph: Graph, node: Node) -> bool:
+    """True of a sum or difference that may have one shift, behind it, for the zero points of both:
+    zeros need not add up to 0, and no operand is lost beside the shift.
+    """
+    if node.spec.binary not in ("add", "sub") or zero_sensitive(graph, node):
+        return False
+    decodes = [graph.producer(value, "Dequantize") for value in node.inputs]
+    return not any(decode and zero_is_far(graph, node, decode.quant) for decode in decodes)
 
 
 def _binary(builder: StepBuilder, node: Node) -> bool:
@@ -109,8 +119,7 @@ def _binary(builder: StepBuilder, node: Node) -> bool:
         graph, node
     ):
         return False
-    # a shift behind the sum, where zeros would not add up to 0
-    shifts = algorithm in ("add", "sub") and not zero_sensitive(graph, node)
+    shifts = _shifts_behind(graph, node)
     capability = replace(builder.target.capability("binary"), src_zero_point=shifts)
     sources: list[Source] = []
     for value in node.inputs:

@@ -20,7 +20,7 @@ from ...ir.node import Node
 from ...ir.ops import dims
 from ...ir.paths import RESHAPES, first_view, reaches, same_bytes
 from ...ir.rule import Refusal
-from ...ir.telling import is_told_behind, jumps_behind
+from ...ir.telling import is_told_behind, jumps_behind, zero_is_far
 from ...ir.types import DType
 from ..formula.definitions import with_constant, with_itself, with_tensor
 from ..formula.formula import (
@@ -206,12 +206,15 @@ def _tensor(end: End, stored: Add, read: str) -> Add:
 
 def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[ChainOp] | None:
     """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so
-    that a step of its own must.
+    that a step of its own must: what is added to codes whose 0 decodes far from 0 would be lost on
+    their grid, x/s + z.
 
     Comparisons, maximum and minimum see `compared_codes.py`, the others `definitions.py`. On the
     grid of the codes, c/s is what was c, and c/s*s misses it; so does one shift for two zero points
     where the operand has a scale: where that is told, they are decoded apart.
     """
+    if algorithm not in ("mul", "div") and zero_is_far(end.graph, end.node, decode.quant):
+        return None
     zero_point = decode.quant.zero_point[0]
     one_shift = algorithm in ("add", "sub") and end.composer.target.operand_scale and zero_point
     if (one_shift or not _keeps_zero(end.front, end.composer.chain)) and (
@@ -248,6 +251,8 @@ def _with_codes_of_channels(end: End, other: str, algorithm: str, *, first: bool
         return None
     if end.node.spec.jumps or jumps_behind(graph, end.node):
         return None  # as decoded, to the last bit
+    if algorithm in ("add", "sub") and zero_is_far(graph, end.node, quant):
+        return None
     scale = vec(quant.scales)
     if algorithm in ("mul", "div") and quant.symmetric:
         turned: list[BasicOp] = [] if algorithm == "mul" or first else [EltwiseOp("pow", 1.0, -1.0)]
