@@ -356,7 +356,8 @@ class _Fewer:
     """Values of which the positions of a cut are left.
 
     Attributes:
-        made: value -> its positions, of what is computed for these alone.
+        made: value -> the node that computes these positions of it. (Its result may become an
+            output of the graph on the way, by another name.)
         slices: names of the slices that were put in.
     """
 
@@ -366,7 +367,7 @@ class _Fewer:
         self.slices: list[str] = []
 
     def again(self, node: Node, axes: Axes) -> str:
-        """The result of a node for these positions."""
+        """The name of a node that computes these positions of another one's result."""
         graph = self._graph
         inputs = [
             value if at is None else self._of(value, at)
@@ -374,11 +375,11 @@ class _Fewer:
         ]
         if node.has(Trait.RESHAPES) and not _tells_axes(node):
             return self._reshaped(node, inputs[0], axes[0])
-        return graph.again(node, inputs, value=f"{node.output}/rows").output
+        return graph.again(node, inputs, value=f"{node.output}/rows").name
 
     def read(self, reader: Node) -> str:
         """What a reader gives of the positions that are left."""
-        value = self.made[reader.input]
+        value = self._graph.node(self.made[reader.input]).output
         if reader.op == "Slice":
             return value
         indices = self._graph.constant(reader.inputs[1])
@@ -388,7 +389,7 @@ class _Fewer:
 
     def _of(self, value: str, axis: int) -> str:
         if value in self.made:
-            return self.made[value]
+            return self._graph.node(self.made[value]).output
         graph, cut = self._graph, replace(self._cut, axis=axis)
         data = graph.constant(value)
         if data is not None:
@@ -433,4 +434,4 @@ class _Fewer:
         name = graph.fresh(f"{node.output}/rows")
         return graph.add(
             "Reshape", [value, shape], name=node.name, origin=node.origin, outputs=[name]
-        ).output
+        ).name

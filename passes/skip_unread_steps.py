@@ -50,8 +50,11 @@ def skip_unread_steps(graph: Graph, node: Node) -> Verdict:
     value = parts[0]
     if len(parts) > 1:
         value = graph.part(node, "Concat", parts, "both", {"axis": 1})
+    maker = graph.producer(value)
+    assert maker is not None
     for reader in graph.consumers(node.outputs[0]):
-        _hand_over(graph, reader, value)
+        # it may have become an output of the graph, by another name
+        _hand_over(graph, reader, graph.node(maker.name).outputs[0])
     graph.erase(node)
     spared = sum(run is not None for run in layer.runs)
     return f"{spared} of {len(parts)} directions up to what is read"

@@ -39,6 +39,23 @@ def test_another_result_than_the_first_stays_as_it_is() -> None:
     np.testing.assert_array_equal(found[:, 0], x[:, -1].mean(axis=-1))
 
 
+def test_rows_that_the_graph_returns_twice() -> None:
+    cut = ["start", "end", "start"]
+    nodes = [
+        node("MatMul", ["x", "w"], ["y"]),
+        *(node("Slice", ["y", *cut], [name]) for name in ("a", "b", "c")),
+        node("Relu", ["c"], ["d"]),
+    ]
+    constants = {"w": np.eye(4, 3, dtype=np.float32), "start": np.array([0]), "end": np.array([2])}
+    proto = model(nodes, inputs={"x": [6, 4]}, outputs=["a", "b", "d"], constants=constants)
+    plan = fqfuse.compile(proto)
+    (product,) = (step for step in plan.steps if step.op == "MatMul")
+    assert plan.type(product.arg("src")).shape == (2, 4)
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    for found in fqfuse.InferenceSession(plan, "numpy").run(None, {"x": x}):
+        np.testing.assert_array_equal(found, x[:2, :3])
+
+
 def test_the_last_result_of_a_split_is_cut_as_it_is() -> None:
     nodes = [
         node("Split", ["x", "sizes"], ["a", "b"], axis=1),

@@ -62,6 +62,41 @@ def test_one_step_backwards_where_the_last_position_is_read() -> None:
         assert layers(whole) == [(9, "N", 3)]
 
 
+@pytest.mark.parametrize("on_the_way", [[], ["Transpose"], ["Transpose", "Relu"]])
+@pytest.mark.parametrize("op", ["Gather", "Slice"])
+@pytest.mark.parametrize("outputs", [["z0", "z1"], ["z0", "r"], ["r", "z1"]])
+def test_a_step_that_is_read_several_times(
+    on_the_way: list[str], op: str, outputs: list[str]
+) -> None:
+    """The first reader that the graph returns gives its name to what computes the step."""
+    rng = np.random.default_rng(5)
+    constants = {
+        "w": rng.normal(size=(1, 8, 3)).astype(np.float32),
+        "r0": rng.normal(size=(1, 8, 2)).astype(np.float32),
+        **{name: np.array([number]) for name, number in (("at", 0), ("end", 1))},
+    }
+    nodes = [node("LSTM", ["x", "w", "r0"], ["y0"], hidden_size=2)]
+    for number, name in enumerate(on_the_way):
+        attrs = {"perm": [0, 2, 1, 3]} if name == "Transpose" else {}
+        nodes.append(node(name, [f"y{number}"], [f"y{number + 1}"], **attrs))
+    y = f"y{len(on_the_way)}"
+    read, attributes = ([y, "at"], {"axis": 0}) if op == "Gather" else ([y, "at", "end", "at"], {})
+    nodes += [node(op, read, [f"z{number}"], **attributes) for number in range(2)]
+    nodes.append(node("Sigmoid", ["z0" if "z1" in outputs else "z1"], ["r"]))
+    proto = model(nodes, inputs={"x": [7, 4, 3]}, outputs=outputs, constants=constants)
+    plan = fqfuse.compile(proto)
+    assert layers(plan) == [(1, 4, 3)]
+    feeds = {"x": rng.normal(size=(7, 4, 3)).astype(np.float32)}
+    found = fqfuse.InferenceSession(plan, "numpy").run(None, feeds)
+    every = fqfuse.compile(
+        model(nodes, inputs={"x": [7, 4, 3]}, outputs=[*outputs, "y0"], constants=constants)
+    )
+    assert layers(every) == [(7, 4, 3)]
+    wanted = fqfuse.InferenceSession(every, "numpy").run(outputs, feeds)
+    for mine, whole in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, whole, rtol=1e-6, atol=1e-6)
+
+
 def test_activations_of_each_direction_go_with_it() -> None:
     names = ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Softsign", "Tanh"]
     first, second = (
