@@ -22,17 +22,27 @@ _WORD = 500  # characters of a name that are shown; generated names have up to a
 _ROOM = 4000  # characters of a whole sentence: room for a list of a hundred names
 # what may take more than 500 characters: an escaped one takes up to ten
 _WORDS = re.compile(r"[^ ]{50,}")
+# Letters and marks by Unicode's categories, but drawn as nothing (its property
+# Default_Ignorable_Code_Point): two names that differ look alike.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def is_printable(text: str) -> bool:
+    """True where each character of a text draws something and stays on its line."""
+    return text.isprintable() and (text.isascii() or not _INVISIBLE.search(text))
 
 
 def printable(text: str) -> str:
     """A text on one line: what a model or file calls something, as it may be shown on a terminal.
 
-    Control characters, line ends, marks that turn the direction of writing and lone surrogates are
-    escaped as in Python's literals. The middle of words of more than 500 and of texts of more than
-    4,000 characters is left out; their length stands in its place. A printable text stays as it is,
-    and what was made printable stays so.
+    Control characters, line ends, marks that turn the direction of writing, what is drawn as
+    nothing and lone surrogates are escaped as in Python's literals. The middle of words of more
+    than 500 and of texts of more than 4,000 characters is left out; their length stands in its
+    place. A printable text stays as it is, and what was made printable stays so.
     """
-    if len(text) <= _WORD and text.isprintable():
+    if len(text) <= _WORD and is_printable(text):
         return text
     return _shown(_WORDS.sub(lambda word: _shown(word[0], _WORD), text), _ROOM)
 
@@ -47,9 +57,9 @@ def _shown(text: str, room: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    if text.isprintable():
+    if is_printable(text):
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if is_printable(c) else c.encode("unicode_escape").decode() for c in text)
 
 
 def _lines(text: str) -> str:

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, is_printable
 from ..files import is_there
 
 STDOUT = "standard output"
@@ -23,7 +23,7 @@ def json_safe(document: str) -> str:
     the same, and steers no terminal.
     """
     return _NO_ASCII.sub(
-        lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document
+        lambda found: found[0] if is_printable(found[0]) else json.dumps(found[0])[1:-1], document
     )
 
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import printable
+from ..errors import is_printable, printable
 from .ops.spec import Array, Attr
 from .types import DType, Quantization, TensorType
 
@@ -45,7 +45,7 @@ def string_text(text: str) -> str:
     """A quoted string with JSON's escapes; readable Unicode stays, everything else is escaped, so
     it never breaks the line.
     """
-    return json.dumps(text, ensure_ascii=not text.isprintable())
+    return json.dumps(text, ensure_ascii=not is_printable(text))
 
 
 def name_text(name: str) -> str:

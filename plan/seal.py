@@ -27,7 +27,7 @@ STRUCTURE_LIMIT = 64 << 20
 bounds what a hostile file asks for.
 """
 
-_FIELD_LIMIT = 2_000_000
+_FIELD_LIMIT = 500_000
 _HEAD = 4096
 _PIECE = 1 << 18
 _KEY = b"fqfuse.digest"
@@ -102,7 +102,7 @@ def check_structure(data: bytes, limit: int = STRUCTURE_LIMIT) -> None:
     """Bounds what a file holds besides the raw data of its constants, before it is parsed.
 
     Raises:
-        PlanError: it is more than `limit` bytes, or millions of fields.
+        PlanError: it is more than `limit` bytes, or has too many fields.
     """
     raw = 0
     for fields, size in enumerate(_raw_sizes(data)):
@@ -110,11 +110,14 @@ def check_structure(data: bytes, limit: int = STRUCTURE_LIMIT) -> None:
         if fields >= _FIELD_LIMIT:
             raise PlanError(
                 f"the plan file has more than {_FIELD_LIMIT} parts",
-                hint="name a file that fqfuse wrote",
+                hint="name a file that fqfuse wrote; split a model of so many steps",
             )
     if len(data) - raw > limit:
         what = f"the plan holds {len(data) - raw} bytes besides its constants, and the limit is {limit}"
-        raise PlanError(what, hint="move the weights out of the subgraphs of If, Loop and Scan")
+        raise PlanError(
+            what,
+            hint="shorten the names, and move weights out of the subgraphs of If, Loop and Scan",
+        )
 
 
 def _raw_sizes(data: bytes) -> Iterator[int]:

@@ -37,7 +37,7 @@ HOSTILE = {
     "overwritten": "a\r\x1b[2Kerror: forged",
     "other line ends": "a\u2028error: one\u2029error: two\x85error: three\x0berror: four\x0cerror: five",
     "turned": "\u202eab\u2066cd",
-    "invisible": "a\u200bb\ufeffc\u00ad",
+    "invisible": "a\u200bb\ufeffc\u00add\u034fe\u115ff\u1160g\u17b4h\u180bi\u3164j\ufe0fk\uffa0l\U000e0101",
     "deleted": "a\b\b\berror: \x7f\t",
     "markup": "[red]a[/red][link=http://host]b[/link] :skull: {b}%s",
     "blanks": "error: a  fix:   b" + " " * 300 + "error: c",
@@ -48,6 +48,10 @@ HOSTILE["everything"] = "".join(HOSTILE[kind] for kind in HOSTILE if not kind.st
 _QUICK = ("everything", "forged", "long", "long with blanks")
 KINDS = [kind if kind in _QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in HOSTILE]
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# Default_Ignorable_Code_Point of Unicode 16 that Python calls printable
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 CONTROLS = re.compile(r"\x1b\[\?25[lh]|\r|\x1b\[\d*[KA]")
 # From the begin of a line only: tried from each character of a line of 2 MB (JSON) it is quadratic.
 BAR = re.compile(r"(?<![^\n\r])[^\n\r━]*+━[^\n\r]*\d:\d\d:\d\d")
@@ -205,6 +209,7 @@ def without_bar(shown: str) -> str:
 def check_lines(text: str, *, longest: int = LONGEST) -> None:
     for line in text.split("\n"):
         assert line.isprintable(), f"{line[:300]!r}"
+        assert not INVISIBLE.search(line), f"{line[:300]!r}"
         assert len(line) <= longest, f"{len(line)}: {line[:300]!r}"
 
 
@@ -414,13 +419,18 @@ def test_on_a_terminal(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.hypothesis
-@given(st.text(st.characters(codec=None), max_size=60), st.integers(1, 300))
+@given(
+    st.text(st.characters(codec=None) | st.sampled_from(HOSTILE["invisible"]), max_size=60),
+    st.integers(1, 300),
+)
 def test_any_text_is_made_printable(text: str, times: int) -> None:
     shown = printable(text * times)
     assert shown.isprintable()
+    assert not INVISIBLE.search(shown)
     assert len(shown) <= 4000
     assert printable(shown) == shown, "errors are made of errors"
-    assert shown == text * times or not text.isprintable() or len(text) * times > 500
+    kept = text.isprintable() and not INVISIBLE.search(text) and len(text) * times <= 500
+    assert shown == text * times or not kept
 
 
 def test_line_ends_in_what_a_subgraph_reads() -> None:

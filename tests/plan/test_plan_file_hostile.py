@@ -435,6 +435,9 @@ def test_structure_is_bounded_before_it_is_parsed(monkeypatch):
     for body in (nodes, tensors, numbers, b"\x72\x00" * 1100, b"\x08\x01" * 1100):
         with pytest.raises(PlanError, match="more than 1000 parts"):
             check_structure(body)
+    monkeypatch.undo()
+    with pytest.raises(PlanError, match="more than 500000 parts"):
+        check_structure(b"\x3a\x00" * 5_000_000)  # 10 MB: refused behind the first of them
     check_structure(b"\x3a\xff\xff\xff\xff\x7f")  # a length beyond the end: left to the parser
 
 
