@@ -10,9 +10,12 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from .errors import InvalidInput
+
+if TYPE_CHECKING:
+    from zipfile import ZipInfo
 
 
 def checked_path(path: object) -> Path:
@@ -191,3 +194,33 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+# the first date a ZIP archive knows: the same arrays give the same bytes
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+_LONGEST_MEMBER = 65_535  # bytes of a name, which has its length in 16 bits
+
+
+def archive_member(name: str) -> ZipInfo:
+    """The entry of an .npz archive for an array of this name.
+
+    Raises:
+        InvalidInput: no archive can hold this name.
+    """
+    member = f"{name}.npy"
+    if "\0" in member:  # names end there
+        raise InvalidInput(
+            "an .npz archive has no names with a NUL in them",
+            where=name,
+            hint="rename it in the model",
+        )
+    if len(member.encode()) > _LONGEST_MEMBER:
+        raise InvalidInput(
+            f"an .npz archive has no names of more than {_LONGEST_MEMBER:,} bytes",
+            where=name,
+            hint="rename it in the model",
+        )
+    # Imported here: all that names files would load the decompressors, too.
+    from zipfile import ZipInfo
+
+    return ZipInfo(member, _LONG_AGO)

@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from ..errors import InvalidInput
-from ..files import sync_folder
+from ..files import archive_member, sync_folder
 from ..ir.ops.spec import Array
 from .columns import arrow, column_of
 from .libraries import library
@@ -30,7 +30,6 @@ FILE = "__file__"
 """The array with the names of the files that rows come from, of images."""
 
 _ROW_GROUP = 32 << 20  # bytes, about: what is held until it is written
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first date that a ZIP archive knows
 _COPIED = 1 << 20
 
 
@@ -180,7 +179,7 @@ class ArchiveWriter:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    return archive.open(zipfile.ZipInfo(f"{name}.npy", _LONG_AGO), "w", force_zip64=True)
+    return archive.open(archive_member(name), "w", force_zip64=True)
 
 
 def _write_header(member: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

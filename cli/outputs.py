@@ -8,25 +8,19 @@ import contextlib
 import io
 import re
 import secrets
+import unicodedata
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import InvalidInput
-from ..files import is_folder, is_there, write_atomically
+from ..errors import InvalidInput, is_printable
+from ..files import archive_member, is_folder, is_there, write_atomically
 from ..ir.ops.spec import Array
 
-# the first date a ZIP archive knows: the same arrays give the same bytes
-_LONG_AGO = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)
+_LONGEST = 200  # bytes of a file's name, of 255 that file systems allow
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)  # of Windows
 
 
 def check_destination(path: Path, outputs: Sequence[str]) -> None:
@@ -88,17 +82,34 @@ def _is_folder(path: Path) -> bool:
 
 
 def _file_names(outputs: Mapping[str, Array], folder: Path) -> dict[str, Path]:
-    """A file for each output: its name, with `_` for what file systems or shells do not like, and a
-    number where two would be the same.
+    """A file for each output: its name, with `_` for what file systems, shells or terminals do not
+    like, and a number where two would be the same, if only on a system that takes `Y` for `y`.
     """
     files: dict[str, Path] = {}
+    taken: set[str] = set()
+    last: dict[str, int] = {}
     for name in outputs:
-        stem = re.sub(r"[^\w.+-]", "_", name).lstrip(".")[:200] or "output"
-        number, file = 1, folder / f"{stem}.npy"
-        while file in files.values():
-            number, file = number + 1, folder / f"{stem}.{number}.npy"
-        files[name] = file
+        stem = file = _stem(name)
+        start = _as_one(stem)
+        number = last.get(start, 1)
+        while _as_one(file) in taken:
+            number += 1
+            file = f"{stem}.{number}"
+        last[start] = number
+        taken.add(_as_one(file))
+        files[name] = folder / f"{file}.npy"
     return files
+
+
+def _stem(name: str) -> str:
+    kept = "".join(c if is_printable(c) else "_" for c in re.sub(r"[^\w.+-]", "_", name[:_LONGEST]))
+    stem = kept.lstrip(".").encode()[:_LONGEST].decode(errors="ignore") or "output"
+    return f"_{stem}" if _DEVICES.match(stem) else stem
+
+
+def _as_one(name: str) -> str:
+    """The same for names that some file system holds for one."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _write_folder(folder: Path, contents: Mapping[Path, bytes]) -> None:
@@ -145,7 +156,7 @@ def _npz(outputs: Mapping[str, Array]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in outputs.items():
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _LONG_AGO), _npy(array))
+            archive.writestr(archive_member(name), _npy(array))
     return buffer.getvalue()
 
 

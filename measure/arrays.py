@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,11 @@ def split_feeds(stacked: Feeds) -> Iterator[dict[str, Array]]:
 
 def save_arrays(path: Path, arrays: Feeds) -> None:
     """Write arrays by name, uncompressed, never pickled."""
-    np.savez(path, allow_pickle=False, **arrays)
+    # numpy.savez takes names as keyword arguments, and an input may be called `file`.
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
 def load_arrays(path: Path) -> dict[str, Array]:

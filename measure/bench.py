@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from .. import errors
 from ..errors import BackendUnavailable, FqfuseError, InternalError, InvalidInput
+from ..files import archive_member
 from ..frontend import ModelSource, serialized
 from ..inference import plan_of
 from ..plan.file import plan_bytes
@@ -314,6 +315,8 @@ def _measure(
     machine: Machine,
 ) -> dict[str, Any]:
     feeds = files.folder / "feeds.npz"
+    for name in case.feeds:  # which processes of all engines read
+        archive_member(name)
     save_arrays(feeds, case.feeds)
     coded = _coded(plan)
     with ExitStack() as stack:

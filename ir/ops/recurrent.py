@@ -267,7 +267,9 @@ class Layer:
         lens = self.lens
         if lens is not None and ((lens < 0) | (lens > steps)).any():
             raise ValueError(f"sequence_lens must be from 0 to {steps}")
-        return None if lens is None or bool((lens == steps).all() and steps) else lens
+        if not steps:  # all of length 0, whether or not the model says it
+            return np.zeros(self.x.shape[1], np.int32)
+        return None if lens is None or bool((lens == steps).all()) else lens
 
     def _products(self, d: int, rows: A | None) -> A:
         """The products of x with all its biases, [T, N, G*H]."""

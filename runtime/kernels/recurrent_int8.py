@@ -82,8 +82,9 @@ class Int8Recurrent(Kernel):
         y, *states = targets
         assert y is not None
         zeros = np.zeros((batch, self._hidden), np.float32)
-        hidden = self._codes(zeros if h is None else h[d])
-        cell = zeros if c is None else c[d]
+        # no steps leave states of 0, as in f32
+        hidden = self._codes(zeros if h is None or not steps else h[d])
+        cell = zeros if c is None or not steps else c[d]
         one = self._lstm_step if self._lstm else self._gru_step
         for t in range(steps - 1, -1, -1) if self._backwards[d] else range(steps):
             hidden, cell = one(sums[t], hidden, cell, d, bias)

@@ -47,13 +47,15 @@ from .recurrent import rnn
 from .recurrent_dynamic import dynamic_lstm
 from .reorder import quantizing_reorder
 from .runs import Run
-from .values import NotCompiled
+from .values import NotCompiled, NotLowered
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_RUNS = 4  # memories kept for the next runs of one program
 
 
 def _layer(binder: Binder, step: Step) -> None:
+    if not binder.dims(step.output)[0]:
+        raise NotLowered("it has no steps")
     (dynamic_lstm if step.op == DYNAMIC else rnn)(binder, step)
 
 

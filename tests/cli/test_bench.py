@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from support.onnx_cases import model, node
 
 from fqfuse.cli.bench_report import bench_report
 from fqfuse.models.digits import digits_model_path
@@ -190,3 +191,11 @@ def test_a_trace_is_not_written_over_the_model(call, tmp_path: Path) -> None:
     result = call("bench", copy, "--trace", copy)
     assert result.exit_code == 2
     assert copy.read_bytes() == Path(MODEL).read_bytes()
+
+
+@pytest.mark.parametrize(("name", "code"), [("file", 0), ("allow_pickle", 0), ("a\0b", 2)])
+def test_inputs_with_odd_names(call, tmp_path: Path, name: str, code: int) -> None:
+    proto = model([node("Relu", [name])], inputs={name: [1, 4]})
+    path = tmp_path / "named.onnx"
+    path.write_bytes(proto.SerializeToString())
+    assert call("bench", path, "--rounds", 1, "--time", 0.01).exit_code == code

@@ -325,6 +325,44 @@ def test_an_archive_is_an_ordinary_zip(tmp_path: Path) -> None:
     assert zipfile.ZipFile(tmp_path / "out.npz").namelist() == ["a.npy"]
 
 
+@pytest.mark.parametrize("name", ["a\0b", "n" * 65_532, "\u5bbd" * 21_844])
+def test_an_archive_refuses_names_that_it_would_cut(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"an \.npz archive has no names"):
+        write_outputs({name: np.zeros(1), "a\0c": np.ones(1)}, tmp_path / "out.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_outputs_on_every_system(tmp_path: Path) -> None:
+    """Where `Y` is `y`, or a name is that of a device; and no letter that is drawn as nothing."""
+    names = [
+        "Y",
+        "y",
+        "\u00e9",
+        "e\u0301",
+        "CON",
+        "nul.x",
+        "console",
+        "\u5bbd" * 200,
+        "a\u115f",
+        "a_",
+    ]
+    files = write_outputs({name: np.zeros(1) for name in names}, tmp_path / "out")
+    found = [files[name].name for name in names]
+    assert found == [
+        "Y.npy",
+        "y.2.npy",
+        "\u00e9.npy",
+        "e_.npy",
+        "_CON.npy",
+        "_nul.x.npy",
+        "console.npy",
+        "\u5bbd" * 66 + ".npy",
+        "a_.npy",
+        "a_.2.npy",
+    ]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(found)
+
+
 @pytest.mark.parametrize("form", ["f32", "fakequantize", "qdq"])
 def test_demo_classifies_the_digits(call, form: str) -> None:
     result = call("demo", "--form", form, "--json")

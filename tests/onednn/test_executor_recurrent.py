@@ -141,6 +141,31 @@ def test_lengths_that_follow_from_shapes() -> None:
         assert session.placement()[-1].runtime == "onednn"
 
 
+@pytest.mark.parametrize("backend", ["numpy", "onednn"])
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("RNN", 1)])
+def test_no_steps_leave_states_of_zero(op: str, gates: int, backend: str) -> None:
+    """Whatever the states in front: as a sequence of length 0 does, and as ONNX Runtime has it
+    (whose y_c is not written at all).
+    """
+    outputs = ["y", "y_h", "y_c"][: 3 if op == "LSTM" else 2]
+    constants = {
+        "w": random([1, gates * HIDDEN, INPUTS], 1, 0.3),
+        "r": random([1, gates * HIDDEN, HIDDEN], 2, 0.3),
+    }
+    proto = model(
+        [node(op, ["x", "w", "r", "", "", "h"], outputs, hidden_size=HIDDEN)],
+        inputs={"x": ["T", 2, INPUTS], "h": [1, 2, HIDDEN]},
+        outputs=outputs,
+        constants=constants,
+    )
+    feeds = {"x": random([0, 2, INPUTS]), "h": random([1, 2, HIDDEN], 3)}
+    found = fqfuse.InferenceSession(proto, backend).run(None, feeds)
+    theirs = run_ort(proto, feeds)
+    assert [one.shape for one in found] == [one.shape for one in theirs]
+    np.testing.assert_array_equal(found[1], theirs[1], strict=True)
+    assert not found[-1].any()
+
+
 AUGRU = """
 plan layer target=onednn-v3
   in %x : f32[7,2,5]
