@@ -66,15 +66,22 @@ def _exact_zero(
 EXACT_ZERO = Rule("x*A - z*A + V = (x - z)*A + V, z of 24 bits", _exact_zero)
 
 
-def exact_zeros(ops: Sequence[BasicOp], *, told: Told = Told.NOTHING) -> list[BasicOp]:
+def exact_zeros(
+    ops: Sequence[BasicOp], *, told: Told = Told.NOTHING, step: float | None = None
+) -> list[BasicOp]:
     """The chain with `EXACT_ZERO` applied where something behind tells what comes of codes of 0
-    from what is next to it.
+    from what is next to it; and where the zero point is far from 0, as that of a mask down to -1e9
+    is: what is small beside it would be lost.
 
-    `told`: what is told behind the step. In front of a rounding to codes nothing is: it makes whole
-    numbers of what is next to them. Zero points that are far from 0, as those of masks down to
-    -1e9 are, are taken off first in any case: what is small beside them would be lost.
+    Args:
+        ops: the chain.
+        told: what is told behind the step. In front of a rounding to codes nothing is: it makes
+            whole numbers of what is next to them.
+        step: of the codes that the step stores; None: it stores f32.
     """
-    result, gain, limit = list(ops), 1.0, FAR  # gain: of the scales behind, up to a rounding
+    result = list(ops)
+    # what the scales behind multiply by, up to a rounding to codes
+    gain, limit = (1.0, FAR) if step is None else (1.0 / abs(step), FAR_IN_CODES)
     for place in range(len(result) - 1, -1, -1):
         op = result[place]
         told = max(told, tells(op))

@@ -244,7 +244,7 @@ class PostOpsComposer:
         """A simplified chain as attributes; `divide`: the store has a scale."""
         lowered = _Lowered(ops) if store is None else self._lower(ops, store, divide=divide)
         propagated = self._propagated(lowered.ops)
-        placed = place(self.target, self.front, dst, propagated.ops)
+        placed = place(self.target, self.front, dst, propagated.ops, lowered.scale)
         if isinstance(placed, Refusal):
             return placed
         post_ops, constants = placed

@@ -37,13 +37,15 @@ Part = Eltwise | tuple[str, float]
 
 
 def place(
-    target: Target, front: Front, dst: DType, ops: Sequence[BasicOp]
+    target: Target, front: Front, dst: DType, ops: Sequence[BasicOp], scale: float | None = None
 ) -> tuple[tuple[PostOp, ...], Constants] | Refusal:
     """The post-ops of a chain behind `front`, and the constants that they name; or why oneDNN 2
-    cannot have them all.
+    cannot have them all. `scale`: of the destination, if it has one.
     """
     placing = _Placing(target, front, dst)
-    left = exact_zeros(ops, told=front.told if dst is DType.F32 else Told.NOTHING)  # a store rounds
+    # a store rounds
+    told, step = (front.told, None) if dst is DType.F32 else (Told.NOTHING, scale or 1.0)
+    left = exact_zeros(ops, told=told, step=step)
     while left:
         left = left[placing.take(left[0], left[1] if len(left) > 1 else None) :]
     refusal = placing.make_distinct() if target.legacy_eltwise else None
