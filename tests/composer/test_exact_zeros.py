@@ -51,8 +51,8 @@ def test_what_is_added_to_codes_of_0_stays_behind_them_where_something_jumps() -
 
 
 def test_without_a_factor_the_two_shifts_stay_apart() -> None:
-    """q + (0.1 - 200) would round the sum of the two."""
-    chain = simplify([Shift(vec(-200.0)), Shift(vec(np.float32(0.1)))])
+    """q + (0.1 - 50) would round the sum of the two."""
+    chain = simplify([Shift(vec(-50.0)), Shift(vec(np.float32(0.1)))])
     assert kinds(exact_zeros(chain, told=Told.ZERO)) == [Shift]
     assert kinds(exact_zeros(chain, told=Told.ANY)) == [Shift, Shift]
 
@@ -61,3 +61,23 @@ def test_the_rounding_of_a_quantizer_tells_nothing_and_that_of_the_model_does() 
     chain = simplify([Shift(vec(-3.0)), ScaleBy(vec(0.1)), Shift(vec(2.5))])
     assert kinds(exact_zeros([*chain, Round()])) == [ScaleBy, Shift, Round]
     assert kinds(exact_zeros([*chain, Round(to_codes=False)])) == [Shift, ScaleBy, Shift, Round]
+
+
+def test_a_zero_point_far_from_0_is_taken_off_first_although_nothing_tells() -> None:
+    """The rounding of -12750 is 2^-11, in front of a rounding to codes as much of a step."""
+    far = [ScaleBy(vec(50.0)), Shift(vec(-255 * 50.0))]
+    assert kinds(exact_zeros(far)) == [Shift, ScaleBy]
+    assert kinds(exact_zeros(far, step=1.0)) == [ScaleBy, Shift]
+    assert kinds(exact_zeros(far, step=0.5)) == [Shift, ScaleBy]
+    assert kinds(exact_zeros([*far, Round()])) == [ScaleBy, Shift, Round]
+    assert kinds(exact_zeros([*far, ScaleBy(vec(2.0)), Round()])) == [
+        *(Shift, ScaleBy, ScaleBy, Round)
+    ]
+    assert kinds(exact_zeros([*far, BinaryOp("add", "x"), ScaleBy(vec(0.001))])) == [
+        *(ScaleBy, Shift, BinaryOp, ScaleBy)
+    ]
+
+
+def test_what_is_added_far_from_0_stays_behind() -> None:
+    chain = simplify([Shift(vec(-255.0)), ScaleBy(vec(50.0)), Shift(vec(2.5))])
+    assert kinds(exact_zeros(chain)) == [Shift, ScaleBy, Shift]
