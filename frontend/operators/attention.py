@@ -42,7 +42,7 @@ def _attention_on_codes(at: Derived) -> None:
     """
     source = at.dequantized(at.input(0), at.input(3), at.input(6), "input")
     scales = at.ctx.constant(at.input(4))
-    axis = -1 if scales is None or scales.size > 1 else None
+    axis = -1 if scales is None or scales.size != 1 else None
     weights = at.dequantized(at.input(1), at.input(4), at.input(7), "weights", axis=axis)
     _self_attention(at, source, weights, at.input(5), at.input(8), "")
 
@@ -146,7 +146,7 @@ def _copied(at: Derived, value: str, output: int) -> None:
 
 
 def _with_biases(at: Derived, values: list[str]) -> list[str]:
-    """Query, key and value of three dimensions, each with its part of the bias."""
+    """Query, key and value, each with its part of the bias; keys and values that are split into heads already take none."""
     for value, name, ranks in zip(
         values, ("query", "key", "value"), ((3,), (3, 4), (3, 4)), strict=True
     ):
@@ -160,12 +160,20 @@ def _with_biases(at: Derived, values: list[str]) -> list[str]:
             )
     if not at.input(3):
         return values
-    widths = [known_size(at, value, -1, "hidden size") for value in values]
-    parts = at.pieces(at.input(3), 0, sizes=widths)
-    return [
+    flat = [value for value in values if at.ctx.rank(at.node, value) == 3]
+    widths = [known_size(at, value, -1, "hidden size") for value in flat]
+    parts = at.pieces(at.input(3), 0, sizes=_of_bias(at, widths))
+    biased = [
         at.real("Add", [value, part], role="biased")
-        for value, part in zip(values, parts, strict=True)
+        for value, part in zip(flat, parts, strict=False)
     ]
+    return [*biased, *values[len(flat) :]]
+
+
+def _of_bias(at: Derived, widths: list[int]) -> list[int]:
+    """Sizes of the parts of the bias: what belongs to keys and values in heads is a part of its own."""
+    rest = known_size(at, at.input(3), 0, "size of the bias") - sum(widths)
+    return widths if len(widths) == 3 else [*widths, rest]
 
 
 def _result(
@@ -177,20 +185,28 @@ def _result(
     """
     query, key, value = parts
     attrs = at.node.attrs
-    added = [bias] if bias else []
-    if mask:
-        added += _padding(at, mask, query, key)
+    hiding = _padding(at, mask, query, key) if mask else []
     if attrs["unidirectional"]:
-        added.append(later_hidden(at, query, key, front, LOWEST))
+        hiding.append(later_hidden(at, query, key, front, LOWEST))
+    if len(hiding) == 2:
+        hiding = [at.once(["hidden", *hiding], lambda: _both_hidden(at, hiding))]
+    added = [*([bias] if bias else []), *hiding]
     stages = attend(at, query, key, value, Scores(attrs["scale"], 0.0, tuple(added)))
     if scores_output:
         _copied(at, stages.masked, scores_output)
     join_heads(at, stages.result, at.node.output(0))
 
 
+def _both_hidden(at: Derived, hiding: list[str]) -> str:
+    """What hides padding and later keys in one, which ends at the lowest number: both may be there already."""
+    both = at.real("Add", hiding, role="hidden both")
+    return at.real("Max", [both, at.constant("lowest", LOWEST)], role="hidden")
+
+
 def _padding(at: Derived, mask: str, query: str, key: str) -> list[str]:
     """What hides keys by a mask of integers: [B, T] and [B, S, T], positive where a key is seen; [B], how many keys are
-    seen; [2 * B], the ends of what is seen, and then its starts.
+    seen; [2 * B], the ends of what is seen, and then its starts;
+    [3 * B + 2], of which the first B are how many keys are seen.
 
     Raises:
         UnsupportedOp: a mask of another form, or of one that its shape does not tell.
@@ -221,11 +237,14 @@ def _within(at: Derived, mask: str, query: str, key: str) -> str:
     """Truth of what lies between start and end: [B, 1, 1, T]."""
     batch, entries = ((at.ctx.type(value).shape or ("?",))[0] for value in (query, mask))
     one_each = batch == entries and batch != "?"
-    both = isinstance(batch, int) and isinstance(entries, int) and entries == 2 * batch
-    if not (one_each or both):
+    known = isinstance(batch, int) and isinstance(entries, int)
+    both, more = known and entries == 2 * batch, known and entries == 3 * batch + 2
+    if not (one_each or both or more):
         raise _mask_refused(at, f"has {entries} entries for a batch of {batch}")
     places = positions(at, size(at, key, 2, "length"), "places")
     ends, *starts = at.pieces(mask, 0, count=2) if both else (mask,)
+    if more:
+        ends, _ = at.pieces(mask, 0, sizes=(batch, entries - batch))
     seen = at.real("Less", [places, _of_batch(at, ends)], role="in front")
     for start in starts:
         behind = at.real("GreaterOrEqual", [places, _of_batch(at, start)], role="behind")

@@ -265,6 +265,8 @@ _FORM: Final = Form(
         "do_rotary": 0,
         "rotary_interleaved": 0,
         "smooth_softmax": -1,
+        "q_norm_epsilon": None,
+        "k_norm_epsilon": None,
         "qk_norm_epsilon": None,
     },
     {

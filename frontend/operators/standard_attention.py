@@ -123,15 +123,24 @@ def _results(at: Derived, stages: Stages, bias: str, flat: bool) -> None:
         raise at.node.invalid(f"the attribute qk_matmul_output_mode of Attention is {mode}")
     shown = stage[mode]
     if bias:
-        most = at.real("ReduceMax", [bias, at.integers("last axis", [-1])], role="most")
-        nothing = at.ctx.add_constant(at.node, "nothing", _NOTHING, at.ctx.type(bias).dtype)
-        empty = at.real("Equal", [most, nothing], role="sees nothing")
+        empty = at.once(["sees nothing", bias], lambda: _sees_nothing(at, bias))
         result = _zeros_where(at, empty, result)
         if scores and mode == 3:
             shown = _zeros_where(at, empty, shown)
     if scores:
         _given(at, shown, scores)
     _given(at, join_heads(at, result) if flat else result, at.node.output(0))
+
+
+def _sees_nothing(at: Derived, bias: str) -> str:
+    """Truth of a query seeing no key [.., S, 1]. Keys are counted: the largest number of those added would not
+    tell, since oneDNN's maximum of infinities is the lowest f32.
+    """
+    nothing = at.ctx.add_constant(at.node, "nothing", _NOTHING, at.ctx.type(bias).dtype)
+    shown = at.real("Not", [at.real("Equal", [bias, nothing], role="unshown")], role="shown")
+    numbers = at.ctx.cast(at.node, shown, DType.F32, "shown numbers")
+    count = at.real("ReduceSum", [numbers, at.integers("last axis", [-1])], role="keys seen")
+    return at.real("Equal", [count, at.constant("no keys", 0)], role="sees nothing")
 
 
 def _given(at: Derived, value: str, output: str) -> None:

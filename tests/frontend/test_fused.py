@@ -237,9 +237,9 @@ def test_masks_that_are_not_taken_are_named() -> None:
     mask = {"m": np.ones((2, 1, 3, 3), np.int32), **WEIGHTS}
     told = refused("Attention", ["x", "w", "b", "m"], mask, num_heads=2)
     assert told == "Attention whose mask_index has 4 dimensions"
-    mask["m"] = np.ones(8, np.int32)  # 3 * batch + 2: for GPUs
+    mask["m"] = np.ones(7, np.int32)
     told = refused("Attention", ["x", "w", "b", "m"], mask, num_heads=2)
-    assert told == "Attention whose mask_index has 8 entries for a batch of 2"
+    assert told == "Attention whose mask_index has 7 entries for a batch of 2"
 
 
 def test_unidirectional_between_two_sequences_is_refused() -> None:
