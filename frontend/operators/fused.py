@@ -379,7 +379,7 @@ _ROWS: Final[Mapping[str, Form]] = {
 }
 
 _SIMPLIFIED: Final = Form(
-    "X scale", "Y", _simplified, {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
+    "X scale", "Y inv_std_var-", _simplified, {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
 )
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.random import Generator
 from support.contrib_cases import Case, Draw, chosen, floats, given, maybe, number, sizes, some
 
-
 LOWEST = float(np.finfo(np.float32).min)
 
 
