@@ -242,6 +242,15 @@ def test_masks_that_are_not_taken_are_named() -> None:
     assert told == "Attention whose mask_index has 7 entries for a batch of 2"
 
 
+def test_windows_that_see_nothing_are_refused() -> None:
+    numbers = {"n": np.int32([2, 2]), "t": np.int32(3)}
+    inputs = ["x", "x", "x", "", "", "n", "t"]
+    told = refused(
+        "GroupQueryAttention", inputs, numbers, num_heads=1, kv_num_heads=1, local_window_size=0
+    )
+    assert told == "the attribute local_window_size of GroupQueryAttention is 0, with causal 1"
+
+
 def test_unidirectional_between_two_sequences_is_refused() -> None:
     made = node(
         "MultiHeadAttention",

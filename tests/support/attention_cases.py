@@ -171,7 +171,9 @@ def _group_query(rng: Generator) -> Case:
     angles = rng.uniform(-3, 3, (longest + 3, h // 2)).astype(np.float32)
     if rotary:
         attrs |= {"do_rotary": 1, "rotary_interleaved": int(rng.integers(2))}
-    bias = floats(rng, 1, 1, new, longest) if not buffered and rng.random() < 0.3 else None
+    bias = floats(rng, chosen(rng, 1, b), chosen(rng, 1, n), new, longest)
+    if "local_window_size" not in attrs and rng.random() < 0.3:
+        attrs["causal"] = 0
     inputs = {
         "q": floats(rng, b, new, width if packed else n * h),
         "k": None if packed else floats(rng, b, new, few * h),
@@ -183,7 +185,7 @@ def _group_query(rng: Generator) -> Case:
         "cos": np.cos(angles) if rotary else None,
         "sin": np.sin(angles) if rotary else None,
         "ids": None,
-        "bias": bias,
+        "bias": bias if rng.random() < 0.4 else None,
         "sink": maybe(rng, floats(rng, n)) if rng.random() < 0.5 else None,
     }
     if inputs["sink"] is None and rng.random() < 0.2:
