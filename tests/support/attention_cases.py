@@ -263,7 +263,9 @@ def _standard(rng: Generator) -> Case:
     shape = (chosen(rng, 1, b), chosen(rng, 1, n), s, total)[int(rng.integers(3)) :]
     mask: Any = chosen(rng, None, floats(rng, *shape), rng.random(shape) < 0.6)
     if mask is not None and mask.dtype == np.float32 and rng.random() < 0.5:
-        mask[rng.random(shape) < 0.4] = -np.inf  # maybe all keys of a query
+        mask[rng.random(shape) < 0.4] = -np.inf
+    if mask is not None and rng.random() < 0.5:  # a query that sees no key
+        mask[..., int(rng.integers(s)), :] = False if mask.dtype == np.bool_ else -np.inf
     inputs["mask"] = mask
     inputs |= (
         {"pk": floats(rng, b, few, past, h), "pv": floats(rng, b, few, past, v)} if past else {}
