@@ -14,19 +14,23 @@ from .forms import Form, handlers
 from .fused import MICROSOFT
 from .heads import (
     LOWEST,
+    Parts,
     Scores,
     attend,
     hidden,
+    in_f32,
     join_heads,
     known_size,
     later_hidden,
+    past_of,
     positions,
+    present,
+    shown,
     size,
     split_heads,
+    split_parts,
     unsqueezed,
 )
-
-_Three = tuple[str, str, str]
 
 
 def _attention(at: Derived) -> None:
@@ -61,12 +65,7 @@ def _self_attention(
         bias: added to the scores, or ''.
     """
     heads = at.node.attrs["num_heads"]
-    query, key, value = (
-        split_heads(at, part, heads, role)
-        for part, role in zip(
-            _projected(at, source, weights), ("query", "key", "value"), strict=True
-        )
-    )
+    query, key, value = split_parts(at, _projected(at, source, weights), (heads,) * 3)
     front = ""
     if past:
         front, past_value = (
@@ -81,7 +80,7 @@ def _self_attention(
     _result(at, (query, key, value), front, mask, bias)
 
 
-def _projected(at: Derived, source: str, weights: str) -> _Three:
+def _projected(at: Derived, source: str, weights: str) -> Parts:
     widths = at.node.attrs.get("qkv_hidden_sizes") or ()
     if len(widths) not in (0, 3):
         raise at.node.invalid(
@@ -110,17 +109,9 @@ def _multi_head(at: Derived) -> None:
         each if at.ctx.rank(at.node, each) == 4 else split_heads(at, each, heads, role)
         for each, role in ((key, "key"), (value, "value"))
     )
-    front = at.input(6)
-    if bool(front) != bool(at.input(7)):
-        raise at.node.invalid(f"{at.node.op} needs both past_key and past_value, or none of them")
-    if front:
-        key = at.real("Concat", [front, key], {"axis": 2}, role="keys", output=at.node.output(1))
-        value = at.real(
-            "Concat", [at.input(7), value], {"axis": 2}, role="values", output=at.node.output(2)
-        )
-    else:
-        _copied(at, key, 1)
-        _copied(at, value, 2)
+    front, past_value = past_of(at, 6)
+    key = present(at, front, key, 1)
+    value = present(at, past_value, value, 2)
     _result(at, (query, key, value), front, at.input(4), at.input(5), 3)
 
 
@@ -138,11 +129,6 @@ def _check_direction(at: Derived, query: str, key: str) -> None:
             where=at.node.where,
             hint="give the mask as attention_bias",
         )
-
-
-def _copied(at: Derived, value: str, output: int) -> None:
-    if at.node.output(output):
-        at.real("Identity", [value], role=f"output {output}", output=at.node.output(output))
 
 
 def _with_biases(at: Derived, values: list[str]) -> list[str]:
@@ -177,7 +163,7 @@ def _of_bias(at: Derived, widths: list[int]) -> list[int]:
 
 
 def _result(
-    at: Derived, parts: _Three, front: str, mask: str, bias: str, scores_output: int = 0
+    at: Derived, parts: Parts, front: str, mask: str, bias: str, scores_output: int = 0
 ) -> None:
     """The result of query, key and value [B, N, ., H], as the first output.
 
@@ -193,7 +179,7 @@ def _result(
     added = [*([bias] if bias else []), *hiding]
     stages = attend(at, query, key, value, Scores(attrs["scale"], 0.0, tuple(added)))
     if scores_output:
-        _copied(at, stages.masked, scores_output)
+        shown(at, stages.masked, scores_output)
     join_heads(at, stages.result, at.node.output(0))
 
 
@@ -278,14 +264,14 @@ _ROWS: Final[Mapping[str, Form]] = {
     "Attention": Form(
         "input weights bias? mask_index? past? attention_bias? past_sequence_length-",
         "output present?",
-        _attention,
+        in_f32(_attention),
         {**_ATTRS, "qkv_hidden_sizes": ()},
         {**_APART, "rotary_embedding_dim": 0},
     ),
     "MultiHeadAttention": Form(
         "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? past_sequence_length- cache_indirection-",
         "output present_key? present_value? qk?",
-        _multi_head,
+        in_f32(_multi_head),
         _ATTRS,
     ),
     "QAttention": Form(

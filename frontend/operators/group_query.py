@@ -20,15 +20,20 @@ from .derived import Derived
 from .forms import Form, handlers
 from .fused import MICROSOFT
 from .heads import (
+    Parts,
     Scores,
     attend,
     hidden,
+    in_f32,
     join_heads,
     known_size,
+    past_of,
     positions,
     repeated_heads,
+    shared_by,
+    shown,
     size,
-    split_heads,
+    split_parts,
     unsqueezed,
 )
 from .rotary import rotated
@@ -59,12 +64,9 @@ def _attention(at: Derived) -> None:
     """
     attrs = at.node.attrs
     many, few = attrs["num_heads"], attrs["kv_num_heads"]
-    if few < 1 or many < 1 or many % few:
-        raise at.node.invalid(f"{many} heads of the query cannot share {few} of the keys")
+    times = shared_by(at, many, few)
     query, key, value = _heads(at)
-    past = at.input(3)
-    if bool(past) != bool(at.input(4)):
-        raise at.node.invalid(f"{at.node.op} needs both past_key and past_value, or none of them")
+    past, past_value = past_of(at, 3)
     window = attrs["local_window_size"]
     if window == 0 or (window > 0 and not attrs["causal"]):
         raise UnsupportedOp(
@@ -78,22 +80,21 @@ def _attention(at: Derived) -> None:
     if past:
         both = [
             at.real("Concat", [front, state], {"axis": 2}, role="state")
-            for front, state in ((past, key), (at.input(4), value))
+            for front, state in ((past, key), (past_value, value))
         ]
         for index, state in enumerate(both):
             _in_place(at, state, places, index + 1)
         key, value = both
     else:
-        for index, state in ((1, key), (2, value)):
-            if at.node.output(index):
-                at.real("Identity", [state], role=f"present {index}", output=at.node.output(index))
+        shown(at, key, 1)
+        shown(at, value, 2)
     given = ["unseen", *places.key, window, attrs["causal"]]
     added = [at.once(given, lambda: _unseen(at, places, bool(past)))]
     bias = at.input(10)
     if bias:
         given = ["bias", bias, *places.key]
         added.append(at.once(given, lambda: _in_order(at, bias, places)) if past else bias)
-    key, value = (repeated_heads(at, each, many // few, "shared") for each in (key, value))
+    key, value = (repeated_heads(at, each, times, "shared") for each in (key, value))
     sink = at.input(11)
     if attrs["smooth_softmax"] == 1 and not sink:
         sink = at.constant("smooth", np.zeros(many))
@@ -101,7 +102,7 @@ def _attention(at: Derived) -> None:
     join_heads(at, attend(at, query, key, value, scores).result, at.node.output(0))
 
 
-def _heads(at: Derived) -> tuple[str, str, str]:
+def _heads(at: Derived) -> Parts:
     """Query, key and value as [B, N, S, H]; without a key all three are in the query."""
     counts = at.node.attrs["num_heads"], *[at.node.attrs["kv_num_heads"]] * 2
     parts = at.input(0), at.input(1), at.input(2)
@@ -112,11 +113,7 @@ def _heads(at: Derived) -> tuple[str, str, str]:
         parts = query, key, value
     elif not (parts[1] and parts[2]):
         raise at.node.invalid(f"{at.node.op} needs both key and value, or none of them")
-    query, key, value = (
-        split_heads(at, part, count, role)
-        for part, count, role in zip(parts, counts, ("query", "key", "value"), strict=True)
-    )
-    return query, key, value
+    return split_parts(at, parts, counts)
 
 
 def _places(at: Derived, query: str, past: str) -> _Places:
@@ -288,7 +285,7 @@ _FORM: Final = Form(
     "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? attention_bias? "
     "head_sink? k_scale- v_scale- q_norm_weight- k_norm_weight- query_seqlens-",
     "output present_key? present_value? output_qk-",
-    _attention,
+    in_f32(_attention),
     {
         "num_heads": int,
         "kv_num_heads": int,
