@@ -223,14 +223,15 @@ def _within(at: Derived, mask: str, query: str, key: str) -> str:
     """Truth of what lies between start and end: [B, 1, 1, T]."""
     batch, entries = ((at.ctx.type(value).shape or ("?",))[0] for value in (query, mask))
     one_each = batch == entries and batch != "?"
-    known = isinstance(batch, int) and isinstance(entries, int)
-    both, more = known and entries == 2 * batch, known and entries == 3 * batch + 2
+    count = batch if isinstance(batch, int) else -1  # which no number of entries fits
+    both, more = entries == 2 * count, entries == 3 * count + 2
     if not (one_each or both or more):
         raise _mask_refused(at, f"has {entries} entries for a batch of {batch}")
     places = positions(at, size(at, key, 2, "length"), "places")
     ends, *starts = at.pieces(mask, 0, count=2) if both else (mask,)
     if more:
-        ends, _ = at.pieces(mask, 0, sizes=(batch, entries - batch))
+        lengths = [at.integers(f"lengths {name}", [n]) for name, n in (("from", 0), ("to", count))]
+        ends = at.real("Slice", [mask, *lengths], role="lengths")
     seen = at.real("Less", [places, _of_batch(at, ends)], role="in front")
     for start in starts:
         behind = at.real("GreaterOrEqual", [places, _of_batch(at, start)], role="behind")

@@ -161,7 +161,7 @@ def _padded_to_whole_windows(at: Derived, value: str, attrs: dict[str, Any]) -> 
 
 
 def _softmax(at: Derived) -> None:
-    """QLinearSoftmax(X, xs, xz, ys, yz){axis, opset}: what Softmax means in that opset."""
+    """QLinearSoftmax(X, xs, xz, ys, yz){axis, opset}: what Softmax means in that opset, along the last axis where none is told."""
     opset = at.node.attr("opset", 0)
     if not isinstance(opset, int) or opset < 1:
         raise at.node.invalid(f"QLinearSoftmax needs the attribute opset, and has {opset!r}")
