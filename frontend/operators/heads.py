@@ -97,10 +97,10 @@ def in_f32(
         inputs = [widened(name) if name in halves else name for name in at.node.inputs]
         made = [name and at.ctx.fresh(f"{at.node.name}.f32") for name in at.node.outputs]
         run(replace(at, node=at.node.rewritten(inputs=inputs, outputs=made)))
-        for name, value, index in zip(at.node.outputs, made, like, strict=False):
-            if name:
-                kind = at.ctx.type(at.input(index)).dtype
-                at.ctx.cast(at.node, value, kind, f"output {name}", output=name)
+        for output, (value, index) in enumerate(zip(made, like, strict=False)):
+            if value:
+                kind, name = at.ctx.type(at.input(index)).dtype, at.node.output(output)
+                at.ctx.cast(at.node, value, kind, f"given {output}", output=name)
 
     return wide
 
