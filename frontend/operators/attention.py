@@ -14,19 +14,23 @@ from .forms import Form, handlers
 from .fused import MICROSOFT
 from .heads import (
     LOWEST,
+    Parts,
     Scores,
     attend,
     hidden,
+    in_f32,
     join_heads,
     known_size,
     later_hidden,
+    past_of,
     positions,
+    present,
+    shown,
     size,
     split_heads,
+    split_parts,
     unsqueezed,
 )
-
-_Three = tuple[str, str, str]
 
 
 def _attention(at: Derived) -> None:
@@ -42,7 +46,7 @@ def _attention_on_codes(at: Derived) -> None:
     """
     source = at.dequantized(at.input(0), at.input(3), at.input(6), "input")
     scales = at.ctx.constant(at.input(4))
-    axis = -1 if scales is None or scales.size > 1 else None
+    axis = -1 if scales is None or scales.size != 1 else None
     weights = at.dequantized(at.input(1), at.input(4), at.input(7), "weights", axis=axis)
     _self_attention(at, source, weights, at.input(5), at.input(8), "")
 
@@ -61,12 +65,7 @@ def _self_attention(
         bias: added to the scores, or ''.
     """
     heads = at.node.attrs["num_heads"]
-    query, key, value = (
-        split_heads(at, part, heads, role)
-        for part, role in zip(
-            _projected(at, source, weights), ("query", "key", "value"), strict=True
-        )
-    )
+    query, key, value = split_parts(at, _projected(at, source, weights), (heads,) * 3)
     front = ""
     if past:
         front, past_value = (
@@ -81,7 +80,7 @@ def _self_attention(
     _result(at, (query, key, value), front, mask, bias)
 
 
-def _projected(at: Derived, source: str, weights: str) -> _Three:
+def _projected(at: Derived, source: str, weights: str) -> Parts:
     widths = at.node.attrs.get("qkv_hidden_sizes") or ()
     if len(widths) not in (0, 3):
         raise at.node.invalid(
@@ -110,17 +109,9 @@ def _multi_head(at: Derived) -> None:
         each if at.ctx.rank(at.node, each) == 4 else split_heads(at, each, heads, role)
         for each, role in ((key, "key"), (value, "value"))
     )
-    front = at.input(6)
-    if bool(front) != bool(at.input(7)):
-        raise at.node.invalid(f"{at.node.op} needs both past_key and past_value, or none of them")
-    if front:
-        key = at.real("Concat", [front, key], {"axis": 2}, role="keys", output=at.node.output(1))
-        value = at.real(
-            "Concat", [at.input(7), value], {"axis": 2}, role="values", output=at.node.output(2)
-        )
-    else:
-        _copied(at, key, 1)
-        _copied(at, value, 2)
+    front, past_value = past_of(at, 6)
+    key = present(at, front, key, 1)
+    value = present(at, past_value, value, 2)
     _result(at, (query, key, value), front, at.input(4), at.input(5), 3)
 
 
@@ -140,13 +131,8 @@ def _check_direction(at: Derived, query: str, key: str) -> None:
         )
 
 
-def _copied(at: Derived, value: str, output: int) -> None:
-    if at.node.output(output):
-        at.real("Identity", [value], role=f"output {output}", output=at.node.output(output))
-
-
 def _with_biases(at: Derived, values: list[str]) -> list[str]:
-    """Query, key and value of three dimensions, each with its part of the bias."""
+    """Query, key and value, each with its part of the bias; keys and values that are split into heads already take none."""
     for value, name, ranks in zip(
         values, ("query", "key", "value"), ((3,), (3, 4), (3, 4)), strict=True
     ):
@@ -160,16 +146,24 @@ def _with_biases(at: Derived, values: list[str]) -> list[str]:
             )
     if not at.input(3):
         return values
-    widths = [known_size(at, value, -1, "hidden size") for value in values]
-    parts = at.pieces(at.input(3), 0, sizes=widths)
-    return [
+    flat = [value for value in values if at.ctx.rank(at.node, value) == 3]
+    widths = [known_size(at, value, -1, "hidden size") for value in flat]
+    parts = at.pieces(at.input(3), 0, sizes=_of_bias(at, widths))
+    biased = [
         at.real("Add", [value, part], role="biased")
-        for value, part in zip(values, parts, strict=True)
+        for value, part in zip(flat, parts, strict=False)
     ]
+    return [*biased, *values[len(flat) :]]
+
+
+def _of_bias(at: Derived, widths: list[int]) -> list[int]:
+    """Sizes of the parts of the bias: what belongs to keys and values in heads is a part of its own."""
+    rest = known_size(at, at.input(3), 0, "size of the bias") - sum(widths)
+    return widths if len(widths) == 3 else [*widths, rest]
 
 
 def _result(
-    at: Derived, parts: _Three, front: str, mask: str, bias: str, scores_output: int = 0
+    at: Derived, parts: Parts, front: str, mask: str, bias: str, scores_output: int = 0
 ) -> None:
     """The result of query, key and value [B, N, ., H], as the first output.
 
@@ -177,20 +171,28 @@ def _result(
     """
     query, key, value = parts
     attrs = at.node.attrs
-    added = [bias] if bias else []
-    if mask:
-        added += _padding(at, mask, query, key)
+    hiding = _padding(at, mask, query, key) if mask else []
     if attrs["unidirectional"]:
-        added.append(later_hidden(at, query, key, front, LOWEST))
+        hiding.append(later_hidden(at, query, key, front, LOWEST))
+    if len(hiding) == 2:
+        hiding = [at.once(["hidden", *hiding], lambda: _both_hidden(at, hiding))]
+    added = [*([bias] if bias else []), *hiding]
     stages = attend(at, query, key, value, Scores(attrs["scale"], 0.0, tuple(added)))
     if scores_output:
-        _copied(at, stages.masked, scores_output)
+        shown(at, stages.masked, scores_output)
     join_heads(at, stages.result, at.node.output(0))
+
+
+def _both_hidden(at: Derived, hiding: list[str]) -> str:
+    """What hides padding and later keys in one, which ends at the lowest number: both may be there already."""
+    both = at.real("Add", hiding, role="hidden both")
+    return at.real("Max", [both, at.constant("lowest", LOWEST)], role="hidden")
 
 
 def _padding(at: Derived, mask: str, query: str, key: str) -> list[str]:
     """What hides keys by a mask of integers: [B, T] and [B, S, T], positive where a key is seen; [B], how many keys are
-    seen; [2 * B], the ends of what is seen, and then its starts.
+    seen; [2 * B], the ends of what is seen, and then its starts;
+    [3 * B + 2], of which the first B are how many keys are seen.
 
     Raises:
         UnsupportedOp: a mask of another form, or of one that its shape does not tell.
@@ -221,11 +223,15 @@ def _within(at: Derived, mask: str, query: str, key: str) -> str:
     """Truth of what lies between start and end: [B, 1, 1, T]."""
     batch, entries = ((at.ctx.type(value).shape or ("?",))[0] for value in (query, mask))
     one_each = batch == entries and batch != "?"
-    both = isinstance(batch, int) and isinstance(entries, int) and entries == 2 * batch
-    if not (one_each or both):
+    count = batch if isinstance(batch, int) else -1  # which no number of entries fits
+    both, more = entries == 2 * count, entries == 3 * count + 2
+    if not (one_each or both or more):
         raise _mask_refused(at, f"has {entries} entries for a batch of {batch}")
     places = positions(at, size(at, key, 2, "length"), "places")
     ends, *starts = at.pieces(mask, 0, count=2) if both else (mask,)
+    if more:
+        lengths = [at.integers(f"lengths {name}", [n]) for name, n in (("from", 0), ("to", count))]
+        ends = at.real("Slice", [mask, *lengths], role="lengths")
     seen = at.real("Less", [places, _of_batch(at, ends)], role="in front")
     for start in starts:
         behind = at.real("GreaterOrEqual", [places, _of_batch(at, start)], role="behind")
@@ -259,14 +265,14 @@ _ROWS: Final[Mapping[str, Form]] = {
     "Attention": Form(
         "input weights bias? mask_index? past? attention_bias? past_sequence_length-",
         "output present?",
-        _attention,
+        in_f32(_attention),
         {**_ATTRS, "qkv_hidden_sizes": ()},
         {**_APART, "rotary_embedding_dim": 0},
     ),
     "MultiHeadAttention": Form(
         "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? past_sequence_length- cache_indirection-",
         "output present_key? present_value? qk?",
-        _multi_head,
+        in_f32(_multi_head),
         _ATTRS,
     ),
     "QAttention": Form(

@@ -62,6 +62,7 @@ def _unblocked(data: Array, block: int, both: bool) -> Array:
 def _pool(op: str) -> Callable[[Derived], None]:
     def run(at: Derived) -> None:
         """MaxPool, AveragePool, GlobalMaxPool, GlobalAveragePool: ONNX's."""
+        _check_padding(at)
         at.real(op, [at.input(0)], kept(at, at.node.attrs), output=at.node.output(0))
 
     return run
@@ -113,8 +114,20 @@ def _out_of_blocks(at: Derived) -> None:
         at.real("Transpose", [value], {"perm": order}, output=at.node.output(0))
 
 
+def _check_padding(at: Derived) -> None:
+    """Refuses an automatic padding of dilated windows, which ONNX Runtime takes for windows without holes."""
+    attrs = at.node.attrs
+    if max(attrs.get("dilations") or (1,)) > 1 and "SAME" in attrs["auto_pad"]:
+        raise UnsupportedOp(
+            f"the attribute auto_pad of {at.node.op} is {attrs['auto_pad']}, with dilations",
+            where=at.node.where,
+            hint="give the padding as pads: ONNX Runtime does not pad dilated windows as ONNX says",
+        )
+
+
 def _pool_channels_last(at: Derived) -> None:
     """NhwcMaxPool(x){attributes of MaxPool}: a MaxPool of x [N, spatial, C]."""
+    _check_padding(at)
     rank = at.ctx.rank(at.node, at.input(0))
     first, back = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
     value = at.turned(at.input(0), first, "channels first")

@@ -204,7 +204,7 @@ class Derived:
         for name in scales:
             product = product * self.floats(name, "scale").reshape(-1)
         return self.constant(
-            "bias_scale", product.reshape(-1) if product.size > 1 else product.reshape(())
+            "bias_scale", product.reshape(-1) if product.size != 1 else product.reshape(())
         )
 
 

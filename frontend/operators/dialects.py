@@ -74,6 +74,23 @@ OTHER_DOMAINS: Final[Mapping[str, str]] = {
 }
 """Domains of which no other op is known -> what to do about them."""
 
+_WEIGHTS: Final = (
+    "quantize the weights to integers, which become MatMulNBits or DequantizeLinear with block_size"
+)
+_EXPERTS: Final = "export the experts as matrix products and Gather of ONNX's own"
+_BUFFERS: Final = "export attention as MultiHeadAttention or GroupQueryAttention"
+_OTHER_OPS: Final[Mapping[str, str]] = {
+    "MatMulBnb4": _WEIGHTS,
+    "MatMulFpQ4": _WEIGHTS,
+    "MoE": _EXPERTS,
+    "QMoE": _EXPERTS,
+    "DecoderMaskedMultiHeadAttention": _BUFFERS,
+    "DecoderMaskedSelfAttention": _BUFFERS,
+    "PagedAttention": _BUFFERS,
+    "SparseAttention": _BUFFERS,
+}
+"""Ops of com.microsoft that exporters write, and no optimizer -> what to do about them."""
+
 
 def handler_of(op: str, domain: str) -> Handler:
     """Who imports the op: its dialect, the op table, or nobody (then it stays as it is)."""
@@ -145,7 +162,11 @@ def _names(names: list[str]) -> str:
 
 
 def _hint(unknown: Iterable[tuple[str, str]], opsets: Mapping[str, int]) -> str:
-    hints = dict.fromkeys(OTHER_DOMAINS[domain] for domain, _ in unknown if domain in OTHER_DOMAINS)
+    hints = dict.fromkeys(
+        (domain == "com.microsoft" and _OTHER_OPS.get(op)) or OTHER_DOMAINS[domain]
+        for domain, op in unknown
+        if domain in OTHER_DOMAINS
+    )
     for domain, op in unknown:
         if domain in OTHER_DOMAINS:
             continue

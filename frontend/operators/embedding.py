@@ -16,7 +16,7 @@ from .heads import size
 def _embedded(at: Derived) -> None:
     """EmbedLayerNormalization(input_ids, segment_ids?, word_embedding, position_embedding, segment_embedding?, gamma, beta, mask?,
     position_ids?){epsilon}: LayerNormalization of the sum of what is looked up; how many entries of each mask are 1, and the sum,
-    are further outputs.
+    are further outputs. Without segment_ids all are of the first segment.
     """
     _normalized(at, (2, 3, 4, 5, 6), at.input, at.input(8), at.node.output(2))
 
@@ -42,13 +42,14 @@ def _normalized(
     sum_output: str,
 ) -> None:
     words, steps, segments, gamma, beta = (table(place) for place in places)
-    if bool(segments) != bool(at.input(1)):
-        raise at.node.invalid(f"{at.node.op} needs both segment_ids and segment_embedding, or none")
+    if at.input(1) and not segments:
+        raise at.node.invalid(f"{at.node.op} has segment_ids, and no segment_embedding")
     value = at.real("Gather", [words, at.input(0)], {"axis": 0}, role="words")
     last = sum_output if not segments else ""
     value = at.real("Add", [value, _positions(at, steps, position_ids)], role="placed", output=last)
     if segments:
-        kinds = at.real("Gather", [segments, at.input(1)], {"axis": 0}, role="segments")
+        ids = at.input(1) or at.integers("first segment", 0)
+        kinds = at.real("Gather", [segments, ids], {"axis": 0}, role="segments")
         value = at.real("Add", [value, kinds], role="sum", output=sum_output)
     attrs = {"axis": -1, "epsilon": at.node.attrs["epsilon"]}
     at.real("LayerNormalization", [value, gamma, beta], attrs, output=at.node.output(0))

@@ -17,6 +17,7 @@ from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
 from .derived import Derived
 from .forms import Form, handlers
+from .heads import constant_like
 
 MICROSOFT: Final = "com.microsoft"
 
@@ -81,7 +82,7 @@ def activated(
     if len(given) < len(wanted):
         raise at.node.invalid(f"the activation {name} needs its parameters {', '.join(wanted)}")
     if name == "Clip":
-        bounds = [at.constant(role, np.float32(v)) for role, v in zip(wanted, given, strict=True)]
+        bounds = [constant_like(at, role, v, value) for role, v in zip(wanted, given, strict=True)]
         at.real(name, [value, *bounds], role=name, output=output)
     else:
         at.real(
@@ -131,9 +132,8 @@ def _product_of_transposed(at: Derived, output: str) -> None:
     alpha = float(attrs["alpha"])
     value = at.real("MatMul", operands, output="" if alpha != 1 else output)
     if alpha != 1:
-        at.real(
-            "Mul", [value, at.constant("alpha", np.float32(alpha))], role="scaled", output=output
-        )
+        factor = constant_like(at, "alpha", alpha, value)
+        at.real("Mul", [value, factor], role="scaled", output=output)
 
 
 def _turned(at: Derived, index: int, swapped: bool, batch_behind: bool) -> str:
@@ -379,7 +379,7 @@ _ROWS: Final[Mapping[str, Form]] = {
 }
 
 _SIMPLIFIED: Final = Form(
-    "X scale", "Y", _simplified, {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
+    "X scale", "Y inv_std_var-", _simplified, {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
 )
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {

@@ -20,15 +20,20 @@ from .derived import Derived
 from .forms import Form, handlers
 from .fused import MICROSOFT
 from .heads import (
+    Parts,
     Scores,
     attend,
     hidden,
+    in_f32,
     join_heads,
     known_size,
+    past_of,
     positions,
     repeated_heads,
+    shared_by,
+    shown,
     size,
-    split_heads,
+    split_parts,
     unsqueezed,
 )
 from .rotary import rotated
@@ -54,22 +59,20 @@ class _Places:
 def _attention(at: Derived) -> None:
     """GroupQueryAttention(query, key?, value?, past_key?, past_value?, seqlens_k, total_sequence_length, cos_cache?, sin_cache?,
     position_ids?, attention_bias?, head_sink?){num_heads, kv_num_heads, scale, softcap, smooth_softmax, local_window_size, do_rotary,
-    rotary_interleaved}: heads of
-    keys and values are shared by groups of query heads, and no later position is seen.
+    rotary_interleaved, causal}: heads of keys and values are shared by groups of query heads, and no later position is seen where it is
+    causal.
     """
     attrs = at.node.attrs
     many, few = attrs["num_heads"], attrs["kv_num_heads"]
-    if few < 1 or many < 1 or many % few:
-        raise at.node.invalid(f"{many} heads of the query cannot share {few} of the keys")
+    times = shared_by(at, many, few)
     query, key, value = _heads(at)
-    past = at.input(3)
-    if bool(past) != bool(at.input(4)):
-        raise at.node.invalid(f"{at.node.op} needs both past_key and past_value, or none of them")
-    if past and at.input(10):
+    past, past_value = past_of(at, 3)
+    window = attrs["local_window_size"]
+    if window == 0 or (window > 0 and not attrs["causal"]):
         raise UnsupportedOp(
-            f"the input attention_bias of {at.node.op} together with past_key",
+            f"the attribute local_window_size of {at.node.op} is {window}, with causal {attrs['causal']}",
             where=at.node.where,
-            hint="export the model without past keys, or without the bias",
+            hint="windows have at least one key, and end at the query: write -1 for none",
         )
     places = _places(at, query, past)
     if attrs["do_rotary"]:
@@ -77,19 +80,21 @@ def _attention(at: Derived) -> None:
     if past:
         both = [
             at.real("Concat", [front, state], {"axis": 2}, role="state")
-            for front, state in ((past, key), (at.input(4), value))
+            for front, state in ((past, key), (past_value, value))
         ]
         for index, state in enumerate(both):
             _in_place(at, state, places, index + 1)
         key, value = both
     else:
-        for index, state in ((1, key), (2, value)):
-            if at.node.output(index):
-                at.real("Identity", [state], role=f"present {index}", output=at.node.output(index))
-    window = at.node.attrs["local_window_size"]
-    unseen = at.once(["unseen", *places.key, window], lambda: _unseen(at, places, bool(past)))
-    added = [unseen, *([at.input(10)] if at.input(10) else [])]
-    key, value = (repeated_heads(at, each, many // few, "shared") for each in (key, value))
+        shown(at, key, 1)
+        shown(at, value, 2)
+    given = ["unseen", *places.key, window, attrs["causal"]]
+    added = [at.once(given, lambda: _unseen(at, places, bool(past)))]
+    bias = at.input(10)
+    if bias:
+        given = ["bias", bias, *places.key]
+        added.append(at.once(given, lambda: _in_order(at, bias, places)) if past else bias)
+    key, value = (repeated_heads(at, each, times, "shared") for each in (key, value))
     sink = at.input(11)
     if attrs["smooth_softmax"] == 1 and not sink:
         sink = at.constant("smooth", np.zeros(many))
@@ -97,7 +102,7 @@ def _attention(at: Derived) -> None:
     join_heads(at, attend(at, query, key, value, scores).result, at.node.output(0))
 
 
-def _heads(at: Derived) -> tuple[str, str, str]:
+def _heads(at: Derived) -> Parts:
     """Query, key and value as [B, N, S, H]; without a key all three are in the query."""
     counts = at.node.attrs["num_heads"], *[at.node.attrs["kv_num_heads"]] * 2
     parts = at.input(0), at.input(1), at.input(2)
@@ -108,11 +113,7 @@ def _heads(at: Derived) -> tuple[str, str, str]:
         parts = query, key, value
     elif not (parts[1] and parts[2]):
         raise at.node.invalid(f"{at.node.op} needs both key and value, or none of them")
-    query, key, value = (
-        split_heads(at, part, count, role)
-        for part, count, role in zip(parts, counts, ("query", "key", "value"), strict=True)
-    )
-    return query, key, value
+    return split_parts(at, parts, counts)
 
 
 def _places(at: Derived, query: str, past: str) -> _Places:
@@ -126,13 +127,17 @@ def _places(at: Derived, query: str, past: str) -> _Places:
 
 def _before(at: Derived, new: str) -> str:
     """How many positions of each sequence are in the buffer, s64[B]."""
-    lengths = at.real("Reshape", [at.input(5), at.integers("flat", [-1])], role="lengths")
-    lengths = at.ctx.cast(at.node, lengths, DType.S64, "wide lengths")
-    total = at.real("Add", [lengths, at.integers("one", 1)], role="totals")
-    before = at.real("Sub", [total, new], role="before")
+    before = at.real("Sub", [_totals(at), new], role="before")
     # a first prompt is known by its total length, and leaves the buffer out
     first = at.real("Equal", [_total(at), new], role="first")
     return at.real("Where", [first, at.integers("none", 0), before], role="before or none")
+
+
+def _totals(at: Derived) -> str:
+    """How many positions each sequence has with the new ones, s64[B]."""
+    lengths = at.real("Reshape", [at.input(5), at.integers("flat", [-1])], role="lengths")
+    lengths = at.ctx.cast(at.node, lengths, DType.S64, "wide lengths")
+    return at.real("Add", [lengths, at.integers("one", 1)], role="totals")
 
 
 def _total(at: Derived) -> str:
@@ -172,8 +177,14 @@ def _unseen(at: Derived, places: _Places, buffered: bool) -> str:
     window = at.node.attrs["local_window_size"]
     own = positions(at, places.new, "own")
     row = unsqueezed(at, own, [1], "row")
-    seen = at.real("LessOrEqual", [own, row], role="earlier")
-    seen = _near(at, seen, row, own, window)
+    if at.node.attrs["causal"]:
+        seen = at.real("LessOrEqual", [own, row], role="earlier")
+        seen = _near(at, seen, row, own, window)
+    else:
+        count = _totals(at)
+        if buffered:
+            count = at.real("Sub", [count, places.before], role="new of each")
+        seen = at.real("Less", [own, unsqueezed(at, count, [1, 2, 3], "each new")], role="is new")
     if buffered:
         before = unsqueezed(at, places.before, [1, 2, 3], "each before")
         old = positions(at, places.buffer, "old")
@@ -181,6 +192,25 @@ def _unseen(at: Derived, places: _Places, buffered: bool) -> str:
         kept = _near(at, kept, at.real("Add", [row, before], role="place"), old, window)
         seen = _side_by_side(at, kept, seen, places)
     return hidden(at, seen, -np.inf, DType.F32, "unseen")
+
+
+def _in_order(at: Derived, bias: str, places: _Places) -> str:
+    """A bias of positions [B or 1, N or 1, S, T] in the order that the keys have: [B, N or 1, S, P + S]."""
+    before, batch = places.before, at.real("Shape", [places.before], role="batch of bias")
+    one = at.integers("one column", [1])
+    both = at.real("Concat", [batch, places.buffer], {"axis": 0}, role="of the buffer")
+    old = at.real("Expand", [positions(at, places.buffer, "biased old"), both], role="old columns")
+    starts = unsqueezed(at, before, [1], "first new")
+    new = at.real("Add", [positions(at, places.new, "biased new"), starts], role="new columns")
+    columns = at.real("Concat", [old, new], {"axis": 1}, role="columns")
+    # behind the end of a sequence the buffer may have more
+    last = at.real("Sub", [size(at, bias, 3, "biased"), one], role="last column")
+    columns = at.real("Min", [columns, last], role="columns there")
+    rows = at.real("Shape", [bias], {"start": 1, "end": 3}, role="rows of bias")
+    shape = at.real("Concat", [batch, rows, one], {"axis": 0}, role="bias of each")
+    wide = at.real("Expand", [bias, shape], role="wide bias")
+    index = at.real("Expand", [unsqueezed(at, columns, [1, 2], "wide"), shape], role="wide columns")
+    return at.real("GatherElements", [wide, index], {"axis": 3}, role="bias in order")
 
 
 def _near(at: Derived, seen: str, row: str, column: str, window: int) -> str:
@@ -255,7 +285,7 @@ _FORM: Final = Form(
     "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? attention_bias? "
     "head_sink? k_scale- v_scale- q_norm_weight- k_norm_weight- query_seqlens-",
     "output present_key? present_value? output_qk-",
-    _attention,
+    in_f32(_attention),
     {
         "num_heads": int,
         "kv_num_heads": int,
@@ -265,10 +295,12 @@ _FORM: Final = Form(
         "do_rotary": 0,
         "rotary_interleaved": 0,
         "smooth_softmax": -1,
+        "causal": 1,
+        "q_norm_epsilon": None,
+        "k_norm_epsilon": None,
         "qk_norm_epsilon": None,
     },
     {
-        "causal": 1,
         "k_quant_type": "NONE",
         "v_quant_type": "NONE",
         "kv_cache_bit_width": 0,

@@ -7,8 +7,9 @@ keys with the past, H the size of a head, D of all heads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Final
 
 import numpy as np
@@ -18,8 +19,13 @@ from ...errors import UnsupportedOp
 from ...ir.types import DType
 from .derived import Derived
 
+_HALVES: Final = (DType.F16, DType.BF16)
+
 LOWEST: Final = float(np.finfo(np.float32).min)
 """What ONNX Runtime adds to scores of later positions."""
+
+Parts = tuple[str, str, str]
+"""Query, key and value."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,70 @@ def known_size(at: Derived, value: str, axis: int, what: str) -> int:
 def constant_like(at: Derived, role: str, number: npt.ArrayLike, value: str) -> str:
     """A new constant of the type of a value."""
     return at.ctx.add_constant(at.node, role, number, at.ctx.type(value).dtype)
+
+
+def in_f32(
+    run: Callable[[Derived], None], *, like: Sequence[int] = (0,) * 4
+) -> Callable[[Derived], None]:
+    """The same with half floats as f32, in which attention is computed; outputs are of the types of the inputs `like`."""
+
+    @wraps(run)
+    def wide(at: Derived) -> None:
+        def widened(name: str) -> str:
+            return at.once(["f32", name], lambda: at.ctx.cast(at.node, name, DType.F32, "f32"))
+
+        halves = {name for name in at.node.inputs if name and at.ctx.type(name).dtype in _HALVES}
+        if not halves:
+            run(at)
+            return
+        inputs = [widened(name) if name in halves else name for name in at.node.inputs]
+        made = [name and at.ctx.fresh(f"{at.node.name}.f32") for name in at.node.outputs]
+        run(replace(at, node=at.node.rewritten(inputs=inputs, outputs=made)))
+        for output, (value, index) in enumerate(zip(made, like, strict=False)):
+            if value:
+                kind, name = at.ctx.type(at.input(index)).dtype, at.node.output(output)
+                at.ctx.cast(at.node, value, kind, f"given {output}", output=name)
+
+    return wide
+
+
+def split_parts(at: Derived, parts: Sequence[str], counts: Sequence[int]) -> Parts:
+    """Query, key and value [B, ., D] with so many heads: [B, N, ., H]."""
+    query, key, value = (
+        split_heads(at, part, count, role)
+        for part, count, role in zip(parts, counts, ("query", "key", "value"), strict=True)
+    )
+    return query, key, value
+
+
+def shared_by(at: Derived, many: int, few: int) -> int:
+    """How many heads of the query share one of the keys."""
+    if few < 1 or many < 1 or many % few:
+        raise at.node.invalid(f"{many} heads of the query cannot share {few} of the keys")
+    return many // few
+
+
+def past_of(at: Derived, index: int) -> tuple[str, str]:
+    """Keys and values of the past at input `index` and behind it, both '' where there are none."""
+    past = at.input(index), at.input(index + 1)
+    if bool(past[0]) != bool(past[1]):
+        raise at.node.invalid(f"{at.node.op} needs both past_key and past_value, or none of them")
+    return past
+
+
+def present(at: Derived, front: str, state: str, output: int) -> str:
+    """Keys or values [B, N, ., H] behind those of the past, which are an output, too."""
+    name, role = at.node.output(output), f"state {output}"
+    if front:
+        return at.real("Concat", [front, state], {"axis": 2}, role=role, output=name)
+    shown(at, state, output)
+    return state
+
+
+def shown(at: Derived, value: str, output: int) -> None:
+    """The value as an output, where the node has it."""
+    if at.node.output(output):
+        at.real("Identity", [value], role=f"output {output}", output=at.node.output(output))
 
 
 def split_heads(at: Derived, value: str, count: int, role: str) -> str:

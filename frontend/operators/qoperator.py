@@ -11,7 +11,7 @@ MatMulInteger and DynamicQuantizeLinear: see `run_time.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import onnx
 
@@ -20,6 +20,7 @@ from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
 from .derived import FOLD_HINT, RULE, Derived, written
 from .foreign import import_foreign
+from .heads import known_size
 
 _MICROSOFT: Final = "com.microsoft"
 
@@ -74,12 +75,21 @@ def _gemm(at: Derived) -> None:
     if at.input(6):
         factor = at.node.attr("alpha", 1.0)
         scale = at.product_of_scales((at.input(1), at.input(4)), factor)
-        inputs.append(at.dequantized(at.input(6), scale, "", "c", axis=-1 if by_column else None))
+        inputs.append(_addend(at, scale, by_column))
     attrs = _attrs(at, "transA", "transB", "alpha")
     if at.input(7):
         at.quantized(at.real("Gemm", inputs, attrs), 7)
     else:
         at.real("Gemm", inputs, attrs, output=at.node.output(0))
+
+
+def _addend(at: Derived, scale: str, by_column: bool) -> str:
+    """The real value of C, whose columns have a scale each where those of B do; it may be broadcast along them."""
+    codes = at.input(6)
+    shape, columns = at.ctx.type(codes).shape or (), at.ctx.type(scale).shape or (1,)
+    if by_column and shape[-1:] != columns:
+        codes = at.real("Expand", [codes, at.integers("columns", columns)], role="c of columns")
+    return at.dequantized(codes, scale, "", "c", axis=-1 if by_column else None)
 
 
 def _elementwise(op: str) -> _Run:
@@ -106,7 +116,7 @@ def _unary(op: str, *kept: str, version: int = 0) -> _Run:
     """`version`: the opset whose meaning the op has, 0 for the newest."""
 
     def run(at: Derived) -> None:
-        """The pools, QLinearReduceMean(X, xs, xz, ys, yz){attributes of the op, channels_last}."""
+        """QLinearGlobalAveragePool, QLinearReduceMean(X, xs, xz, ys, yz){attributes of the op, channels_last}."""
         value = _decoded_channels_first(at)
         result = at.real(op, [value], _attrs(at, *kept), version=version)
         at.quantized(result, 3, perm=_channels_last(at, result))
@@ -114,12 +124,51 @@ def _unary(op: str, *kept: str, version: int = 0) -> _Run:
     return run
 
 
+def _average_pool(at: Derived) -> None:
+    """QLinearAveragePool(X, xs, xz, ys, yz){attributes of AveragePool, channels_last}: with count_include_pad a window that ends
+    behind the padding, as ceil_mode lets it, is divided by its whole size, too.
+    """
+    value = _decoded_channels_first(at)
+    attrs = _attrs(at, *_POOL)
+    if attrs.get("ceil_mode") and attrs.get("count_include_pad"):
+        attrs = _padded_to_whole_windows(at, value, attrs)
+    result = at.real("AveragePool", [value], attrs)
+    at.quantized(result, 3, perm=_channels_last(at, result))
+
+
+def _padded_to_whole_windows(at: Derived, value: str, attrs: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of the pool with as much padding behind as its last windows reach; those of an automatic
+    padding stay.
+    """
+    if attrs.get("auto_pad", "NOTSET") not in ("", "NOTSET"):
+        return attrs
+    kernel = attrs.get("kernel_shape", ())
+    count = len(kernel)
+    strides = attrs.get("strides") or (1,) * count
+    pads = attrs.get("pads") or (0,) * (2 * count)
+    if not len(strides) == count == len(pads) - count == at.ctx.rank(at.node, value) - 2:
+        return attrs  # the pool itself says what is wrong
+    ends = []
+    for axis, (span, stride, front, end) in enumerate(
+        zip(kernel, strides, pads[:count], pads[count:], strict=True)
+    ):
+        size = known_size(at, value, axis + 2, "size of the image")
+        last = -(-(size + front + end - span) // max(stride, 1))
+        # a window that begins behind the image is none
+        last -= last * stride >= size + front
+        ends.append(max(last * stride + span - size - front, 0))
+    return {**attrs, "ceil_mode": 0, "pads": (*pads[:count], *ends)}
+
+
 def _softmax(at: Derived) -> None:
-    """QLinearSoftmax(X, xs, xz, ys, yz){axis, opset}: what Softmax means in that opset."""
+    """QLinearSoftmax(X, xs, xz, ys, yz){axis, opset}: what Softmax means in that opset, along the last axis where none is told."""
     opset = at.node.attr("opset", 0)
     if not isinstance(opset, int) or opset < 1:
         raise at.node.invalid(f"QLinearSoftmax needs the attribute opset, and has {opset!r}")
-    _unary("Softmax", "axis", version=min(opset, onnx.defs.onnx_opset_version()))(at)
+    value = at.decoded(0, "x")
+    attrs = {"axis": at.node.attr("axis", -1)}  # of every opset
+    version = min(opset, onnx.defs.onnx_opset_version())
+    at.quantized(at.real("Softmax", [value], attrs, version=version), 3)
 
 
 def _concat(at: Derived) -> None:
@@ -176,7 +225,7 @@ def _dynamic_quantize_matmul(at: Derived) -> None:
 def _product_to_float(at: Derived, left: str, right: tuple[str, str, str], bias: str) -> None:
     """left @ real(B) + bias; `right`: B, its scale for each column or one, its zero point."""
     columns = at.ctx.constant(right[1])
-    axis = -1 if columns is None or columns.size > 1 else None
+    axis = -1 if columns is None or columns.size != 1 else None
     _with_bias(at, "MatMul", [left, at.dequantized(*right, "b", axis=axis)], "", bias)
 
 
@@ -214,8 +263,9 @@ def _leave(at: Derived, why: Refusal) -> None:
 
 
 def _is_vector(at: Derived, index: int) -> bool:
-    data = at.ctx.constant(at.input(index))
-    return data is not None and data.size > 1
+    """True of an input that has not one number."""
+    shape = at.ctx.type(at.input(index)).shape if at.input(index) else ()
+    return shape is not None and shape not in ((), (1,))
 
 
 def _attrs(at: Derived, *kept: str) -> dict[str, object]:
@@ -268,7 +318,7 @@ _OF_MICROSOFT: Final[Mapping[str, _Run]] = {
     "QGemm": _gemm,
     "QLinearAdd": _elementwise("Add"),
     "QLinearMul": _elementwise("Mul"),
-    "QLinearAveragePool": _unary("AveragePool", *_POOL),
+    "QLinearAveragePool": _average_pool,
     "QLinearGlobalAveragePool": _unary("GlobalAveragePool"),
     "QLinearLeakyRelu": _pointwise("LeakyRelu", "alpha"),
     "QLinearSigmoid": _pointwise("Sigmoid"),

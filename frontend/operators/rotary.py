@@ -168,8 +168,9 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
                 "input position_ids cos_cache sin_cache",
                 "output",
                 _microsoft,
-                _ATTRS,
-                {"scale": 1.0, "is_packed_batching": 0},
+                # of packed batches: there may be more positions than the tables have
+                {**_ATTRS, "is_packed_batching": 0},
+                {"scale": 1.0},
             )
         },
     ),

@@ -15,24 +15,29 @@ from ..nodes import DEFAULT_DOMAIN
 from .derived import Derived
 from .forms import Form, handlers
 from .heads import (
+    Parts,
     Scores,
     Stages,
     attend,
     distances,
     down_to,
     hidden,
+    in_f32,
     join_heads,
     known_size,
+    past_of,
     positions,
+    present,
     repeated_heads,
+    shared_by,
+    shown,
     size,
-    split_heads,
+    split_parts,
     unsqueezed,
     up_to,
 )
 
 _NOTHING: Final = -np.inf
-_HALVES: Final = (DType.F16, DType.BF16)
 
 
 def _attention(at: Derived) -> None:
@@ -42,17 +47,13 @@ def _attention(at: Derived) -> None:
     """
     flat = at.ctx.rank(at.node, at.input(0)) == 3
     query, key, value = _heads(at, flat)
-    past = at.input(4)
-    if bool(past) != bool(at.input(5)) or (past and at.input(6)):
-        raise at.node.invalid(
-            "Attention needs past_key and past_value together, and without nonpad_kv_seqlen"
-        )
-    key, value = (
-        _present(at, front, state, index)
-        for front, state, index in ((past, key, 1), (at.input(5), value, 2))
-    )
-    times = _group_size(at, query, key)
-    query, key, value = (_wide(at, each) for each in (query, key, value))
+    past, past_value = past_of(at, 4)
+    if past and at.input(6):
+        raise at.node.invalid("Attention needs past keys or nonpad_kv_seqlen, and has both")
+    key = present(at, past, key, 1)
+    value = present(at, past_value, value, 2)
+    heads = (known_size(at, each, 1, "number of heads") for each in (query, key))
+    times = shared_by(at, *heads)
     kinds = {at.ctx.type(each).dtype for each in (query, key, value)}
     if not kinds <= {DType.F32, DType.F64} or len(kinds) > 1:
         found = ", ".join(str(at.ctx.type(at.input(index))) for index in range(3))
@@ -68,7 +69,7 @@ def _attention(at: Derived) -> None:
     _results(at, stages, bias if may_be_empty else "", flat)
 
 
-def _heads(at: Derived, flat: bool) -> tuple[str, str, str]:
+def _heads(at: Derived, flat: bool) -> Parts:
     """Query, key and value as [B, N, ., H]."""
     names = at.input(0), at.input(1), at.input(2)
     if not flat:
@@ -76,35 +77,7 @@ def _heads(at: Derived, flat: bool) -> tuple[str, str, str]:
     counts = [at.node.attrs[name] for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
     if not all(counts):
         raise at.node.invalid("Attention of three dimensions needs q_num_heads and kv_num_heads")
-    query, key, value = (
-        split_heads(at, each, count, role)
-        for each, count, role in zip(names, counts, ("query", "key", "value"), strict=True)
-    )
-    return query, key, value
-
-
-def _present(at: Derived, front: str, state: str, output: int) -> str:
-    """Keys or values with those of the past, also as an output."""
-    name = at.node.output(output)
-    if front:
-        return at.real("Concat", [front, state], {"axis": 2}, role=f"state {output}", output=name)
-    if name:
-        at.real("Identity", [state], role=f"state {output}", output=name)
-    return state
-
-
-def _wide(at: Derived, value: str) -> str:
-    """Half floats as f32, in which attention is computed."""
-    kind = at.ctx.type(value).dtype
-    return at.ctx.cast(at.node, value, DType.F32, "wide") if kind in _HALVES else value
-
-
-def _group_size(at: Derived, query: str, key: str) -> int:
-    """How many heads of the query share one of the keys."""
-    many, few = (known_size(at, value, 1, "number of heads") for value in (query, key))
-    if few < 1 or many % few:
-        raise at.node.invalid(f"{many} heads of the query cannot share {few} of the keys")
-    return many // few
+    return split_parts(at, names, counts)
 
 
 def _scores(at: Derived, bias: str) -> Scores:
@@ -117,30 +90,32 @@ def _scores(at: Derived, bias: str) -> Scores:
 
 def _results(at: Derived, stages: Stages, bias: str, flat: bool) -> None:
     """The outputs. `bias`: what may hide all keys of a query, which gives zeros then; '' where nothing does."""
-    mode, result, scores = at.node.attrs["qk_matmul_output_mode"], stages.result, at.node.output(3)
+    mode, result = at.node.attrs["qk_matmul_output_mode"], stages.result
     stage = (stages.scaled, stages.capped, stages.masked, stages.probabilities)
     if mode not in range(len(stage)):
         raise at.node.invalid(f"the attribute qk_matmul_output_mode of Attention is {mode}")
-    shown = stage[mode]
+    scores = stage[mode]
     if bias:
-        most = at.real("ReduceMax", [bias, at.integers("last axis", [-1])], role="most")
-        nothing = at.ctx.add_constant(at.node, "nothing", _NOTHING, at.ctx.type(bias).dtype)
-        empty = at.real("Equal", [most, nothing], role="sees nothing")
+        empty = at.once(["sees nothing", bias], lambda: _sees_nothing(at, bias))
         result = _zeros_where(at, empty, result)
-        if scores and mode == 3:
-            shown = _zeros_where(at, empty, shown)
-    if scores:
-        _given(at, shown, scores)
-    _given(at, join_heads(at, result) if flat else result, at.node.output(0))
-
-
-def _given(at: Derived, value: str, output: str) -> None:
-    """The value as an output, of the type of the query."""
-    kind = at.ctx.type(at.input(0)).dtype
-    if at.ctx.type(value).dtype is kind:
-        at.real("Identity", [value], role="given", output=output)
+        if at.node.output(3) and mode == 3:
+            scores = _zeros_where(at, empty, scores)
+    shown(at, scores, 3)
+    if flat:
+        join_heads(at, result, at.node.output(0))
     else:
-        at.ctx.cast(at.node, value, kind, "given", output=output)
+        shown(at, result, 0)
+
+
+def _sees_nothing(at: Derived, bias: str) -> str:
+    """Truth of a query seeing no key [.., S, 1]. Keys are counted: the largest number of those added would not
+    tell, since oneDNN's maximum of infinities is the lowest f32.
+    """
+    nothing = at.ctx.add_constant(at.node, "nothing", _NOTHING, at.ctx.type(bias).dtype)
+    some = at.real("Not", [at.real("Equal", [bias, nothing], role="unseen key")], role="seen key")
+    numbers = at.ctx.cast(at.node, some, DType.F32, "seen keys")
+    count = at.real("ReduceSum", [numbers, at.integers("last axis", [-1])], role="keys seen")
+    return at.real("Equal", [count, at.constant("no keys", 0)], role="sees nothing")
 
 
 def _zeros_where(at: Derived, empty: str, value: str) -> str:
@@ -170,7 +145,7 @@ def _bias(at: Derived, query: str, key: str, past: str) -> str:
     seen = _by_place(at, query, key, past)
     added = ""
     if mask:
-        mask = _as_long(at, _wide(at, mask), key)
+        mask = _as_long(at, mask, key)
         if at.ctx.type(mask).dtype is DType.BOOL:
             seen.append(mask)
         else:
@@ -248,7 +223,7 @@ _ATTRS: Final = {
 _FORM: Final = Form(
     "Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen?",
     "Y present_key? present_value? qk_matmul_output?",
-    _attention,
+    in_f32(_attention, like=(0, 1, 2, 0)),
     _ATTRS,
 )
 

@@ -100,6 +100,14 @@ def test_a_max_pool_of_codes_with_channels_last(padded) -> None:
     agree(proto, {"x": np.random.default_rng(0).integers(0, 256, (2, 7, 6, 5)).astype(np.uint8)}, 0)
 
 
+def test_a_padding_that_onnxruntime_has_otherwise_is_refused() -> None:
+    attributes = {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "dilations": [2, 1]}
+    made = node("NhwcMaxPool", ["x"], domain="com.microsoft", **attributes)
+    proto = model([made], inputs={"x": [2, 7, 6, 5]}, domains={"com.microsoft": 1})
+    with pytest.raises(fqfuse.UnsupportedOp, match="auto_pad of NhwcMaxPool is SAME_UPPER"):
+        fqfuse.compile(proto)
+
+
 # -- blocks of another CPU -------------------------------------------------------------------------
 
 

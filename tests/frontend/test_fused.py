@@ -155,6 +155,39 @@ def test_the_products_of_quantized_attention_are_int8(op) -> None:
         assert all(kind in ("s8", "u8") for kind in sources[:2])
 
 
+@pytest.mark.parametrize("dims", [2, 3, 4])
+def test_a_query_that_sees_no_key_gives_zeros(dims) -> None:
+    proto = model(
+        [node("Attention", ["q", "k", "k", "mask"])],
+        inputs={"q": [2, 3, 4, 8], "k": [2, 3, 5, 8], "mask": [1, 3, 4, 5][-dims:]},
+        types={"mask": onnx.TensorProto.BOOL},
+        opset=23,
+    )
+    mask = np.ones([1, 3, 4, 5][-dims:], np.bool_)
+    mask[..., 2, :] = False
+    plan = agree(proto, {"q": random([2, 3, 4, 8]), "k": random([2, 3, 5, 8], 1), "mask": mask})
+    assert "softmax" in {step.primitive for step in plan.steps}
+
+
+def test_computed_scales_of_columns_run_along_a_transposed_matrix() -> None:
+    constants = {"as": np.float32(0.02), "z": np.uint8(3), "bz": np.uint8([5, 6, 7])}
+    inputs = ["a", "as", "z", "b", "bs", "bz"]
+    made = node("QGemm", inputs, domain=MICROSOFT, transB=1)
+    types = dict.fromkeys("ab", onnx.TensorProto.UINT8)
+    proto = model(
+        [made],
+        inputs={"a": [2, 3], "b": [3, 3], "bs": [3]},
+        constants=constants,
+        types=types,
+        domains={MICROSOFT: 1},
+    )
+    codes = np.random.default_rng(0).integers(0, 256, (5, 3)).astype(np.uint8)
+    feeds = {"a": codes[:2], "b": codes[2:], "bs": np.float32([0.01, 0.02, 0.03])}
+    wanted = run_ort(proto, feeds)
+    found = fqfuse.InferenceSession(fqfuse.compile(proto), "numpy").run(None, feeds)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+
+
 def test_what_hides_keys_is_computed_once() -> None:
     attributes = {"domain": MICROSOFT, "num_heads": 2}
     nodes = [
@@ -237,9 +270,18 @@ def test_masks_that_are_not_taken_are_named() -> None:
     mask = {"m": np.ones((2, 1, 3, 3), np.int32), **WEIGHTS}
     told = refused("Attention", ["x", "w", "b", "m"], mask, num_heads=2)
     assert told == "Attention whose mask_index has 4 dimensions"
-    mask["m"] = np.ones(8, np.int32)  # 3 * batch + 2: for GPUs
+    mask["m"] = np.ones(7, np.int32)
     told = refused("Attention", ["x", "w", "b", "m"], mask, num_heads=2)
-    assert told == "Attention whose mask_index has 8 entries for a batch of 2"
+    assert told == "Attention whose mask_index has 7 entries for a batch of 2"
+
+
+def test_windows_that_see_nothing_are_refused() -> None:
+    numbers = {"n": np.int32([2, 2]), "t": np.int32(3)}
+    inputs = ["x", "x", "x", "", "", "n", "t"]
+    told = refused(
+        "GroupQueryAttention", inputs, numbers, num_heads=1, kv_num_heads=1, local_window_size=0
+    )
+    assert told == "the attribute local_window_size of GroupQueryAttention is 0, with causal 1"
 
 
 def test_unidirectional_between_two_sequences_is_refused() -> None:

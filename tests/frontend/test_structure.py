@@ -315,11 +315,12 @@ def test_all_unknown_ops_are_listed_with_their_nodes():
         node("Foo", ["x"], ["a"], name="f1", domain="com.acme"),
         node("Foo", ["a"], ["b"], name="f2", domain="com.acme"),
         node("MoE", ["b"], ["c"], name="m", domain="com.microsoft"),
-        node("Relux", ["c"], name="r"),
+        node("Inverse", ["c"], ["d"], name="i", domain="com.microsoft"),
+        node("Relux", ["d"], name="r"),
     ]
     error = refused(
         model(nodes, domains={"com.acme": 1, "com.microsoft": 1}),
-        "3 operators that nothing here can run",
+        "4 operators that nothing here can run",
         UnsupportedOp,
     )
     for part in (
@@ -328,8 +329,10 @@ def test_all_unknown_ops_are_listed_with_their_nodes():
         "Relux (node 'r')",
     ):
         assert part in error.what
-    for part in ("ORT_DISABLE_ALL", "local functions", "ONNX has no op Relux"):
+    for part in ("export the experts", "local functions", "ORT_DISABLE_ALL"):
         assert part in error.hint
+    alone = refused(model([node("Relux", ["x"])]), "that nothing here can run", UnsupportedOp)
+    assert alone.hint == "ONNX has no op Relux: check its name and its domain"
 
 
 def test_an_op_of_a_newer_opset_says_which():

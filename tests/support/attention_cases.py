@@ -9,13 +9,20 @@ import numpy as np
 from numpy.random import Generator
 from support.contrib_cases import Case, Draw, chosen, floats, given, maybe, number, sizes, some
 
+LOWEST = float(np.finfo(np.float32).min)
 
-def mask_of(rng: Generator, batch: int, rows: int, total: int) -> Any:
-    """A mask in one of its forms, or none. Each query sees a key."""
-    form = chosen(rng, "none", "padding", "square", "ends", "spans", "dummy")
+
+def mask_of(
+    rng: Generator, batch: int, rows: int, total: int, attrs: dict[str, Any] | None = None
+) -> Any:
+    """A mask in one of its forms, or none. Each query sees a key, where `attrs` does not get another number that hides them."""
+    form = chosen(rng, "none", "padding", "square", "ends", "spans", "starts", "dummy")
     if form == "padding":
         mask = rng.integers(0, 2, (batch, total))
-        mask[:, 0] = 1
+        if attrs is not None and rng.random() < 0.5:
+            attrs["mask_filter_value"] = LOWEST  # with -1e4 the scores round
+        else:
+            mask[:, 0] = 1
         return mask.astype(np.int32)
     if form == "square":
         mask = rng.integers(0, 2, (batch, rows, total))
@@ -26,12 +33,14 @@ def mask_of(rng: Generator, batch: int, rows: int, total: int) -> Any:
         return ends.astype(np.int32)
     if form == "spans":
         return np.concatenate([ends, (rng.random(batch) * ends).astype(int)]).astype(np.int32)
+    if form == "starts":  # of queries and keys in a packed batch, behind the lengths
+        return np.concatenate([ends, rng.integers(0, total, 2 * batch + 2)]).astype(np.int32)
     return np.ones((batch, 1), np.int32) if form == "dummy" else None
 
 
 def _scores(rng: Generator) -> dict[str, Any]:
     attrs = given(
-        rng, {"scale": number(rng, 0.1, 1), "mask_filter_value": chosen(rng, -10000.0, -3e38)}
+        rng, {"scale": number(rng, 0.1, 1), "mask_filter_value": chosen(rng, -10000.0, LOWEST)}
     )
     return attrs | ({"unidirectional": 1} if rng.random() < 0.4 else {})
 
@@ -52,7 +61,7 @@ def _attention(rng: Generator) -> Case:
         "x": floats(rng, b, s, d),
         "w": floats(rng, d, width),
         "b": floats(rng, width),
-        "mask": mask_of(rng, b, s, total),
+        "mask": mask_of(rng, b, s, total, attrs),
         "past": floats(rng, 2, b, n, past_length, h) if past_length else None,
         "bias": bias,
     }
@@ -64,7 +73,7 @@ def _multi_head(rng: Generator) -> Case:
     b, s, n, h, keys = sizes(rng, 5, 5)
     past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
     v = chosen(rng, h, h + 1) if not past else h
-    crossed = not past and v == h and rng.random() < 0.2
+    crossed = v == h and rng.random() < 0.3
     shape_k, shape_v = (
         ((b, n, keys, h), (b, n, keys, v)) if crossed else ((b, keys, n * h), (b, keys, n * v))
     )
@@ -72,14 +81,14 @@ def _multi_head(rng: Generator) -> Case:
     attrs = _scores(rng) | {"num_heads": n}
     if keys != s:
         attrs.pop("unidirectional", None)
-    mask = mask_of(rng, b, s, total) if not past else None
-    if mask is not None and mask.shape in ((2 * b,), (b, 1)):
+    mask = mask_of(rng, b, s, total, attrs) if not past else None
+    if mask is not None and mask.shape in ((2 * b,), (b, 1)):  # refused there
         mask = None
     inputs = {
         "q": floats(rng, b, s, n * h),
         "k": floats(rng, *shape_k),
         "v": floats(rng, *shape_v),
-        "b": None if crossed else maybe(rng, floats(rng, n * (2 * h + v))),
+        "b": maybe(rng, floats(rng, n * (2 * h + v))),
         "mask": mask,
         "bias": maybe(rng, floats(rng, chosen(rng, 1, b), chosen(rng, 1, n), s, total)),
         "pk": floats(rng, b, n, past, h) if past else None,
@@ -101,18 +110,18 @@ def _attention_on_codes(rng: Generator) -> Case:
     low, high = (-128, 128) if kind is np.int8 else (0, 256)
     zero = rng.integers(low // 4, high // 4, scale.shape if columns else ()).astype(kind)
     zero = np.zeros_like(zero) if columns else zero
+    attrs = _scores(rng) | {"num_heads": n}
     inputs = {
         "x": rng.integers(0, 256, (b, s, d)).astype(np.uint8),
         "w": rng.integers(low, high, (d, width)).astype(kind),
         "b": floats(rng, width),
         "xs": np.float32(number(rng, 0.005, 0.03)),
         "ws": scale,
-        "mask": mask_of(rng, b, s, s + past),
+        "mask": mask_of(rng, b, s, s + past, attrs),
         "xz": np.uint8(rng.integers(100, 150)),
         "wz": zero,
         "past": floats(rng, 2, b, n, past, h) if past else None,
     }
-    attrs = {"num_heads": n} | ({"unidirectional": 1} if rng.random() < 0.4 else {})
     outputs = ("y", "present") if past else ("y",)
     return Case(
         "QAttention",
@@ -134,6 +143,7 @@ def _rotary(rng: Generator) -> Case:
         attrs |= {"rotary_embedding_dim": width, "num_heads": n}
     elif rng.random() < 0.5:
         attrs["num_heads"] = n
+    attrs |= {"is_packed_batching": 1} if rng.random() < 0.2 else {}
     shape = chosen(rng, (b, s, n * h), (b, n, s, h))
     ids = chosen(rng, rng.integers(0, 4, 1), rng.integers(0, most, (b, s)))
     angles = rng.uniform(-3, 3, (most, half)).astype(np.float32)
@@ -157,10 +167,13 @@ def _group_query(rng: Generator) -> Case:
     attrs: dict[str, Any] = {"num_heads": n, "kv_num_heads": few}
     attrs |= given(rng, {"scale": number(rng, 0.1, 1), "softcap": number(rng, 0.5, 5)})
     attrs |= {"local_window_size": int(rng.integers(1, 5))} if rng.random() < 0.4 else {}
+    attrs |= {"q_norm_epsilon": 1e-6, "k_norm_epsilon": 1e-6} if rng.random() < 0.1 else {}
     angles = rng.uniform(-3, 3, (longest + 3, h // 2)).astype(np.float32)
     if rotary:
         attrs |= {"do_rotary": 1, "rotary_interleaved": int(rng.integers(2))}
-    bias = floats(rng, 1, 1, new, longest) if not buffered and rng.random() < 0.3 else None
+    bias = floats(rng, chosen(rng, 1, b), chosen(rng, 1, n), new, longest)
+    if "local_window_size" not in attrs and rng.random() < 0.3:
+        attrs["causal"] = 0
     inputs = {
         "q": floats(rng, b, new, width if packed else n * h),
         "k": None if packed else floats(rng, b, new, few * h),
@@ -172,7 +185,7 @@ def _group_query(rng: Generator) -> Case:
         "cos": np.cos(angles) if rotary else None,
         "sin": np.sin(angles) if rotary else None,
         "ids": None,
-        "bias": bias,
+        "bias": bias if rng.random() < 0.4 else None,
         "sink": maybe(rng, floats(rng, n)) if rng.random() < 0.5 else None,
     }
     if inputs["sink"] is None and rng.random() < 0.2:
@@ -185,11 +198,11 @@ def _embedded(rng: Generator) -> Case:
     b, s, h, words = sizes(rng, 4, 7)
     h += 2
     most = s + 3
-    segments = rng.random() < 0.7
+    segments, told = rng.random() < 0.7, rng.random() < 0.7
     mask = maybe(rng, rng.integers(0, 2, (b, s)).astype(np.int32))
     inputs = {
         "ids": rng.integers(0, words, (b, s)).astype(np.int32),
-        "kinds": rng.integers(0, 2, (b, s)).astype(np.int32) if segments else None,
+        "kinds": rng.integers(0, 2, (b, s)).astype(np.int32) if segments and told else None,
         "words": floats(rng, words, h),
         "places": floats(rng, most, h),
         "tables": floats(rng, 2, h) if segments else None,
@@ -249,14 +262,17 @@ def _standard(rng: Generator) -> Case:
     }
     shape = (chosen(rng, 1, b), chosen(rng, 1, n), s, total)[int(rng.integers(3)) :]
     mask: Any = chosen(rng, None, floats(rng, *shape), rng.random(shape) < 0.6)
-    if mask is not None and mask.dtype == np.bool_:
-        mask[..., 0] = True
+    if mask is not None and mask.dtype == np.float32 and rng.random() < 0.5:
+        mask[rng.random(shape) < 0.4] = -np.inf
+    if mask is not None and rng.random() < 0.7:  # a query that sees no key
+        mask[..., int(rng.integers(s)), :] = False if mask.dtype == np.bool_ else -np.inf
     inputs["mask"] = mask
     inputs |= (
         {"pk": floats(rng, b, few, past, h), "pv": floats(rng, b, few, past, v)} if past else {}
     )
     outputs = ("y", "present_k", "present_v") if past else ("y",)
-    return Case("Attention", inputs, attrs, some(rng, "mask"), outputs, "", scale=5.0, opset=23)
+    constant = frozenset({"mask"} if rng.random() < 0.25 else ())
+    return Case("Attention", inputs, attrs, constant, outputs, "", scale=5.0, opset=23)
 
 
 def _standard_rotary(rng: Generator) -> Case:

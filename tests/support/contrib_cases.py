@@ -331,6 +331,7 @@ UNRUN = (
     "FusedMatMulActivation",
     "GemmFastGelu",
     "GroupNorm",
+    "QLinearReduceMean",
     "SkipGroupNorm",
 )
 """Rows of which ONNX Runtime has no kernel for CPUs: held against NumPy."""
