@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from ..ir.types import DType
 from ..masks import mask_text
 from ..plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Sum
+from .deconvolution_code import compiled
 from .description import Description
+from .operation import axes, grouped
 
+_TYPES = (DType.F32, DType.S32, DType.S8, DType.U8)
 _INT8 = frozenset({DType.S8, DType.U8})
 
 
@@ -34,8 +37,7 @@ class Rules:
         types: what no implementation has among its element types.
         scales, zero_points: argument -> masks, where it may have such; None: any.
         post_ops: kinds of post-ops.
-        sum_types: what a sum may read its operand as: `size` (any type of that size), `dst` (the
-            destination's own), `default` (it may not be said).
+        sum_types: what the first sum may be told to read its operand as; None: nothing.
         further: what else is refused.
     """
 
@@ -43,7 +45,7 @@ class Rules:
     scales: Callable[[Description], Mapping[str, Collection[int] | None]] = lambda _: {}
     zero_points: Callable[[Description], Mapping[str, Collection[int] | None]] = lambda _: {}
     post_ops: frozenset[str] = frozenset()
-    sum_types: str = "default"
+    sum_types: Callable[[Description], Collection[DType | None]] = lambda _: (None,)
     further: Callable[[Description], Iterator[str]] = lambda _: iter(())
 
 
@@ -63,28 +65,45 @@ def missing(description: Description) -> Iterator[str]:
     for op in description.attr.post_ops:
         if op.kind not in rules.post_ops:
             yield f"a post-op {op.kind} of {description.kind}"
-    yield from _sums(description, rules)
+    sums = _sums(description)
+    if sums and sums[0].dtype not in rules.sum_types(description):
+        yield "a sum that reads its operand as another type"
     yield from rules.further(description)
 
 
-def _sums(description: Description, rules: Rules) -> Iterator[str]:
-    sums = [op for op in description.attr.post_ops if isinstance(op, Sum)]
-    if not sums:
-        return
-    dst, first = description.dtype("dst"), sums[0].dtype
-    if rules.sum_types != "size":
-        allowed = (None, dst) if rules.sum_types == "dst" else (None,)
-        if first not in allowed:
-            yield "a sum that reads its operand as another type"
-        return
-    if first is not None and first.numpy.itemsize != dst.numpy.itemsize:
-        yield "a sum that reads its operand as a type of another size"
-    if any(op.dtype is not first for op in sums):
+def _sums(description: Description) -> list[Sum]:
+    return [op for op in description.attr.post_ops if isinstance(op, Sum)]
+
+
+def _of_that_size(description: Description) -> Collection[DType | None]:
+    size = description.dtype("dst").numpy.itemsize
+    return (None, *(dtype for dtype in _TYPES if dtype.numpy.itemsize == size))
+
+
+def _destinations(description: Description) -> Collection[DType | None]:
+    return None, description.dtype("dst")
+
+
+def _of_pooling(description: Description) -> Collection[DType | None]:
+    """Code for plain tensors of f32 that has no dilations takes the type itself, the reference none."""
+    _, dilations, *_ = axes(description)
+    plain = description.dtype("dst") is DType.F32 and not any(dilations)
+    return (None, DType.F32) if plain else (None,)
+
+
+def _like_sums(description: Description) -> Iterator[str]:
+    """Sums of products read one type, and have zero points where that is an integer's."""
+    sums, dst = _sums(description), description.dtype("dst")
+    if any(op.dtype is not sums[0].dtype for op in sums):
         yield "sums that read their operand as several types"
-    integers = _is_int8(description)
     for op in sums:
-        if op.zero_point and (not integers or (op.dtype or dst) is DType.F32):
+        if op.zero_point and (not _is_int8(description) or (op.dtype or dst) is DType.F32):
             yield "a zero point of a sum whose operand is no integer"
+
+
+def _deconvolution_further(description: Description) -> Iterator[str]:
+    if not compiled(description):
+        yield from _like_sums(description)
 
 
 def _is_int8(description: Description) -> bool:
@@ -109,10 +128,8 @@ def _channel_masks(description: Description) -> Mapping[str, Collection[int] | N
     """Scales of (de)convolutions and inner products of codes."""
     if not _is_int8(description):
         return {}
-    grouped = description.kind != "inner_product" and len(description.dims("weights")) > len(
-        description.dims("src")
-    )
-    return {**_per_tensor("src", "dst"), "weights": (0, 3 if grouped else 1)}
+    mask = 3 if description.kind != "inner_product" and grouped(description) else 1
+    return {**_per_tensor("src", "dst"), "weights": (0, mask)}
 
 
 def _channel_points(description: Description) -> Mapping[str, Collection[int] | None]:
@@ -161,8 +178,9 @@ def _same_types(description: Description) -> bool:
     return description.dtype("src") is description.dtype("dst")
 
 
-def _depthwise(description: Description) -> Iterator[str]:
+def _convolution_further(description: Description) -> Iterator[str]:
     """A depthwise post-op is one, of a 1x1 convolution of images, without sums beside it."""
+    yield from _like_sums(description)
     post_ops = description.attr.post_ops
     depthwise = [op for op in post_ops if isinstance(op, DepthwiseConv)]
     if not depthwise:
@@ -225,16 +243,21 @@ RULES: Mapping[str, Rules] = {
         _channel_masks,
         _channel_points,
         _GEMM_POST_OPS | {DepthwiseConv.kind},
-        "size",
-        _depthwise,
+        _of_that_size,
+        _convolution_further,
     ),
     "deconvolution": Rules(
-        _deconvolution_types, _channel_masks, _channel_points, _GEMM_POST_OPS, "size"
+        _deconvolution_types,
+        _channel_masks,
+        _channel_points,
+        _GEMM_POST_OPS,
+        _of_that_size,
+        _deconvolution_further,
     ),
     "inner_product": Rules(
-        _product_types, _channel_masks, post_ops=_GEMM_POST_OPS, sum_types="size"
+        _product_types, _channel_masks, lambda _: {}, _GEMM_POST_OPS, _of_that_size, _like_sums
     ),
-    "matmul": Rules(_product_types, _matmul_scales, _matmul_points, _GEMM_POST_OPS, "size"),
+    "matmul": Rules(_product_types, _matmul_scales, _matmul_points, _GEMM_POST_OPS, _of_that_size, _like_sums),
     "eltwise": Rules(_same_types, post_ops=_GEMM_POST_OPS),
     "binary": Rules(
         lambda _: True, lambda _: _per_tensor("src_0", "src_1"), post_ops=_GEMM_POST_OPS
@@ -244,14 +267,13 @@ RULES: Mapping[str, Rules] = {
         lambda _: dict.fromkeys(("src", "dst")),
         lambda _: dict.fromkeys(("src", "dst")),
         frozenset({Sum.kind}),
-        "default",
-        _reorder_further,
+        further=_reorder_further,
     ),
     "sum": Rules(lambda _: True),
     "concat": Rules(lambda _: True, lambda d: {**_per_tensor(*d.sources()), "dst": None}),
-    "pooling": Rules(_same_types, post_ops=_GEMM_POST_OPS, sum_types="dst"),
+    "pooling": Rules(_same_types, post_ops=_GEMM_POST_OPS, sum_types=_of_pooling),
     "reduction": Rules(lambda _: True, post_ops=_GEMM_POST_OPS, further=_reduction_further),
-    "resampling": Rules(lambda _: True, post_ops=_GEMM_POST_OPS, sum_types="dst"),
+    "resampling": Rules(lambda _: True, post_ops=_GEMM_POST_OPS, sum_types=_destinations),
     "softmax": Rules(
         lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),
         lambda _: _per_tensor("src", "dst"),

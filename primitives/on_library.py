@@ -30,6 +30,7 @@ from ..onednn.layouts import row_major
 from ..onednn.library import Engine, Stream
 from ..onednn.memory import Memory, MemoryDesc, data_type_of
 from ..onednn.primitive import ExecArgs, Primitive, run_once
+from ..onednn.primitive_cache import never_evict
 from ..onednn.primitive_desc import PrimitiveDesc, describe
 from ..onednn.saturation import may_saturate
 from ..plan.attributes import (
@@ -101,6 +102,7 @@ def made(engine: Engine, description: Description, fpmath: FpmathMode | None) ->
             except OneDnnError as error:
                 if error.status != Status.runtime_error:
                     raise
+                never_evict(engine.library)
                 reason = "its code cannot be generated"
         passed.append(f"{desc.impl_info}: {reason}")
     raise failure(Status.unimplemented, f"{description} ({'; '.join(passed)})")

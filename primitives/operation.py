@@ -71,8 +71,8 @@ def _spatial(
     kernel: tuple[int, ...],
 ) -> Iterator[str]:
     """Each position of a window in the longer tensor is an element of the shorter one."""
-    axes = zip(longer, shorter, kernel, *_axes(description), strict=True)
-    for axis, (whole, positions, size, stride, dilation, begin, end) in enumerate(axes):
+    along = zip(longer, shorter, kernel, *axes(description), strict=True)
+    for axis, (whole, positions, size, stride, dilation, begin, end) in enumerate(along):
         if stride < 1 or dilation < 0 or begin < 0 or end + stride < 1:
             yield f"stride {stride}, dilation {dilation}, padding {begin} and {end}"
             return
@@ -95,7 +95,7 @@ def hangs_out(description: Description) -> str | None:
         else description.dims("weights")[-len(whole) :]
     )
     for length, size, _, dilation, begin, end in zip(
-        whole, kernel, *_axes(description), strict=True
+        whole, kernel, *axes(description), strict=True
     ):
         reach = 1 + (size - 1) * (dilation + 1)
         if reach > length + begin + end:
@@ -103,9 +103,15 @@ def hangs_out(description: Description) -> str | None:
     return None
 
 
-def _axes(description: Description) -> tuple[tuple[int, ...], ...]:
+def axes(description: Description) -> tuple[tuple[int, ...], ...]:
+    """Strides, dilations, padding before and behind, a number for each spatial dimension."""
     names = ("strides", "dilations", "padding_l", "padding_r")
     return tuple(_integers(description, name) for name in names)
+
+
+def grouped(description: Description) -> bool:
+    """Whether the weights of a (de)convolution have a dimension of their own for the groups."""
+    return len(description.dims("weights")) > len(description.dims("src"))
 
 
 def _integers(description: Description, name: str) -> tuple[int, ...]:
@@ -208,7 +214,7 @@ def _pooling(description: Description) -> Iterator[str]:
     yield from _spatial(description, src[2:], dst[2:], kernel)
     if description.params["algorithm"] == "avg_exclude_padding":
         for size, whole, _, dilation, begin, end in zip(
-            kernel, src[2:], *_axes(description), strict=True
+            kernel, src[2:], *axes(description), strict=True
         ):
             reach = 1 + (size - 1) * (dilation + 1)
             if begin >= reach or end >= reach or dilation >= whole:

@@ -427,11 +427,7 @@ def _post_ops(
         elif what < 0.45:
             chain.append(Eltwise(*_eltwise_words(rng)))
         elif what < 0.65:
-            # what a sum may read is up to the code that is chosen in pooling, which adds none, and
-            # a zero point of f32 in deconvolutions of codes, whose code for AVX2 takes it
-            own = kind == "deconvolution" and dtype == "f32"
-            made = Sum("old") if kind == "pooling" else _sum_of(rng, dtype, float_of_codes=own)
-            chain.append(made)
+            chain.append(_sum_of(rng, dtype))
         elif what < 0.85:
             name = f"operand {index}"
             operands[name] = _text(_one(rng, ("f32", *TYPES)), _operand(rng, dims))
@@ -452,9 +448,9 @@ def _operand(rng: Generator, dims: Sequence[int]) -> tuple[int, ...]:
     return _spoiled(rng, tuple(_one(rng, (1, size)) for size in dims))
 
 
-def _sum_of(rng: Generator, dtype: str, *, float_of_codes: bool = False) -> Sum:
+def _sum_of(rng: Generator, dtype: str) -> Sum:
     scale = _one(rng, DYADIC)
-    zero = 0 if float_of_codes or _chance(rng, 0.8) else 3
+    zero = 0 if _chance(rng, 0.8) else 3
     read = None if _chance(rng, 0.7) else DType(_one(rng, (dtype, *TYPES)))
     return Sum("old", scale, zero, read)
 
