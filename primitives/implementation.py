@@ -2,19 +2,20 @@
 library's status for anything else is `unimplemented`.
 
 The last implementation to be asked is a reference, which takes all that any other one takes but for
-a few cases; so the rows are about the references. Of a depthwise post-op only convolutions are held
-against the library: what other kinds do with one is for nobody, and none takes it here.
+a few cases; so the rows are about the references. Depthwise post-ops of convolutions are `depthwise.py`'s.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..ir.types import DType
 from ..masks import mask_text
-from ..plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Sum
+from ..plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum
 from .deconvolution_code import compiled
+from .depthwise import scales_of
 from .description import Description
 from .operation import axes, grouped
 
@@ -55,7 +56,7 @@ def missing(description: Description) -> Iterator[str]:
     if not rules.types(description):
         yield "no implementation has these element types"
     for name, held, allowed in (
-        ("scales", description.attr.scales, rules.scales(description)),
+        ("scales", _scales(description), rules.scales(description)),
         ("zero points", description.attr.zero_points, rules.zero_points(description)),
     ):
         for role, values in held.items():
@@ -69,6 +70,13 @@ def missing(description: Description) -> Iterator[str]:
     if sums and sums[0].dtype not in rules.sum_types(description):
         yield "a sum that reads its operand as another type"
     yield from rules.further(description)
+
+
+def _scales(description: Description) -> dict[str, Scale]:
+    """Of arguments, and of those of depthwise post-ops."""
+    depthwise = [op for op in description.attr.post_ops if isinstance(op, DepthwiseConv)]
+    found = {f"depthwise {role}": scale for op in depthwise for role, scale in scales_of(op)}
+    return {**description.attr.scales, **found}
 
 
 def _sums(description: Description) -> list[Sum]:
@@ -111,6 +119,8 @@ def _is_int8(description: Description) -> bool:
 
 
 _GEMM_POST_OPS = frozenset({Eltwise.kind, Binary.kind, Sum.kind, Prelu.kind})
+_ANY_POST_OPS = _GEMM_POST_OPS | {DepthwiseConv.kind}
+"""Many a reference does not look at the kinds; what it neglects then is in `neglected.py`."""
 
 
 def _product_types(description: Description) -> bool:
@@ -178,20 +188,6 @@ def _same_types(description: Description) -> bool:
     return description.dtype("src") is description.dtype("dst")
 
 
-def _convolution_further(description: Description) -> Iterator[str]:
-    """A depthwise post-op is one, of a 1x1 convolution of images, without sums beside it."""
-    yield from _like_sums(description)
-    post_ops = description.attr.post_ops
-    depthwise = [op for op in post_ops if isinstance(op, DepthwiseConv)]
-    if not depthwise:
-        return
-    weights = description.dims("weights")
-    if len(depthwise) > 1 or any(isinstance(op, Sum) for op in post_ops):
-        yield "a depthwise post-op beside a sum or another one"
-    if len(description.dims("src")) != 4 or any(size != 1 for size in weights[-2:]):
-        yield "a depthwise post-op of a convolution that is not 1x1"
-
-
 def _batch_normalization_further(description: Description) -> Iterator[str]:
     post_ops = description.attr.post_ops
     if len(post_ops) > 1 or any(
@@ -224,6 +220,8 @@ def _reduction_further(description: Description) -> Iterator[str]:
     if len(src) > 5 or reduced[-1] != len(src) - 1 or reduced != [*range(reduced[0], len(src))]:
         yield "these element types for a reduction of other dimensions than the last"
     for op in description.attr.post_ops:
+        if isinstance(op, DepthwiseConv):
+            yield "these element types with a depthwise post-op"
         if isinstance(op, Sum) and op.zero_point:
             yield "these element types with the zero point of a sum"
         if isinstance(op, Binary | Prelu) and not _known_broadcast(description, op):
@@ -234,7 +232,9 @@ def _known_broadcast(description: Description, op: Binary | Prelu) -> bool:
     """An operand that is one number, whole, or varies along the channels."""
     shape, dst = description.operands[op.operand].static_shape, description.dims("dst")
     varies = [axis for axis, size in enumerate(shape) if size != 1]
-    return not varies or shape == dst or varies == [1]
+    # slopes lie with the channels last
+    whole = shape == dst and (isinstance(op, Binary) or len(dst) < 3 or math.prod(dst[1:]) == 1)
+    return not varies or whole or varies == [1]
 
 
 RULES: Mapping[str, Rules] = {
@@ -242,9 +242,9 @@ RULES: Mapping[str, Rules] = {
         _product_types,
         _channel_masks,
         _channel_points,
-        _GEMM_POST_OPS | {DepthwiseConv.kind},
+        _GEMM_POST_OPS,
         _of_that_size,
-        _convolution_further,
+        _like_sums,
     ),
     "deconvolution": Rules(
         _deconvolution_types,
@@ -255,12 +255,12 @@ RULES: Mapping[str, Rules] = {
         _deconvolution_further,
     ),
     "inner_product": Rules(
-        _product_types, _channel_masks, lambda _: {}, _GEMM_POST_OPS, _of_that_size, _like_sums
+        _product_types, _channel_masks, lambda _: {}, _ANY_POST_OPS, _of_that_size, _like_sums
     ),
-    "matmul": Rules(_product_types, _matmul_scales, _matmul_points, _GEMM_POST_OPS, _of_that_size, _like_sums),
-    "eltwise": Rules(_same_types, post_ops=_GEMM_POST_OPS),
+    "matmul": Rules(_product_types, _matmul_scales, _matmul_points, _ANY_POST_OPS, _of_that_size, _like_sums),
+    "eltwise": Rules(_same_types, post_ops=_ANY_POST_OPS),
     "binary": Rules(
-        lambda _: True, lambda _: _per_tensor("src_0", "src_1"), post_ops=_GEMM_POST_OPS
+        lambda _: True, lambda _: _per_tensor("src_0", "src_1"), post_ops=_ANY_POST_OPS
     ),
     "reorder": Rules(
         lambda _: True,
@@ -270,14 +270,14 @@ RULES: Mapping[str, Rules] = {
         further=_reorder_further,
     ),
     "sum": Rules(lambda _: True),
-    "concat": Rules(lambda _: True, lambda d: {**_per_tensor(*d.sources()), "dst": None}),
-    "pooling": Rules(_same_types, post_ops=_GEMM_POST_OPS, sum_types=_of_pooling),
-    "reduction": Rules(lambda _: True, post_ops=_GEMM_POST_OPS, further=_reduction_further),
-    "resampling": Rules(lambda _: True, post_ops=_GEMM_POST_OPS, sum_types=_destinations),
+    "concat": Rules(lambda _: True, lambda d: {**dict.fromkeys(d.attr.scales), **_per_tensor(*d.sources())}),
+    "pooling": Rules(_same_types, post_ops=_ANY_POST_OPS, sum_types=_of_pooling),
+    "reduction": Rules(lambda _: True, post_ops=_ANY_POST_OPS, further=_reduction_further),
+    "resampling": Rules(lambda _: True, post_ops=_ANY_POST_OPS, sum_types=_destinations),
     "softmax": Rules(
         lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),
-        lambda _: _per_tensor("src", "dst"),
-        post_ops=_GEMM_POST_OPS - {Sum.kind},
+        lambda _: _per_tensor("src", "dst", "weights", "depthwise weights", "depthwise dst"),
+        post_ops=_ANY_POST_OPS - {Sum.kind},
     ),
     "layer_normalization": Rules(
         lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),

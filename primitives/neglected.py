@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..plan.attributes import Prelu, Sum
+from ..plan.attributes import DepthwiseConv, Prelu, Sum
+from .depthwise import parts
 from .description import Description
 from .implementation import reorder_masks
 from .operation import hangs_out
+from .refusal import misfits
 
 _WITHOUT_SUMS = frozenset({"eltwise", "pooling"})
 _WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resampling", "softmax"})
@@ -18,7 +20,14 @@ _WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resam
 
 def neglected(description: Description) -> str | None:
     """What the library would neglect; None where there is nothing. It is one that it would make."""
-    for find in (_post_ops, _parameters, _of_reorder, _windows):
+    chain = parts(description)
+    for part in chain:
+        for reason in _windows(part):
+            return reason
+    for part in chain[1:]:
+        for reason in misfits(part):
+            return f"{reason}, and is read beyond its end"
+    for find in (_post_ops, _parameters, _of_reorder):
         for reason in find(description):
             return reason
     return None
@@ -26,11 +35,19 @@ def neglected(description: Description) -> str | None:
 
 def _post_ops(description: Description) -> Iterator[str]:
     kind, post_ops = description.kind, description.attr.post_ops
+    depthwise = [op for op in post_ops if isinstance(op, DepthwiseConv)]
+    if depthwise and kind != "convolution":
+        yield f"a depthwise post-op of {kind} is neglected"
+    if len(depthwise) > 1:
+        yield "a second depthwise post-op runs twice"
+    if depthwise and "dst" in description.attr.zero_points:
+        yield "the zero point of dst is added in front of a depthwise post-op, and not taken off there"
     for op in post_ops:
         if isinstance(op, Sum) and kind in _WITHOUT_SUMS:
             yield f"a sum of {kind} adds nothing"
-        if isinstance(op, Prelu) and kind in _WITHOUT_SLOPES:
-            yield f"the slopes of a prelu post-op of {kind} cannot be given"
+        if isinstance(op, Prelu) and (kind in _WITHOUT_SLOPES or depthwise):
+            beside = " beside a depthwise one" if depthwise else ""
+            yield f"the slopes of a prelu post-op of {kind}{beside} cannot be given"
     sums = [op for op in post_ops if isinstance(op, Sum)]
     if any(op.dtype is not sums[0].dtype for op in sums):
         yield "the type that a later sum reads is neglected"

@@ -16,10 +16,11 @@ from ..errors import InvalidInput
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
-from ..plan.attributes import Binary, PostOp, PrimitiveAttr, Scale, Sum
+from ..plan.attributes import Binary, DepthwiseConv, PostOp, PrimitiveAttr, Scale, Sum
 from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
+from .depthwise import parts
 from .description import Description
 
 _EXACT = 2**24
@@ -68,10 +69,27 @@ def run(
         src = args["src"]
         if src.dtype == description.dtype("dst").numpy:
             return src.copy()  # not by way of f32
+    whole = replace(description, attr=attr)
+    if description.target == "onednn-v3" and len(parts(whole)) > 1:
+        return _with_depthwise(whole, args, profile)
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
     (found,) = run_step(plan, step, feeds, profile=profile)
     return found.reshape(description.dims("dst"))
+
+
+def _with_depthwise(
+    description: Description, args: Mapping[str, Array], profile: NumericsProfile
+) -> Array:
+    """A convolution, and the depthwise one behind it."""
+    first, second = parts(description)
+    op = next(op for op in description.attr.post_ops if isinstance(op, DepthwiseConv))
+    own = {"src": run(first, first.attr, args, profile)}
+    own["weights"] = args[op.weights].reshape(second.dims("weights"))
+    if op.bias:
+        own["bias"] = args[op.bias]
+    others = {name: args[name] for name in second.operands}
+    return run(second, second.attr, {**others, **own}, profile)
 
 
 def one_step(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ..ir.algorithms import ELTWISE
 from ..ir.types import DType
-from ..plan.attributes import DepthwiseConv
 from .description import Description
 
 _CODES = (DType.S8, DType.U8)
@@ -50,18 +49,8 @@ def _windowed(description: Description) -> Iterator[str]:
         yield f"src {list(src)} and weights {list(weights)}"
     if dst[1] != groups * weights[grouped]:
         yield f"dst {list(dst)} and weights {list(weights)}"
-    depthwise = [op for op in description.attr.post_ops if isinstance(op, DepthwiseConv)]
-    if depthwise:  # the convolution is 1x1, and what it writes lies in between
-        yield from _behind(depthwise[0], src[2:], dst[2:])
-        dst = (*dst[:2], *src[2:])
     longer, shorter = (dst, src) if description.kind == "deconvolution" else (src, dst)
     yield from _spatial(description, longer[2:], shorter[2:], weights[grouped + 2 :])
-
-
-def _behind(op: DepthwiseConv, src: tuple[int, ...], dst: tuple[int, ...]) -> Iterator[str]:
-    for size, positions in zip(src, dst, strict=True):
-        if (size + 2 * op.padding - op.kernel) // op.stride + 1 != positions:
-            yield f"a depthwise post-op that makes {list(dst)} of {list(src)}"
 
 
 def _spatial(

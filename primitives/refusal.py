@@ -9,10 +9,11 @@ Source: the checks of oneDNN 3.2.0, and the library's own answers, which a law c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..onednn.capi import Status
 from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp
+from .depthwise import parts, unfused
 from .description import Description
 from .implementation import missing
 from .kinds import KINDS
@@ -27,20 +28,35 @@ def refusal(description: Description) -> tuple[Status, str] | None:
     """The status with which oneDNN 3.2 refuses to make this primitive, and why; None where it makes
     it.
     """
-    for reason in _misfits(description):
+    chain = parts(description)
+    for reason in misfits(chain[0]):
         return Status.invalid_arguments, reason
     found = _attributes(description)
     if found is not None:
         return found
-    for reason in OPERATIONS[description.kind](description):
+    for reason in OPERATIONS[description.kind](chain[0]):
         return Status.invalid_arguments, reason
-    for reason in missing(description):
+    for reason in _unimplemented(chain):
         return Status.unimplemented, reason
     return None
 
 
-def _misfits(description: Description) -> Iterator[str]:
-    """Operands of binary post-ops that do not broadcast to the destination."""
+def _unimplemented(chain: Sequence[Description]) -> Iterator[str]:
+    """Of a depthwise post-op the library does not implement what it would not take by itself."""
+    yield from missing(chain[0])
+    reason = unfused(chain) if len(chain) > 1 else None
+    if reason is not None:
+        yield reason
+        return
+    for part in chain[1:]:
+        for reason in (*OPERATIONS[part.kind](part), *missing(part)):
+            yield f"its depthwise post-op: {reason}"
+
+
+def misfits(description: Description) -> Iterator[str]:
+    """Operands of binary post-ops that do not broadcast to the destination; behind a depthwise one
+    they are not looked at.
+    """
     dims = description.dims("dst")
     for op in description.attr.post_ops:
         if isinstance(op, DepthwiseConv):

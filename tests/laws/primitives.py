@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
 from fqfuse.onednn.capi import OneDnnError, Status
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.loading import load
 from fqfuse.primitives import (
     Binary,
+    DepthwiseConv,
     Eltwise,
     Prelu,
     Primitive,
@@ -33,6 +35,7 @@ from fqfuse.primitives import (
     on_library,
     prim,
 )
+from fqfuse.primitives.depthwise import parts
 from fqfuse.primitives.description import Description, at_execution, described
 from fqfuse.primitives.kinds import KINDS
 from fqfuse.primitives.neglected import neglected
@@ -121,6 +124,8 @@ def _window(rng: Generator, spatial: int) -> dict[str, tuple[int, ...]]:
 
 
 def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
+    if not transposed and _chance(rng, 0.15):
+        return _plain_convolution(rng)
     spatial = _one(rng, (1, 2, 2, 2, 3))
     groups = _one(rng, (1, 1, 1, 2, 4))
     inside, outside = _one(rng, (1, 2, 4)), _one(rng, (1, 2, 4, 8))
@@ -143,6 +148,21 @@ def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
         **_bias(rng, (groups * outside,)),
         "dst": _text(dst, _spoiled(rng, (batch, groups * outside, *written))),
         **window,
+    }
+
+
+def _plain_convolution(rng: Generator) -> dict[str, Any]:
+    """A 1x1 convolution of images, mostly: what has depthwise post-ops."""
+    rank = 2 if _chance(rng, 0.95) else 3
+    inside, outside = _one(rng, (1, 2, 4, 16)), _one(rng, (1, 2, 8, 16, 32))
+    size = tuple(_one(rng, (1, 2, 3, 4, 7)) for _ in range(rank))
+    src, weights, dst = _factors(rng)
+    kernel = (1,) * rank if _chance(rng, 0.95) else (2,) * rank
+    return {
+        "src": _text(src, _spoiled(rng, (2, inside, *size))),
+        "weights": _text(weights, _spoiled(rng, (outside, inside, *kernel))),
+        **_bias(rng, (outside,)),
+        "dst": _text(dst, (2, outside, *size)),
     }
 
 
@@ -379,6 +399,9 @@ def _attributes(
 ) -> tuple[PrimitiveAttr, dict[str, str]]:
     roles = [role for role in given if role.startswith(("src", "weights", "bias", "dst"))]
     scales, zeros = {}, {}
+    if _chance(rng, 0.01):
+        stray = _one(rng, ("src", "weights", "dst", "src_1", "bias"))
+        scales[stray] = Scale((), 0)
     for role in roles:
         if _chance(rng, 0.3 if role != "bias" else 0.02):
             scales[role] = Scale((), _mask(rng, _dims(given[role]), role))
@@ -418,7 +441,14 @@ def _post_ops(
         "layer_normalization",
         "reorder",
     )
+    plain = kind == "convolution" and "strides" not in given
     for index in range(_one(rng, (0, 0, 0, 1)) if few else _one(rng, (0, 1, 1, 2, 3))):
+        if _chance(rng, 0.5 if plain else 0.05):
+            op, words = _depthwise(rng, index, kind == "convolution", dims, dtype)
+            chain.append(op)
+            operands |= words
+            dims = _dims(words["dst"]) if "dst" in words and _chance(rng, 0.97) else dims
+            continue
         what = rng.random()
         if kind == "reorder" and what < 0.7:
             what = 0.6
@@ -438,6 +468,44 @@ def _post_ops(
             operands[name] = _text("f32", shape)
             chain.append(Prelu(name, sum(1 << i for i, size in enumerate(shape) if size > 1)))
     return tuple(chain), operands
+
+
+_SMALL_WINDOWS = (
+    *((3, 1, 1), (3, 1, 1), (3, 2, 1), (3, 3, 0), (1, 1, 0)),
+    *((2, 1, 0), (5, 1, 2), (5, 2, 1)),
+)
+"""Kernel, stride and padding of a depthwise post-op."""
+
+
+def _depthwise(
+    rng: Generator, index: int, fused: bool, dims: Sequence[int], dtype: str
+) -> tuple[DepthwiseConv, dict[str, str]]:
+    """The post-op, its operands, and what it makes the destination of a convolution."""
+    kernel, stride, padding = _one(rng, _SMALL_WINDOWS)
+    weights = _one(rng, ("s8", "s8", "f32"))
+    between = DType(_one(rng, ("u8", "s8")) if weights == "s8" else "f32")
+    if _chance(rng, 0.1):
+        between = DType(_one(rng, TYPES))
+    op = DepthwiseConv(
+        f"weights {index}",
+        f"bias {index}" if _chance(rng, 0.5) else "",
+        kernel,
+        stride,
+        padding,
+        DType(weights),
+        DType(dtype),
+        Scale((), int(_one(rng, (0, 1)))) if _chance(rng, 0.5) else Scale((1.0,)),
+        Scale(()) if _chance(rng, 0.5) else Scale((1.0,)),
+        between,
+    )
+    channels = dims[1] if len(dims) > 1 else 1
+    words = {op.weights: _text(weights, (channels, 1, kernel, kernel))}
+    if op.bias:
+        words[op.bias] = _text("f32", (channels,))
+    if fused and len(dims) == 4:
+        behind = tuple(-(-size // stride) for size in dims[2:])
+        words["dst"] = _text(dtype, (*dims[:2], *behind))
+    return op, words
 
 
 def _operand(rng: Generator, dims: Sequence[int]) -> tuple[int, ...]:
@@ -464,6 +532,15 @@ def made(drawn: Drawn, engine: str) -> Primitive | OneDnnError:
         return prim(drawn.kind, drawn.attr, engine=engine, **drawn.given)
     except OneDnnError as error:
         return error
+
+
+def _misnamed(drawn: Drawn, engine: str) -> bool:
+    """Whether it is told that this is not what the primitive writes."""
+    try:
+        made(drawn, engine)
+    except InvalidInput as error:
+        return "whose depthwise post-op writes" in str(error)
+    return False
 
 
 def arguments(primitive: Primitive, seed: int) -> dict[str, Array]:
@@ -506,6 +583,9 @@ def complaint(
         return f"{told}\n  statuses {ours} and {theirs}, {refusal(what)}"
     if theirs:
         return ""
+    if parts(what)[-1].tensors["dst"] != what.tensors["dst"]:
+        seen["another destination"] += 1
+        return "" if all(_misnamed(drawn, engine) for engine in ("numpy", "onednn")) else told
     found = [made(drawn, engine) for engine in ("numpy", "onednn")]
     refused = [p.status for p in found if isinstance(p, OneDnnError)]
     if neglected(what) is not None:
