@@ -5,7 +5,7 @@ result the second one reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -23,35 +23,25 @@ _TWO_SPATIAL = 4
 
 def parts(description: Description) -> tuple[Description, ...]:
     """The primitive; where it is a convolution with a depthwise post-op, what stands in front of
-    that, and the depthwise convolution with what stands behind it, and so on.
+    that, and the depthwise convolution with what stands behind it.
 
-    The last one's destination is what the library makes, which is not told another: there are
+    The second one's destination is what the library makes, which is not told another: there are
     `ceil(size / stride)` positions, with the padding at the end that they take. Its source has the
-    destination scale of what is in front.
+    destination scale of the first one.
     """
-    if description.kind != "convolution":
-        return (description,)
-    op = next((op for op in description.attr.post_ops if isinstance(op, DepthwiseConv)), None)
-    return (description,) if op is None else _chain(description, op, op.src_dtype)
-
-
-def _chain(description: Description, op: DepthwiseConv, dtype: DType) -> tuple[Description, ...]:
-    """Cut at its first depthwise post-op, `op`, in front of which lies `dtype`."""
     post_ops = description.attr.post_ops
+    op = next((op for op in post_ops if isinstance(op, DepthwiseConv)), None)
+    if description.kind != "convolution" or op is None:
+        return (description,)
     found = post_ops.index(op)
-    between = TensorType(dtype, (*description.dims("dst")[:2], *_between(description)))
+    between = TensorType(op.src_dtype, (*description.dims("dst")[:2], *_between(description)))
     first = replace(
         description,
         tensors=MappingProxyType({**description.tensors, "dst": between}),
         operands=_operands(description, post_ops[:found]),
         attr=replace(description.attr, post_ops=post_ops[:found]),
     )
-    second = _second(description, op, between, post_ops[found + 1 :])
-    others = (other for other in second.attr.post_ops if isinstance(other, DepthwiseConv))
-    following = next(others, None)
-    if following is None:
-        return first, second
-    return first, *_chain(second, following, op.dst_dtype)
+    return first, _second(description, op, between, post_ops[found + 1 :])
 
 
 def _second(
@@ -116,15 +106,14 @@ def _between(description: Description) -> tuple[int, ...]:
     )
 
 
-def unfused(chain: Sequence[Description]) -> str | None:
-    """Why the first convolutions of a chain take no depthwise post-op at all; None where they do."""
-    if any(isinstance(op, Sum) for part in chain for op in part.attr.post_ops):
+def unfused(first: Description, second: Description) -> str | None:
+    """Why a convolution takes no depthwise post-op at all; None where it takes one."""
+    if any(isinstance(op, Sum) for part in (first, second) for op in part.attr.post_ops):
         return "a depthwise post-op beside a sum"
-    for part in chain[:-1]:
-        kernel = part.dims("weights")[2 + grouped(part) :]
-        if len(part.dims("src")) != _TWO_SPATIAL or any(size != 1 for size in kernel):
-            return "a depthwise post-op of a convolution that is not 1x1"
-        # whose list lacks the reference that runs one convolution after the other
-        if part.dtype("src") is DType.U8 and part.dtype("dst") in (DType.F32, DType.S32):
-            return f"a depthwise post-op of u8 that reads {part.dtype('dst').value}"
+    kernel = first.dims("weights")[2 + grouped(first) :]
+    if len(first.dims("src")) != _TWO_SPATIAL or any(size != 1 for size in kernel):
+        return "a depthwise post-op of a convolution that is not 1x1"
+    # whose list lacks the reference that runs one convolution after the other
+    if first.dtype("src") is DType.U8 and first.dtype("dst") in (DType.F32, DType.S32):
+        return f"a depthwise post-op that reads {first.dtype('dst').value} behind u8"
     return None

@@ -256,6 +256,11 @@ def _complete_operands(
                     f"a post-op {op.kind} of {kind} reads {name!r}, whose type is not told",
                     hint=f'add {name}="f32[...]"',
                 )
+    if sum(isinstance(op, DepthwiseConv) for op in attr.post_ops) > 1:
+        raise InvalidInput(
+            f"two depthwise post-ops of {kind}, whose weights are one argument of the library",
+            hint="make another primitive of the second",
+        )
     if len({op.operand for op in attr.post_ops if isinstance(op, Sum)}) > 1:
         raise InvalidInput(
             "all sums read what the destination held",

@@ -170,7 +170,9 @@ def _reorder_further(description: Description) -> Iterator[str]:
         return
     ones = (src | dst) // ((src | dst) & -(src | dst) or 1)
     sums = [op for op in attr.post_ops if isinstance(op, Sum)]
-    compiled = (src == dst or len(attr.scales) == 1) and all(op.scale in (0, 1) for op in sums)
+    compiled = (src == dst or len(attr.scales.keys() & {"src", "dst"}) == 1) and all(
+        op.scale in (0, 1) for op in sums
+    )
     if not compiled and ones & (ones + 1):
         yield f"mask {mask_text(src | dst)}, whose dimensions are no neighbours"
     copies = description.dtype("src") is description.dtype("dst") is DType.F32 and not src | dst
@@ -257,20 +259,24 @@ RULES: Mapping[str, Rules] = {
     "inner_product": Rules(
         _product_types, _channel_masks, lambda _: {}, _ANY_POST_OPS, _of_that_size, _like_sums
     ),
-    "matmul": Rules(_product_types, _matmul_scales, _matmul_points, _ANY_POST_OPS, _of_that_size, _like_sums),
+    "matmul": Rules(
+        _product_types, _matmul_scales, _matmul_points, _ANY_POST_OPS, _of_that_size, _like_sums
+    ),
     "eltwise": Rules(_same_types, post_ops=_ANY_POST_OPS),
     "binary": Rules(
         lambda _: True, lambda _: _per_tensor("src_0", "src_1"), post_ops=_ANY_POST_OPS
     ),
     "reorder": Rules(
         lambda _: True,
-        lambda _: dict.fromkeys(("src", "dst")),
+        lambda d: dict.fromkeys(d.attr.scales),
         lambda _: dict.fromkeys(("src", "dst")),
         frozenset({Sum.kind}),
         further=_reorder_further,
     ),
     "sum": Rules(lambda _: True),
-    "concat": Rules(lambda _: True, lambda d: {**dict.fromkeys(d.attr.scales), **_per_tensor(*d.sources())}),
+    "concat": Rules(
+        lambda _: True, lambda d: {**dict.fromkeys(d.attr.scales), **_per_tensor(*d.sources())}
+    ),
     "pooling": Rules(_same_types, post_ops=_ANY_POST_OPS, sum_types=_of_pooling),
     "reduction": Rules(lambda _: True, post_ops=_ANY_POST_OPS, further=_reduction_further),
     "resampling": Rules(lambda _: True, post_ops=_ANY_POST_OPS, sum_types=_destinations),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..plan.attributes import DepthwiseConv, Prelu, Sum
 from .depthwise import parts
-from .description import Description
+from .description import Description, count
 from .implementation import reorder_masks
 from .operation import hangs_out
 from .refusal import misfits
@@ -38,10 +38,8 @@ def _post_ops(description: Description) -> Iterator[str]:
     depthwise = [op for op in post_ops if isinstance(op, DepthwiseConv)]
     if depthwise and kind != "convolution":
         yield f"a depthwise post-op of {kind} is neglected"
-    if len(depthwise) > 1:
-        yield "a second depthwise post-op runs twice"
-    if depthwise and "dst" in description.attr.zero_points:
-        yield "the zero point of dst is added in front of a depthwise post-op, and not taken off there"
+    if depthwise and description.attr.zero_points:
+        yield "zero points beside a depthwise post-op cannot be given"
     for op in post_ops:
         if isinstance(op, Sum) and kind in _WITHOUT_SUMS:
             yield f"a sum of {kind} adds nothing"
@@ -69,8 +67,9 @@ def _of_reorder(description: Description) -> Iterator[str]:
     src, dst = reorder_masks(description)
     if src and dst and src != dst:
         yield "scales of src and of dst with two masks cannot be run"
-    if any(zero.mask for zero in description.attr.zero_points.values()):
-        yield "of several zero points the first one is taken"
+    for role, zero in description.attr.zero_points.items():
+        if count(zero.mask, description.dims(role)) > 1:
+            yield "several zero points of a reorder cannot be run"
     if any(isinstance(op, Sum) and op.zero_point for op in description.attr.post_ops):
         yield "the zero point of a sum is neglected"
 

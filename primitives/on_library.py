@@ -254,9 +254,7 @@ def execute(
         if role != "dst":
             number = argument(description, role)
             memories[number] = _placed(stream, desc, number, args[role])
-    for index, (asked, op) in enumerate(
-        zip(description.attr.post_ops, attr.post_ops, strict=True)
-    ):
+    for index, (asked, op) in enumerate(zip(description.attr.post_ops, attr.post_ops, strict=True)):
         match op:
             case Binary(_, operand):
                 number = arg_post_op(index, Arg.SRC_1)

@@ -350,11 +350,15 @@ _REDUCTIONS = {
 
 
 def _reduction(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
-    """Integers are reduced in s32, which wraps around; what follows reads the result as a source."""
+    """Integers are reduced in s32, which wraps around, s32 into f32 in f32; what follows reads the
+    result as a source.
+    """
     src, shape, algorithm = args["src"], description.dims("dst"), description.params["algorithm"]
     axes = [axis for axis, size in enumerate(shape) if size != src.shape[axis]]
     row = OPS[_REDUCTIONS[str(algorithm)]]
     assert row.evaluate is not None
+    if src.dtype == np.int32 and description.dtype("dst") is DType.F32:
+        src = src.astype(np.float32)
     exact = src.astype(np.int64) if src.dtype.kind in "iu" else src
     with np.errstate(all="ignore"):
         (found,) = row.evaluate([exact, np.array(axes, np.int64)], row.complete({}))

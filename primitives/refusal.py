@@ -9,7 +9,7 @@ Source: the checks of oneDNN 3.2.0, and the library's own answers, which a law c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ..onednn.capi import Status
 from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp
@@ -28,29 +28,30 @@ def refusal(description: Description) -> tuple[Status, str] | None:
     """The status with which oneDNN 3.2 refuses to make this primitive, and why; None where it makes
     it.
     """
-    chain = parts(description)
-    for reason in misfits(chain[0]):
+    first, *behind = parts(description)
+    for reason in misfits(first):
         return Status.invalid_arguments, reason
     found = _attributes(description)
     if found is not None:
         return found
-    for reason in OPERATIONS[description.kind](chain[0]):
+    for reason in OPERATIONS[description.kind](first):
         return Status.invalid_arguments, reason
-    for reason in _unimplemented(chain):
+    for reason in missing(first):
         return Status.unimplemented, reason
+    for second in behind:
+        for reason in _depthwise(first, second):
+            return Status.unimplemented, reason
     return None
 
 
-def _unimplemented(chain: Sequence[Description]) -> Iterator[str]:
+def _depthwise(first: Description, second: Description) -> Iterator[str]:
     """Of a depthwise post-op the library does not implement what it would not take by itself."""
-    yield from missing(chain[0])
-    reason = unfused(chain) if len(chain) > 1 else None
+    reason = unfused(first, second)
     if reason is not None:
         yield reason
         return
-    for part in chain[1:]:
-        for reason in (*OPERATIONS[part.kind](part), *missing(part)):
-            yield f"its depthwise post-op: {reason}"
+    for reason in (*OPERATIONS[second.kind](second), *missing(second)):
+        yield f"its depthwise post-op: {reason}"
 
 
 def misfits(description: Description) -> Iterator[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -399,9 +399,9 @@ def _attributes(
 ) -> tuple[PrimitiveAttr, dict[str, str]]:
     roles = [role for role in given if role.startswith(("src", "weights", "bias", "dst"))]
     scales, zeros = {}, {}
-    if _chance(rng, 0.01):
+    if _chance(rng, 0.02):
         stray = _one(rng, ("src", "weights", "dst", "src_1", "bias"))
-        scales[stray] = Scale((), 0)
+        scales[stray] = Scale((), int(_one(rng, (0, 0, 1, 2))))
     for role in roles:
         if _chance(rng, 0.3 if role != "bias" else 0.02):
             scales[role] = Scale((), _mask(rng, _dims(given[role]), role))
@@ -443,7 +443,8 @@ def _post_ops(
     )
     plain = kind == "convolution" and "strides" not in given
     for index in range(_one(rng, (0, 0, 0, 1)) if few else _one(rng, (0, 1, 1, 2, 3))):
-        if _chance(rng, 0.5 if plain else 0.05):
+        alone = not any(isinstance(op, DepthwiseConv) for op in chain)
+        if alone and _chance(rng, 0.5 if plain else 0.05):
             op, words = _depthwise(rng, index, kind == "convolution", dims, dtype)
             chain.append(op)
             operands |= words
@@ -467,7 +468,19 @@ def _post_ops(
             shape = tuple(1 if _chance(rng, 0.5) else size for size in dims)
             operands[name] = _text("f32", shape)
             chain.append(Prelu(name, sum(1 << i for i, size in enumerate(shape) if size > 1)))
-    return tuple(chain), operands
+    return tuple(_finite(chain) if dtype != "f32" else chain), operands
+
+
+def _finite(chain: Sequence[Any]) -> list[Any]:
+    """Without exponentials in front of other post-ops, which make infinity a NaN: what that is as
+    an integer is each implementation's own.
+    """
+    return [
+        replace(op, algorithm="logistic")
+        if isinstance(op, Eltwise) and op.algorithm == "exp" and op is not chain[-1]
+        else op
+        for op in chain
+    ]
 
 
 _SMALL_WINDOWS = (
@@ -627,6 +640,9 @@ def _exact(drawn: Drawn) -> bool:
         op.algorithm for op in drawn.attr.post_ops if isinstance(op, Eltwise | Binary)
     }
     inexact = {*INEXACT, "div", "mean", "avg_include_padding", "avg_exclude_padding"}
+    multiplied = drawn.kind == "reduction" and drawn.given["algorithm"] == "mul"
+    if multiplied and "f32" in (drawn.given["src"][:3], drawn.given["dst"][:3]):
+        return False  # factors in whatever order
     return drawn.kind not in _ROUNDED and not words & inexact
 
 
