@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from ..ir.types import DType
 from ..plan.attributes import Binary, DepthwiseConv, Prelu, Sum
-from .description import Description
-from .operation import axes, grouped
+from .description import Description, axes, grouped
 
 _CODES = (DType.S8, DType.U8)
 _LANES = (8, 4)

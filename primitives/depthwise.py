@@ -11,8 +11,7 @@ from types import MappingProxyType
 
 from ..ir.types import DType, TensorType
 from ..plan.attributes import DepthwiseConv, PostOp, PrimitiveAttr, Scale, Sum
-from .description import Description, operands_of
-from .operation import axes, grouped
+from .description import Description, axes, grouped, operands_of
 
 ALONG = 3
 """Channels of depthwise weights (C, 1, 1, kernel...)."""

@@ -288,6 +288,23 @@ def _params(kind: str, found: Kind, given: Mapping[str, Any], spatial: int) -> d
     return complete
 
 
+def axes(description: Description) -> tuple[tuple[int, ...], ...]:
+    """Strides, dilations, padding before and behind, a number for each spatial dimension."""
+    names = ("strides", "dilations", "padding_l", "padding_r")
+    return tuple(integers(description, name) for name in names)
+
+
+def grouped(description: Description) -> bool:
+    """Whether the weights of a (de)convolution have a dimension of their own for the groups."""
+    return len(description.dims("weights")) > len(description.dims("src"))
+
+
+def integers(description: Description, name: str) -> tuple[int, ...]:
+    """A parameter that has several numbers."""
+    value = description.params[name]
+    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
+
+
 # -- values at execution ---------------------------------------------------------------------------
 
 

@@ -16,8 +16,7 @@ from ..masks import mask_text
 from ..plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum
 from .deconvolution_code import compiled
 from .depthwise import scales_of
-from .description import Description
-from .operation import axes, grouped
+from .description import Description, axes, grouped
 
 _TYPES = (DType.F32, DType.S32, DType.S8, DType.U8)
 _INT8 = frozenset({DType.S8, DType.U8})
@@ -28,6 +27,12 @@ def reorder_masks(description: Description) -> tuple[int, int]:
     scales = description.attr.scales
     src, dst = (scales[role].mask if role in scales else 0 for role in ("src", "dst"))
     return src, dst
+
+
+def copies_f32(description: Description) -> bool:
+    """Whether a reorder is the library's loop of its own for copies of f32."""
+    types = {description.dtype("src"), description.dtype("dst")}
+    return types == {DType.F32} and not any(reorder_masks(description))
 
 
 @dataclass(frozen=True)
@@ -175,8 +180,7 @@ def _reorder_further(description: Description) -> Iterator[str]:
     )
     if not compiled and ones & (ones + 1):
         yield f"mask {mask_text(src | dst)}, whose dimensions are no neighbours"
-    copies = description.dtype("src") is description.dtype("dst") is DType.F32 and not src | dst
-    if not copies and any(op.zero_point for op in sums):
+    if not copies_f32(description) and any(op.zero_point for op in sums):
         yield "the zero point of a sum"
 
 

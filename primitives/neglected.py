@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from ..plan.attributes import DepthwiseConv, Prelu, Sum
 from .depthwise import parts
 from .description import Description, count
-from .implementation import reorder_masks
-from .operation import hangs_out
-from .refusal import misfits
+from .implementation import copies_f32, reorder_masks
+from .operation import hangs_out, misfits
 
 _WITHOUT_SUMS = frozenset({"eltwise", "pooling"})
 _WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resampling", "softmax"})
@@ -70,8 +69,11 @@ def _of_reorder(description: Description) -> Iterator[str]:
     for role, zero in description.attr.zero_points.items():
         if count(zero.mask, description.dims(role)) > 1:
             yield "several zero points of a reorder cannot be run"
-    if any(isinstance(op, Sum) and op.zero_point for op in description.attr.post_ops):
+    sums = [op for op in description.attr.post_ops if isinstance(op, Sum)]
+    if any(op.zero_point for op in sums):
         yield "the zero point of a sum is neglected"
+    if sums and "dst" in description.attr.scales and copies_f32(description):
+        yield "the scale of dst does not count for a sum in f32"
 
 
 def _windows(description: Description) -> Iterator[str]:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ..ir.algorithms import ELTWISE
 from ..ir.types import DType
-from .description import Description
+from ..plan.attributes import Binary, DepthwiseConv
+from .description import Description, axes, integers
 
 _CODES = (DType.S8, DType.U8)
 
@@ -18,6 +19,22 @@ def empty_clip(algorithm: object, alpha: float, beta: float) -> str | None:
     """Why bounds hold nothing between them; None where they do, or the algorithm has none."""
     clips = isinstance(algorithm, str) and ELTWISE[algorithm].clips
     return f"{algorithm} to {alpha:g}..{beta:g}" if clips and not beta >= alpha else None
+
+
+def misfits(description: Description) -> Iterator[str]:
+    """Operands of binary post-ops that do not broadcast to the destination; behind a depthwise one
+    they are not looked at.
+    """
+    dims = description.dims("dst")
+    for op in description.attr.post_ops:
+        if isinstance(op, DepthwiseConv):
+            return
+        if isinstance(op, Binary):
+            shape = description.operands[op.operand].static_shape
+            if len(shape) != len(dims) or any(
+                size not in (1, whole) for size, whole in zip(shape, dims, strict=True)
+            ):
+                yield f"the operand {op.operand} {list(shape)} does not broadcast to dst {list(dims)}"
 
 
 def _same(description: Description, *roles: str) -> Iterator[str]:
@@ -79,7 +96,7 @@ def hangs_out(description: Description) -> str | None:
         return None
     whole = description.dims("dst" if description.kind == "deconvolution" else "src")[2:]
     kernel = (
-        _integers(description, "kernel")
+        integers(description, "kernel")
         if description.kind == "pooling"
         else description.dims("weights")[-len(whole) :]
     )
@@ -90,22 +107,6 @@ def hangs_out(description: Description) -> str | None:
         if reach > length + begin + end:
             return f"a window of {reach} elements does not fit into {length + begin + end}"
     return None
-
-
-def axes(description: Description) -> tuple[tuple[int, ...], ...]:
-    """Strides, dilations, padding before and behind, a number for each spatial dimension."""
-    names = ("strides", "dilations", "padding_l", "padding_r")
-    return tuple(_integers(description, name) for name in names)
-
-
-def grouped(description: Description) -> bool:
-    """Whether the weights of a (de)convolution have a dimension of their own for the groups."""
-    return len(description.dims("weights")) > len(description.dims("src"))
-
-
-def _integers(description: Description, name: str) -> tuple[int, ...]:
-    value = description.params[name]
-    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
 
 
 def _inner_product(description: Description) -> Iterator[str]:
@@ -199,7 +200,7 @@ def _pooling(description: Description) -> Iterator[str]:
     if len(src) not in (3, 4, 5) or len(dst) != len(src) or src[:2] != dst[:2]:
         yield f"src {list(src)} and dst {list(dst)}"
         return
-    kernel = _integers(description, "kernel")
+    kernel = integers(description, "kernel")
     yield from _spatial(description, src[2:], dst[2:], kernel)
     if description.params["algorithm"] == "avg_exclude_padding":
         for size, whole, _, dilation, begin, end in zip(

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..onednn.capi import Status
-from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp
+from ..plan.attributes import DepthwiseConv, Eltwise, PostOp
 from .depthwise import parts, unfused
 from .description import Description
 from .implementation import missing
 from .kinds import KINDS
-from .operation import OPERATIONS, empty_clip
+from .operation import OPERATIONS, empty_clip, misfits
 
 _MOST_POST_OPS = 32
 _WITH_SCALES = frozenset({"src", "weights", "dst", "src_0", "src_1"})
@@ -52,22 +52,6 @@ def _depthwise(first: Description, second: Description) -> Iterator[str]:
         return
     for reason in (*OPERATIONS[second.kind](second), *missing(second)):
         yield f"its depthwise post-op: {reason}"
-
-
-def misfits(description: Description) -> Iterator[str]:
-    """Operands of binary post-ops that do not broadcast to the destination; behind a depthwise one
-    they are not looked at.
-    """
-    dims = description.dims("dst")
-    for op in description.attr.post_ops:
-        if isinstance(op, DepthwiseConv):
-            return
-        if isinstance(op, Binary):
-            shape = description.operands[op.operand].static_shape
-            if len(shape) != len(dims) or any(
-                size not in (1, whole) for size, whole in zip(shape, dims, strict=True)
-            ):
-                yield f"the operand {op.operand} {list(shape)} does not broadcast to dst {list(dims)}"
 
 
 def _attributes(description: Description) -> tuple[Status, str] | None:

@@ -175,6 +175,13 @@ def _of_reorders() -> dict[str, Case]:
             PrimitiveAttr(zero_points=each),
             "several zero points",
         ),
+        "the destination's scale of a reorder with a sum": Case(
+            "reorder",
+            PrimitiveAttr({"dst": Scale((0.5,))}, post_ops=(Sum("old"),)),
+            "the scale of dst does not count",
+            {"src": "f32[2,3]", "dst": "f32[2,3]"},
+            as_if=PrimitiveAttr({"src": Scale((2.0,))}, post_ops=(Sum("old"),)),
+        ),
         "the zero point of a reorder's sum": Case(
             "reorder",
             _post_ops(Sum("old", zero_point=3)),
