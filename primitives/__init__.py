@@ -15,6 +15,7 @@
 - `schemes.py`: attributes of `onednn-v2` and `unified`
 - `on_numpy.py`, `on_library.py`: a description -> the result
 - `primitive.py`: `prim`
+- `gemm.py`: oneDNN's products of matrices that are functions
 """
 
 from ..plan.attributes import (
@@ -27,6 +28,7 @@ from ..plan.attributes import (
     Sum,
     ZeroPoint,
 )
+from .gemm import gemm_s8s8s32, gemm_u8s8s32, sgemm
 from .primitive import Primitive, prim
 
 __all__ = [
@@ -39,5 +41,8 @@ __all__ = [
     "Scale",
     "Sum",
     "ZeroPoint",
+    "gemm_s8s8s32",
+    "gemm_u8s8s32",
     "prim",
+    "sgemm",
 ]
