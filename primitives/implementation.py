@@ -185,9 +185,14 @@ def _reorder_further(description: Description) -> Iterator[str]:
 
 
 def _deconvolution_types(description: Description) -> bool:
-    """Attributes and bias are computed behind a convolution in f32, whatever the types."""
-    later = description.attr != PrimitiveAttr() or "bias" in description.tensors
-    return _is_int8(description) or later or description.dtype("dst") is DType.F32
+    """Attributes and bias are computed behind a convolution in f32, whatever the types; but without
+    attributes one that writes the destination's type itself is asked for first, and of f32 into s32
+    that is no convolution.
+    """
+    if _is_int8(description) or description.dtype("dst") is DType.F32:
+        return True
+    biased = "bias" in description.tensors and description.dtype("dst") in _INT8
+    return biased or description.attr != PrimitiveAttr()
 
 
 def _same_types(description: Description) -> bool:
@@ -268,7 +273,7 @@ RULES: Mapping[str, Rules] = {
     ),
     "eltwise": Rules(_same_types, post_ops=_ANY_POST_OPS),
     "binary": Rules(
-        lambda _: True, lambda _: _per_tensor("src_0", "src_1"), post_ops=_ANY_POST_OPS
+        lambda _: True, lambda _: _per_tensor("src", "src_0", "src_1"), post_ops=_ANY_POST_OPS
     ),
     "reorder": Rules(
         lambda _: True,
@@ -286,7 +291,7 @@ RULES: Mapping[str, Rules] = {
     "resampling": Rules(lambda _: True, post_ops=_ANY_POST_OPS, sum_types=_destinations),
     "softmax": Rules(
         lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),
-        lambda _: _per_tensor("src", "dst", "weights", "depthwise weights", "depthwise dst"),
+        lambda d: _per_tensor(*d.attr.scales, "depthwise weights", "depthwise dst"),
         post_ops=_ANY_POST_OPS - {Sum.kind},
     ),
     "layer_normalization": Rules(

@@ -468,19 +468,23 @@ def _post_ops(
             shape = tuple(1 if _chance(rng, 0.5) else size for size in dims)
             operands[name] = _text("f32", shape)
             chain.append(Prelu(name, sum(1 << i for i, size in enumerate(shape) if size > 1)))
-    return tuple(_finite(chain) if dtype != "f32" else chain), operands
+    rounded = kind in _ROUNDED or given.get("algorithm") in _DIVIDED | {*INEXACT}
+    return tuple(_steady(chain, dtype, rounded=rounded)), operands
 
 
-def _finite(chain: Sequence[Any]) -> list[Any]:
-    """Without exponentials in front of other post-ops, which make infinity a NaN: what that is as
-    an integer is each implementation's own.
+def _steady(chain: Sequence[Any], dtype: str, *, rounded: bool) -> list[Any]:
+    """Without what is each implementation's own: an integer of NaN, which an exponential in front
+    of other post-ops leads to, and a comparison of what was rounded.
     """
-    return [
-        replace(op, algorithm="logistic")
-        if isinstance(op, Eltwise) and op.algorithm == "exp" and op is not chain[-1]
-        else op
-        for op in chain
-    ]
+    found = list(chain)
+    for at, op in enumerate(chain):
+        if isinstance(op, Eltwise) and op.algorithm in INEXACT:
+            rounded = True
+            if op.algorithm == "exp" and dtype != "f32" and op is not chain[-1]:
+                found[at] = replace(op, algorithm="logistic")
+        if isinstance(op, Binary) and op.algorithm == "lt" and rounded:
+            found[at] = replace(op, algorithm="max")
+    return found
 
 
 _SMALL_WINDOWS = (
@@ -632,6 +636,7 @@ def _differs(drawn: Drawn, ours: Array, theirs: Array, told: str) -> str:
     return f"{told}\n  {(~near).sum()} of {near.size} differ, at {at}: {ours[at]} and {theirs[at]}"
 
 
+_DIVIDED = {"div", "mean", "avg_include_padding", "avg_exclude_padding"}
 _ROUNDED = ("softmax", "layer_normalization", "batch_normalization", "lrn", "resampling")
 
 
@@ -639,7 +644,7 @@ def _exact(drawn: Drawn) -> bool:
     words = {drawn.given.get("algorithm")} | {
         op.algorithm for op in drawn.attr.post_ops if isinstance(op, Eltwise | Binary)
     }
-    inexact = {*INEXACT, "div", "mean", "avg_include_padding", "avg_exclude_padding"}
+    inexact = _DIVIDED | {*INEXACT}
     multiplied = drawn.kind == "reduction" and drawn.given["algorithm"] == "mul"
     if multiplied and "f32" in (drawn.given["src"][:3], drawn.given["dst"][:3]):
         return False  # factors in whatever order
