@@ -15,6 +15,7 @@ arguments that write into those arrays.
   implementation
 - `saturation.py`, `defects.py`: whether that implementation computes exactly; what oneDNN is known
   to compute wrongly
+- `primitive_cache.py`, `gemm.py`: its cache of primitives; products of matrices that are functions
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
   one C call
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library

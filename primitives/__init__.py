@@ -8,12 +8,14 @@
 
 - `kinds.py`: what each kind is described by
 - `description.py`: a description from the caller's words, and the values that come at execution
-- `operation.py`, `implementation.py`, `refusal.py`: what oneDNN 3.2 refuses at creation, and with
-  which status
+- `depthwise.py`: the two convolutions that one with a depthwise post-op is
+- `operation.py`, `implementation.py`, `deconvolution_code.py`, `refusal.py`: what oneDNN 3.2 refuses
+  at creation, and with which status
 - `neglected.py`: what it takes there, and neglects when it runs
 - `schemes.py`: attributes of `onednn-v2` and `unified`
 - `on_numpy.py`, `on_library.py`: a description -> the result
 - `primitive.py`: `prim`
+- `gemm.py`: oneDNN's products of matrices that are functions
 """
 
 from ..plan.attributes import (
@@ -26,6 +28,7 @@ from ..plan.attributes import (
     Sum,
     ZeroPoint,
 )
+from .gemm import gemm_s8s8s32, gemm_u8s8s32, sgemm
 from .primitive import Primitive, prim
 
 __all__ = [
@@ -38,5 +41,8 @@ __all__ = [
     "Scale",
     "Sum",
     "ZeroPoint",
+    "gemm_s8s8s32",
+    "gemm_u8s8s32",
     "prim",
+    "sgemm",
 ]

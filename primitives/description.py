@@ -98,7 +98,7 @@ def described(
             f"attributes are a PrimitiveAttr, not a {type(attr).__name__}",
             hint="give fqfuse.primitives.PrimitiveAttr(...), or leave it out",
         )
-    names = {name for op in attr.post_ops for name in _names(op)}
+    names = {name for op in attr.post_ops for name in operands_of(op)}
     given = {name: value for name, value in tensors.items() if value is not None}
     params = {name: given.pop(name) for name in found.params if name in given}
     roles = _roles(kind, found, given)
@@ -189,7 +189,8 @@ def copied(attr: PrimitiveAttr) -> PrimitiveAttr:
     )
 
 
-def _names(op: PostOp) -> list[str]:
+def operands_of(op: PostOp) -> list[str]:
+    """What a post-op reads, by name."""
     return [value for name in OPERANDS[type(op)] if (value := getattr(op, name))]
 
 
@@ -249,12 +250,17 @@ def _complete_operands(
     for op in attr.post_ops:
         if isinstance(op, Sum) and dst is not None:
             operands[op.operand] = replace(dst, dtype=op.dtype or dst.dtype)
-        for name in _names(op):
+        for name in operands_of(op):
             if name not in operands:
                 raise InvalidInput(
                     f"a post-op {op.kind} of {kind} reads {name!r}, whose type is not told",
                     hint=f'add {name}="f32[...]"',
                 )
+    if sum(isinstance(op, DepthwiseConv) for op in attr.post_ops) > 1:
+        raise InvalidInput(
+            f"two depthwise post-ops of {kind}, whose weights are one argument of the library",
+            hint="make another primitive of the second",
+        )
     if len({op.operand for op in attr.post_ops if isinstance(op, Sum)}) > 1:
         raise InvalidInput(
             "all sums read what the destination held",
@@ -282,6 +288,23 @@ def _params(kind: str, found: Kind, given: Mapping[str, Any], spatial: int) -> d
     return complete
 
 
+def axes(description: Description) -> tuple[tuple[int, ...], ...]:
+    """Strides, dilations, padding before and behind, a number for each spatial dimension."""
+    names = ("strides", "dilations", "padding_l", "padding_r")
+    return tuple(integers(description, name) for name in names)
+
+
+def grouped(description: Description) -> bool:
+    """Whether the weights of a (de)convolution have a dimension of their own for the groups."""
+    return len(description.dims("weights")) > len(description.dims("src"))
+
+
+def integers(description: Description, name: str) -> tuple[int, ...]:
+    """A parameter that has several numbers."""
+    value = description.params[name]
+    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
+
+
 # -- values at execution ---------------------------------------------------------------------------
 
 
@@ -305,7 +328,7 @@ def at_execution(description: Description) -> Iterator[tuple[str, int, type]]:
     for op in attr.post_ops:
         for name, scale in _scales_of(op):
             if not scale.values:
-                dims = description.operands[_names(op)[0]].static_shape
+                dims = description.operands[operands_of(op)[0]].static_shape
                 yield name, count(scale.mask, dims), np.float32
 
 

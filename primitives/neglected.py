@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..plan.attributes import Prelu, Sum
-from .description import Description
-from .implementation import reorder_masks
-from .operation import hangs_out
+from ..plan.attributes import DepthwiseConv, Prelu, Sum
+from .depthwise import parts
+from .description import Description, count
+from .implementation import copies_f32, reorder_masks
+from .operation import hangs_out, misfits
 
 _WITHOUT_SUMS = frozenset({"eltwise", "pooling"})
 _WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resampling", "softmax"})
@@ -18,7 +19,14 @@ _WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resam
 
 def neglected(description: Description) -> str | None:
     """What the library would neglect; None where there is nothing. It is one that it would make."""
-    for find in (_post_ops, _parameters, _of_reorder, _windows):
+    chain = parts(description)
+    for part in chain:
+        for reason in _windows(part):
+            return reason
+    for part in chain[1:]:
+        for reason in misfits(part):
+            return f"{reason}, and is read beyond its end"
+    for find in (_post_ops, _parameters, _of_reorder):
         for reason in find(description):
             return reason
     return None
@@ -26,11 +34,17 @@ def neglected(description: Description) -> str | None:
 
 def _post_ops(description: Description) -> Iterator[str]:
     kind, post_ops = description.kind, description.attr.post_ops
+    depthwise = [op for op in post_ops if isinstance(op, DepthwiseConv)]
+    if depthwise and kind != "convolution":
+        yield f"a depthwise post-op of {kind} is neglected"
+    if depthwise and description.attr.zero_points:
+        yield "zero points beside a depthwise post-op cannot be given"
     for op in post_ops:
         if isinstance(op, Sum) and kind in _WITHOUT_SUMS:
             yield f"a sum of {kind} adds nothing"
-        if isinstance(op, Prelu) and kind in _WITHOUT_SLOPES:
-            yield f"the slopes of a prelu post-op of {kind} cannot be given"
+        if isinstance(op, Prelu) and (kind in _WITHOUT_SLOPES or depthwise):
+            beside = " beside a depthwise one" if depthwise else ""
+            yield f"the slopes of a prelu post-op of {kind}{beside} cannot be given"
     sums = [op for op in post_ops if isinstance(op, Sum)]
     if any(op.dtype is not sums[0].dtype for op in sums):
         yield "the type that a later sum reads is neglected"
@@ -52,10 +66,14 @@ def _of_reorder(description: Description) -> Iterator[str]:
     src, dst = reorder_masks(description)
     if src and dst and src != dst:
         yield "scales of src and of dst with two masks cannot be run"
-    if any(zero.mask for zero in description.attr.zero_points.values()):
-        yield "of several zero points the first one is taken"
-    if any(isinstance(op, Sum) and op.zero_point for op in description.attr.post_ops):
+    for role, zero in description.attr.zero_points.items():
+        if count(zero.mask, description.dims(role)) > 1:
+            yield "several zero points of a reorder cannot be run"
+    sums = [op for op in description.attr.post_ops if isinstance(op, Sum)]
+    if any(op.zero_point for op in sums):
         yield "the zero point of a sum is neglected"
+    if sums and "dst" in description.attr.scales and copies_f32(description):
+        yield "the scale of dst does not count for a sum in f32"
 
 
 def _windows(description: Description) -> Iterator[str]:

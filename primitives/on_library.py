@@ -30,6 +30,7 @@ from ..onednn.layouts import row_major
 from ..onednn.library import Engine, Stream
 from ..onednn.memory import Memory, MemoryDesc, data_type_of
 from ..onednn.primitive import ExecArgs, Primitive, run_once
+from ..onednn.primitive_cache import never_evict
 from ..onednn.primitive_desc import PrimitiveDesc, describe
 from ..onednn.saturation import may_saturate
 from ..plan.attributes import (
@@ -38,9 +39,9 @@ from ..plan.attributes import (
     Eltwise,
     Prelu,
     PrimitiveAttr,
-    Scale,
     Sum,
 )
+from .depthwise import parts, scales_of
 from .description import Description
 from .kinds import ARGS, KINDS
 
@@ -56,11 +57,7 @@ _FLAGS = {
     "mean": NormalizationFlags.use_global_stats,
     "variance": NormalizationFlags.use_global_stats,
 }
-_DEPTHWISE_MASK = 3  # channels of (G, O/G, I/G, kernel...)
-
-
 _IMPLEMENTATIONS = 16
-_ONE = Scale((1.0,))
 
 
 @dataclass(frozen=True)
@@ -101,6 +98,7 @@ def made(engine: Engine, description: Description, fpmath: FpmathMode | None) ->
             except OneDnnError as error:
                 if error.status != Status.runtime_error:
                     raise
+                never_evict(engine.library)
                 reason = "its code cannot be generated"
         passed.append(f"{desc.impl_info}: {reason}")
     raise failure(Status.unimplemented, f"{description} ({'; '.join(passed)})")
@@ -160,15 +158,10 @@ def descriptor(
 
 
 def _desc(engine: Engine, description: Description, role: str, *, free: bool) -> MemoryDesc:
-    dtype, dims = _TYPES[description.dtype(role)], description.dims(role)
-    if role == "dst":
-        depthwise = [op for op in description.attr.post_ops if isinstance(op, DepthwiseConv)]
-        if depthwise and "src" in description.tensors:  # the descriptor is that of the 1x1 result
-            dtype = _TYPES[depthwise[0].src_dtype]
-            dims = (*dims[:2], *description.dims("src")[2:])
-    if free:
-        return MemoryDesc.any(engine.library, dims, dtype)
-    return row_major(engine.library, dims, dtype)
+    # with a depthwise post-op, the destination's descriptor is that of what lies in between
+    type_ = parts(description)[0].tensors[role]
+    make = MemoryDesc.any if free else row_major
+    return make(engine.library, type_.static_shape, _TYPES[type_.dtype])
 
 
 def _parameters(description: Description) -> dict[str, Any]:
@@ -209,7 +202,9 @@ def _attributes(engine: Engine, description: Description) -> Attributes:
                 chain.append(library_attributes.PRelu(mask))
             case DepthwiseConv():
                 chain.append(_depthwise(op))
-                scales |= {arg: mask for arg, mask, _ in _depthwise_scales(op)}
+                scales |= {
+                    Arg.ATTR_POST_OP_DW | ARGS[role]: scale.mask for role, scale in scales_of(op)
+                }
     return Attributes(
         scales,
         {argument(description, role): held.mask for role, held in attr.zero_points.items()},
@@ -226,17 +221,6 @@ def _binary(
     make = MemoryDesc.any if free else row_major
     desc = make(engine.library, type_.static_shape, _TYPES[type_.dtype])
     return library_attributes.Binary(AlgKind[f"binary_{name}"], desc)
-
-
-def _depthwise_scales(op: DepthwiseConv) -> Iterator[tuple[int, int, Scale]]:
-    """Arguments of a depthwise post-op that have scales, and the masks."""
-    along = _DEPTHWISE_MASK if op.weights_scale.mask else 0
-    for arg, mask, scale in (
-        (Arg.WEIGHTS, along, op.weights_scale),
-        (Arg.DST, op.dst_scale.mask, op.dst_scale),
-    ):
-        if scale != _ONE:
-            yield Arg.ATTR_POST_OP_DW | arg, mask, scale
 
 
 def _depthwise(op: DepthwiseConv) -> library_attributes.Depthwise:
@@ -270,7 +254,7 @@ def execute(
         if role != "dst":
             number = argument(description, role)
             memories[number] = _placed(stream, desc, number, args[role])
-    for index, op in enumerate(attr.post_ops):
+    for index, (asked, op) in enumerate(zip(description.attr.post_ops, attr.post_ops, strict=True)):
         match op:
             case Binary(_, operand):
                 number = arg_post_op(index, Arg.SRC_1)
@@ -279,7 +263,8 @@ def execute(
                 slopes = _vector(engine, _channels_last(args[operand]))
                 memories[arg_post_op(index, Arg.WEIGHTS)] = slopes
             case DepthwiseConv():
-                memories |= dict(_depthwise_memories(stream, desc, op, args))
+                assert isinstance(asked, DepthwiseConv)
+                memories |= dict(_depthwise_memories(stream, desc, asked, op, args))
     for role, scale in attr.scales.items():
         memories[arg_scales(argument(description, role))] = _vector(engine, scale.array)
     for role, zero in attr.zero_points.items():
@@ -303,14 +288,20 @@ def execute(
 
 
 def _depthwise_memories(
-    stream: Stream, desc: PrimitiveDesc, op: DepthwiseConv, args: Mapping[str, Array]
+    stream: Stream,
+    desc: PrimitiveDesc,
+    asked: DepthwiseConv,
+    op: DepthwiseConv,
+    args: Mapping[str, Array],
 ) -> Iterator[tuple[int, Memory]]:
+    """Of the post-op as it was asked for, with the values of `op`."""
     weights = Arg.ATTR_POST_OP_DW | Arg.WEIGHTS
     data = args[op.weights]
     # (C, 1, kernel...) of the post-op are (C, 1, 1, kernel...) of a convolution with C groups
     yield weights, _placed(stream, desc, weights, data.reshape(data.shape[0], 1, *data.shape[1:]))
-    for arg, _, scale in _depthwise_scales(op):
-        yield arg_scales(arg), _vector(stream.engine, scale.array)
+    for role, _ in scales_of(asked):
+        scale = op.weights_scale if role == "weights" else op.dst_scale
+        yield arg_scales(Arg.ATTR_POST_OP_DW | ARGS[role]), _vector(stream.engine, scale.array)
     if op.bias:
         yield Arg.ATTR_POST_OP_DW | Arg.BIAS, _vector(stream.engine, args[op.bias])
 

@@ -16,10 +16,11 @@ from ..errors import InvalidInput
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
-from ..plan.attributes import Binary, PostOp, PrimitiveAttr, Scale, Sum
+from ..plan.attributes import Binary, DepthwiseConv, PostOp, PrimitiveAttr, Scale, Sum
 from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
+from .depthwise import parts
 from .description import Description
 
 _EXACT = 2**24
@@ -68,10 +69,27 @@ def run(
         src = args["src"]
         if src.dtype == description.dtype("dst").numpy:
             return src.copy()  # not by way of f32
+    whole = replace(description, attr=attr)
+    if description.target == "onednn-v3" and len(parts(whole)) > 1:
+        return _with_depthwise(whole, args, profile)
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
     (found,) = run_step(plan, step, feeds, profile=profile)
     return found.reshape(description.dims("dst"))
+
+
+def _with_depthwise(
+    description: Description, args: Mapping[str, Array], profile: NumericsProfile
+) -> Array:
+    """A convolution, and the depthwise one behind it."""
+    first, second = parts(description)
+    op = next(op for op in description.attr.post_ops if isinstance(op, DepthwiseConv))
+    own = {"src": run(first, first.attr, args, profile)}
+    own["weights"] = args[op.weights].reshape(second.dims("weights"))
+    if op.bias:
+        own["bias"] = args[op.bias]
+    others = {name: args[name] for name in second.operands}
+    return run(second, second.attr, {**others, **own}, profile)
 
 
 def one_step(
@@ -332,11 +350,15 @@ _REDUCTIONS = {
 
 
 def _reduction(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
-    """Integers are reduced in s32, which wraps around; what follows reads the result as a source."""
+    """Integers are reduced in s32, which wraps around, s32 into f32 in f32; what follows reads the
+    result as a source.
+    """
     src, shape, algorithm = args["src"], description.dims("dst"), description.params["algorithm"]
     axes = [axis for axis, size in enumerate(shape) if size != src.shape[axis]]
     row = OPS[_REDUCTIONS[str(algorithm)]]
     assert row.evaluate is not None
+    if src.dtype == np.int32 and description.dtype("dst") is DType.F32:
+        src = src.astype(np.float32)
     exact = src.astype(np.int64) if src.dtype.kind in "iu" else src
     with np.errstate(all="ignore"):
         (found,) = row.evaluate([exact, np.array(axes, np.int64)], row.complete({}))

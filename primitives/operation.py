@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ..ir.algorithms import ELTWISE
 from ..ir.types import DType
-from ..plan.attributes import DepthwiseConv
-from .description import Description
+from ..plan.attributes import Binary, DepthwiseConv
+from .description import Description, axes, integers
 
 _CODES = (DType.S8, DType.U8)
 
@@ -19,6 +19,22 @@ def empty_clip(algorithm: object, alpha: float, beta: float) -> str | None:
     """Why bounds hold nothing between them; None where they do, or the algorithm has none."""
     clips = isinstance(algorithm, str) and ELTWISE[algorithm].clips
     return f"{algorithm} to {alpha:g}..{beta:g}" if clips and not beta >= alpha else None
+
+
+def misfits(description: Description) -> Iterator[str]:
+    """Operands of binary post-ops that do not broadcast to the destination; behind a depthwise one
+    they are not looked at.
+    """
+    dims = description.dims("dst")
+    for op in description.attr.post_ops:
+        if isinstance(op, DepthwiseConv):
+            return
+        if isinstance(op, Binary):
+            shape = description.operands[op.operand].static_shape
+            if len(shape) != len(dims) or any(
+                size not in (1, whole) for size, whole in zip(shape, dims, strict=True)
+            ):
+                yield f"the operand {op.operand} {list(shape)} does not broadcast to dst {list(dims)}"
 
 
 def _same(description: Description, *roles: str) -> Iterator[str]:
@@ -50,18 +66,8 @@ def _windowed(description: Description) -> Iterator[str]:
         yield f"src {list(src)} and weights {list(weights)}"
     if dst[1] != groups * weights[grouped]:
         yield f"dst {list(dst)} and weights {list(weights)}"
-    depthwise = [op for op in description.attr.post_ops if isinstance(op, DepthwiseConv)]
-    if depthwise:  # the convolution is 1x1, and what it writes lies in between
-        yield from _behind(depthwise[0], src[2:], dst[2:])
-        dst = (*dst[:2], *src[2:])
     longer, shorter = (dst, src) if description.kind == "deconvolution" else (src, dst)
     yield from _spatial(description, longer[2:], shorter[2:], weights[grouped + 2 :])
-
-
-def _behind(op: DepthwiseConv, src: tuple[int, ...], dst: tuple[int, ...]) -> Iterator[str]:
-    for size, positions in zip(src, dst, strict=True):
-        if (size + 2 * op.padding - op.kernel) // op.stride + 1 != positions:
-            yield f"a depthwise post-op that makes {list(dst)} of {list(src)}"
 
 
 def _spatial(
@@ -71,8 +77,8 @@ def _spatial(
     kernel: tuple[int, ...],
 ) -> Iterator[str]:
     """Each position of a window in the longer tensor is an element of the shorter one."""
-    axes = zip(longer, shorter, kernel, *_axes(description), strict=True)
-    for axis, (whole, positions, size, stride, dilation, begin, end) in enumerate(axes):
+    along = zip(longer, shorter, kernel, *axes(description), strict=True)
+    for axis, (whole, positions, size, stride, dilation, begin, end) in enumerate(along):
         if stride < 1 or dilation < 0 or begin < 0 or end + stride < 1:
             yield f"stride {stride}, dilation {dilation}, padding {begin} and {end}"
             return
@@ -90,27 +96,17 @@ def hangs_out(description: Description) -> str | None:
         return None
     whole = description.dims("dst" if description.kind == "deconvolution" else "src")[2:]
     kernel = (
-        _integers(description, "kernel")
+        integers(description, "kernel")
         if description.kind == "pooling"
         else description.dims("weights")[-len(whole) :]
     )
     for length, size, _, dilation, begin, end in zip(
-        whole, kernel, *_axes(description), strict=True
+        whole, kernel, *axes(description), strict=True
     ):
         reach = 1 + (size - 1) * (dilation + 1)
         if reach > length + begin + end:
             return f"a window of {reach} elements does not fit into {length + begin + end}"
     return None
-
-
-def _axes(description: Description) -> tuple[tuple[int, ...], ...]:
-    names = ("strides", "dilations", "padding_l", "padding_r")
-    return tuple(_integers(description, name) for name in names)
-
-
-def _integers(description: Description, name: str) -> tuple[int, ...]:
-    value = description.params[name]
-    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
 
 
 def _inner_product(description: Description) -> Iterator[str]:
@@ -204,11 +200,11 @@ def _pooling(description: Description) -> Iterator[str]:
     if len(src) not in (3, 4, 5) or len(dst) != len(src) or src[:2] != dst[:2]:
         yield f"src {list(src)} and dst {list(dst)}"
         return
-    kernel = _integers(description, "kernel")
+    kernel = integers(description, "kernel")
     yield from _spatial(description, src[2:], dst[2:], kernel)
     if description.params["algorithm"] == "avg_exclude_padding":
         for size, whole, _, dilation, begin, end in zip(
-            kernel, src[2:], *_axes(description), strict=True
+            kernel, src[2:], *axes(description), strict=True
         ):
             reach = 1 + (size - 1) * (dilation + 1)
             if begin >= reach or end >= reach or dilation >= whole:

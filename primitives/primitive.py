@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
+from ..ir.text_write import type_text
 from ..onednn import workers
 from ..onednn.capi import Status, failure
 from ..onednn.enums import FpmathMode, ScratchpadMode
@@ -18,6 +19,7 @@ from ..onednn.loading import load
 from ..plan.attributes import PrimitiveAttr
 from ..runtime.processors import default_threads
 from . import on_library, on_numpy
+from .depthwise import parts
 from .description import Description, at_execution, described, with_values
 from .neglected import neglected
 from .on_library import Made
@@ -64,6 +66,7 @@ def prim(
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
     if target == SCHEME:
+        _check_written(description)
         lost = neglected(description) if refusal(description) is None else None
         if lost is not None:
             raise failure(
@@ -74,6 +77,20 @@ def prim(
     if engine == "numpy":
         return OnNumpy(description)
     return OnLibrary(description, narrowed, users=users)
+
+
+def _check_written(description: Description) -> None:
+    """Refuses another destination than the one that depthwise post-ops make, when they can be made.
+
+    Raises:
+        InvalidInput: its type or a size is another.
+    """
+    dst, made = description.tensors["dst"], parts(description)[-1].tensors["dst"]
+    if dst != made and refusal(description) is None:
+        raise InvalidInput(
+            f"{description}, whose depthwise post-op writes {type_text(made)}",
+            hint=f'give dst="{type_text(made)}"',
+        )
 
 
 def _check(description: Description, found: tuple[Status, str] | None) -> None:

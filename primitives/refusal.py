@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..onednn.capi import Status
-from ..plan.attributes import Binary, DepthwiseConv, Eltwise, PostOp
+from ..plan.attributes import DepthwiseConv, Eltwise, PostOp
+from .depthwise import parts, unfused
 from .description import Description
 from .implementation import missing
 from .kinds import KINDS
-from .operation import OPERATIONS, empty_clip
+from .operation import OPERATIONS, empty_clip, misfits
 
 _MOST_POST_OPS = 32
 _WITH_SCALES = frozenset({"src", "weights", "dst", "src_0", "src_1"})
@@ -27,30 +28,30 @@ def refusal(description: Description) -> tuple[Status, str] | None:
     """The status with which oneDNN 3.2 refuses to make this primitive, and why; None where it makes
     it.
     """
-    for reason in _misfits(description):
+    first, *behind = parts(description)
+    for reason in misfits(first):
         return Status.invalid_arguments, reason
     found = _attributes(description)
     if found is not None:
         return found
-    for reason in OPERATIONS[description.kind](description):
+    for reason in OPERATIONS[description.kind](first):
         return Status.invalid_arguments, reason
-    for reason in missing(description):
+    for reason in missing(first):
         return Status.unimplemented, reason
+    for second in behind:
+        for reason in _depthwise(first, second):
+            return Status.unimplemented, reason
     return None
 
 
-def _misfits(description: Description) -> Iterator[str]:
-    """Operands of binary post-ops that do not broadcast to the destination."""
-    dims = description.dims("dst")
-    for op in description.attr.post_ops:
-        if isinstance(op, DepthwiseConv):
-            return
-        if isinstance(op, Binary):
-            shape = description.operands[op.operand].static_shape
-            if len(shape) != len(dims) or any(
-                size not in (1, whole) for size, whole in zip(shape, dims, strict=True)
-            ):
-                yield f"the operand {op.operand} {list(shape)} does not broadcast to dst {list(dims)}"
+def _depthwise(first: Description, second: Description) -> Iterator[str]:
+    """Of a depthwise post-op the library does not implement what it would not take by itself."""
+    reason = unfused(first, second)
+    if reason is not None:
+        yield reason
+        return
+    for reason in (*OPERATIONS[second.kind](second), *missing(second)):
+        yield f"its depthwise post-op: {reason}"
 
 
 def _attributes(description: Description) -> tuple[Status, str] | None:

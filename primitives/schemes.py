@@ -16,6 +16,7 @@ from ..plan.attributes import PrimitiveAttr, Scale
 from ..plan.conversion.convert import convert_steps
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
+from .depthwise import parts
 from .description import Description, at_execution, with_values
 from .on_numpy import one_step
 from .operation import OPERATIONS
@@ -28,7 +29,7 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     """Why a primitive of another scheme is refused, with the status that the library has for such a
     reason; None where it is not.
     """
-    for reason in OPERATIONS[description.kind](description):
+    for reason in OPERATIONS[description.kind](parts(description)[0]):
         return Status.invalid_arguments, reason
     if description.kind == "inner_product" and description.attr.zero_points:
         return Status.unimplemented, "inner products have no zero points"

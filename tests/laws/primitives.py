@@ -11,18 +11,20 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
 from fqfuse.onednn.capi import OneDnnError, Status
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.loading import load
 from fqfuse.primitives import (
     Binary,
+    DepthwiseConv,
     Eltwise,
     Prelu,
     Primitive,
@@ -33,6 +35,7 @@ from fqfuse.primitives import (
     on_library,
     prim,
 )
+from fqfuse.primitives.depthwise import parts
 from fqfuse.primitives.description import Description, at_execution, described
 from fqfuse.primitives.kinds import KINDS
 from fqfuse.primitives.neglected import neglected
@@ -121,6 +124,8 @@ def _window(rng: Generator, spatial: int) -> dict[str, tuple[int, ...]]:
 
 
 def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
+    if not transposed and _chance(rng, 0.15):
+        return _plain_convolution(rng)
     spatial = _one(rng, (1, 2, 2, 2, 3))
     groups = _one(rng, (1, 1, 1, 2, 4))
     inside, outside = _one(rng, (1, 2, 4)), _one(rng, (1, 2, 4, 8))
@@ -143,6 +148,21 @@ def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
         **_bias(rng, (groups * outside,)),
         "dst": _text(dst, _spoiled(rng, (batch, groups * outside, *written))),
         **window,
+    }
+
+
+def _plain_convolution(rng: Generator) -> dict[str, Any]:
+    """A 1x1 convolution of images, mostly: what has depthwise post-ops."""
+    rank = 2 if _chance(rng, 0.95) else 3
+    inside, outside = _one(rng, (1, 2, 4, 16)), _one(rng, (1, 2, 8, 16, 32))
+    size = tuple(_one(rng, (1, 2, 3, 4, 7)) for _ in range(rank))
+    src, weights, dst = _factors(rng)
+    kernel = (1,) * rank if _chance(rng, 0.95) else (2,) * rank
+    return {
+        "src": _text(src, _spoiled(rng, (2, inside, *size))),
+        "weights": _text(weights, _spoiled(rng, (outside, inside, *kernel))),
+        **_bias(rng, (outside,)),
+        "dst": _text(dst, (2, outside, *size)),
     }
 
 
@@ -379,6 +399,9 @@ def _attributes(
 ) -> tuple[PrimitiveAttr, dict[str, str]]:
     roles = [role for role in given if role.startswith(("src", "weights", "bias", "dst"))]
     scales, zeros = {}, {}
+    if _chance(rng, 0.02):
+        stray = _one(rng, ("src", "weights", "dst", "src_1", "bias"))
+        scales[stray] = Scale((), int(_one(rng, (0, 0, 1, 2))))
     for role in roles:
         if _chance(rng, 0.3 if role != "bias" else 0.02):
             scales[role] = Scale((), _mask(rng, _dims(given[role]), role))
@@ -418,7 +441,15 @@ def _post_ops(
         "layer_normalization",
         "reorder",
     )
+    plain = kind == "convolution" and "strides" not in given
     for index in range(_one(rng, (0, 0, 0, 1)) if few else _one(rng, (0, 1, 1, 2, 3))):
+        alone = not any(isinstance(op, DepthwiseConv) for op in chain)
+        if alone and _chance(rng, 0.5 if plain else 0.05):
+            op, words = _depthwise(rng, index, kind == "convolution", dims, dtype)
+            chain.append(op)
+            operands |= words
+            dims = _dims(words["dst"]) if "dst" in words and _chance(rng, 0.97) else dims
+            continue
         what = rng.random()
         if kind == "reorder" and what < 0.7:
             what = 0.6
@@ -427,11 +458,7 @@ def _post_ops(
         elif what < 0.45:
             chain.append(Eltwise(*_eltwise_words(rng)))
         elif what < 0.65:
-            # what a sum may read is up to the code that is chosen in pooling, which adds none, and
-            # a zero point of f32 in deconvolutions of codes, whose code for AVX2 takes it
-            own = kind == "deconvolution" and dtype == "f32"
-            made = Sum("old") if kind == "pooling" else _sum_of(rng, dtype, float_of_codes=own)
-            chain.append(made)
+            chain.append(_sum_of(rng, dtype))
         elif what < 0.85:
             name = f"operand {index}"
             operands[name] = _text(_one(rng, ("f32", *TYPES)), _operand(rng, dims))
@@ -441,7 +468,61 @@ def _post_ops(
             shape = tuple(1 if _chance(rng, 0.5) else size for size in dims)
             operands[name] = _text("f32", shape)
             chain.append(Prelu(name, sum(1 << i for i, size in enumerate(shape) if size > 1)))
-    return tuple(chain), operands
+    rounded = kind in _ROUNDED or given.get("algorithm") in _DIVIDED | {*INEXACT}
+    return tuple(_steady(chain, dtype, rounded=rounded)), operands
+
+
+def _steady(chain: Sequence[Any], dtype: str, *, rounded: bool) -> list[Any]:
+    """Without what is each implementation's own: an integer of NaN, which an exponential in front
+    of other post-ops leads to, and a comparison of what was rounded.
+    """
+    found = list(chain)
+    for at, op in enumerate(chain):
+        if isinstance(op, Eltwise) and op.algorithm in INEXACT:
+            rounded = True
+            if op.algorithm == "exp" and dtype != "f32" and op is not chain[-1]:
+                found[at] = replace(op, algorithm="logistic")
+        if isinstance(op, Binary) and op.algorithm == "lt" and rounded:
+            found[at] = replace(op, algorithm="max")
+    return found
+
+
+_SMALL_WINDOWS = (
+    *((3, 1, 1), (3, 1, 1), (3, 2, 1), (3, 3, 0), (1, 1, 0)),
+    *((2, 1, 0), (5, 1, 2), (5, 2, 1)),
+)
+"""Kernel, stride and padding of a depthwise post-op."""
+
+
+def _depthwise(
+    rng: Generator, index: int, fused: bool, dims: Sequence[int], dtype: str
+) -> tuple[DepthwiseConv, dict[str, str]]:
+    """The post-op, its operands, and what it makes the destination of a convolution."""
+    kernel, stride, padding = _one(rng, _SMALL_WINDOWS)
+    weights = _one(rng, ("s8", "s8", "f32"))
+    between = DType(_one(rng, ("u8", "s8")) if weights == "s8" else "f32")
+    if _chance(rng, 0.1):
+        between = DType(_one(rng, TYPES))
+    op = DepthwiseConv(
+        f"weights {index}",
+        f"bias {index}" if _chance(rng, 0.5) else "",
+        kernel,
+        stride,
+        padding,
+        DType(weights),
+        DType(dtype),
+        Scale((), int(_one(rng, (0, 1)))) if _chance(rng, 0.5) else Scale((1.0,)),
+        Scale(()) if _chance(rng, 0.5) else Scale((1.0,)),
+        between,
+    )
+    channels = dims[1] if len(dims) > 1 else 1
+    words = {op.weights: _text(weights, (channels, 1, kernel, kernel))}
+    if op.bias:
+        words[op.bias] = _text("f32", (channels,))
+    if fused and len(dims) == 4:
+        behind = tuple(-(-size // stride) for size in dims[2:])
+        words["dst"] = _text(dtype, (*dims[:2], *behind))
+    return op, words
 
 
 def _operand(rng: Generator, dims: Sequence[int]) -> tuple[int, ...]:
@@ -452,9 +533,9 @@ def _operand(rng: Generator, dims: Sequence[int]) -> tuple[int, ...]:
     return _spoiled(rng, tuple(_one(rng, (1, size)) for size in dims))
 
 
-def _sum_of(rng: Generator, dtype: str, *, float_of_codes: bool = False) -> Sum:
+def _sum_of(rng: Generator, dtype: str) -> Sum:
     scale = _one(rng, DYADIC)
-    zero = 0 if float_of_codes or _chance(rng, 0.8) else 3
+    zero = 0 if _chance(rng, 0.8) else 3
     read = None if _chance(rng, 0.7) else DType(_one(rng, (dtype, *TYPES)))
     return Sum("old", scale, zero, read)
 
@@ -468,6 +549,15 @@ def made(drawn: Drawn, engine: str) -> Primitive | OneDnnError:
         return prim(drawn.kind, drawn.attr, engine=engine, **drawn.given)
     except OneDnnError as error:
         return error
+
+
+def _misnamed(drawn: Drawn, engine: str) -> bool:
+    """Whether it is told that this is not what the primitive writes."""
+    try:
+        made(drawn, engine)
+    except InvalidInput as error:
+        return "whose depthwise post-op writes" in str(error)
+    return False
 
 
 def arguments(primitive: Primitive, seed: int) -> dict[str, Array]:
@@ -510,6 +600,9 @@ def complaint(
         return f"{told}\n  statuses {ours} and {theirs}, {refusal(what)}"
     if theirs:
         return ""
+    if parts(what)[-1].tensors["dst"] != what.tensors["dst"]:
+        seen["another destination"] += 1
+        return "" if all(_misnamed(drawn, engine) for engine in ("numpy", "onednn")) else told
     found = [made(drawn, engine) for engine in ("numpy", "onednn")]
     refused = [p.status for p in found if isinstance(p, OneDnnError)]
     if neglected(what) is not None:
@@ -543,6 +636,7 @@ def _differs(drawn: Drawn, ours: Array, theirs: Array, told: str) -> str:
     return f"{told}\n  {(~near).sum()} of {near.size} differ, at {at}: {ours[at]} and {theirs[at]}"
 
 
+_DIVIDED = {"div", "mean", "avg_include_padding", "avg_exclude_padding"}
 _ROUNDED = ("softmax", "layer_normalization", "batch_normalization", "lrn", "resampling")
 
 
@@ -550,7 +644,10 @@ def _exact(drawn: Drawn) -> bool:
     words = {drawn.given.get("algorithm")} | {
         op.algorithm for op in drawn.attr.post_ops if isinstance(op, Eltwise | Binary)
     }
-    inexact = {*INEXACT, "div", "mean", "avg_include_padding", "avg_exclude_padding"}
+    inexact = _DIVIDED | {*INEXACT}
+    multiplied = drawn.kind == "reduction" and drawn.given["algorithm"] == "mul"
+    if multiplied and "f32" in (drawn.given["src"][:3], drawn.given["dst"][:3]):
+        return False  # factors in whatever order
     return drawn.kind not in _ROUNDED and not words & inexact
 
 

@@ -1,0 +1,120 @@
+"""What oneDNN 3.2's compiled deconvolution of codes for AVX2 and SSE4.1 takes, and its reference does
+not: a sum's zero point whatever the type, and sums whose later types are others. It is asked on
+CPUs with AVX-512, too, as the last one before the reference.
+
+Source: `init_conf` and `post_ops_ok` of oneDNN 3.2.0's `jit_uni_x8s8s32x_deconvolution`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..ir.types import DType
+from ..plan.attributes import Binary, DepthwiseConv, Prelu, Sum
+from .description import Description, axes, grouped
+
+_CODES = (DType.S8, DType.U8)
+_LANES = (8, 4)
+"""Channels of one register: AVX2, SSE4.1 (and groups that are no multiple of 8)."""
+
+_REGISTERS = 12
+_MOST_BLOCKS = 4
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One spatial dimension: sizes, and the padding that is left to the end."""
+
+    source: int
+    result: int
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+
+    @property
+    def reach(self) -> int:
+        return 1 + (self.kernel - 1) * (self.dilation + 1)
+
+    @property
+    def end(self) -> int:
+        return (self.source - 1) * self.stride + self.reach - self.result - self.begin
+
+
+def compiled(description: Description) -> bool:
+    """Whether that code takes it. Scales are checked before: it takes those that the reference does."""
+    if description.dtype("src") not in _CODES or not _post_ops(description):
+        return False
+    if any(zero.mask for zero in description.attr.zero_points.values()):
+        return False
+    found = [
+        _Axis(source, result, kernel, stride, dilation, begin)
+        for source, result, kernel, stride, dilation, begin in zip(
+            description.dims("src")[2:],
+            description.dims("dst")[2:],
+            description.dims("weights")[-len(description.dims("src")) + 2 :],
+            *axes(description)[:3],
+            strict=True,
+        )
+    ]
+    if any(axis.dilation and axis.stride != 1 for axis in found):
+        return False
+    if any(axis.reach <= max(axis.begin, axis.end) for axis in found):
+        return False
+    return any(_rows_fit(found[-1], blocks) for blocks in _blocks(description))
+
+
+def _post_ops(description: Description) -> bool:
+    """Sums are alike, and operands one number, or one for each channel."""
+    post_ops = description.attr.post_ops
+    sums = [op for op in post_ops if isinstance(op, Sum)]
+    if any((op.scale, op.zero_point) != (sums[0].scale, sums[0].zero_point) for op in sums):
+        return False
+    if (sums and sums[0].dtype is not None) or any(
+        isinstance(op, DepthwiseConv) for op in post_ops
+    ):
+        return False
+    return all(
+        _broadcasts(description.operands[op.operand].static_shape, description.dims("dst"))
+        for op in post_ops
+        if isinstance(op, Binary | Prelu)
+    )
+
+
+def _broadcasts(shape: Sequence[int], dst: Sequence[int]) -> bool:
+    others = (size for axis, size in enumerate(shape) if axis != 1)
+    return all(size == 1 for size in others) and shape[1] in (1, dst[1])
+
+
+def _blocks(description: Description) -> Iterator[int]:
+    """How many registers the channels of a group fill, by each of the two codes; none where they do
+    not fill them.
+    """
+    weights = description.dims("weights")
+    groups = weights[0] if grouped(description) else 1
+    inputs, outputs = (description.dims(role)[1] // groups for role in ("src", "dst"))
+    if grouped(description) and inputs == outputs == 1:
+        if description.dtype("src") is DType.U8 and len(description.dims("src")) < 5:
+            yield 1
+        return
+    for lanes in _LANES:
+        if groups == 1 or (inputs % lanes == 0 and outputs % lanes == 0):
+            yield -(-outputs // lanes)
+
+
+def _rows_fit(axis: _Axis, blocks: int) -> bool:
+    """Whether as many elements as registers hold sums of cover the edges of a row."""
+    at_once = min(_MOST_BLOCKS, blocks)
+    while at_once > 1 and (blocks % at_once or axis.begin > _REGISTERS // (at_once + 1)):
+        at_once -= 1
+    most = _REGISTERS // (at_once + 1)
+    if axis.result < most:
+        return True
+    left = max(0, (axis.reach - 1 - axis.begin) // axis.stride)
+    for width in range(most, 0, -1):
+        behind = axis.reach - 1 - max(0, axis.end) - axis.result % width
+        right = max(0, behind // axis.stride)
+        if width % axis.stride == 0 and width >= max(left, right) * axis.stride:
+            return True
+    return False
