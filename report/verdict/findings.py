@@ -16,8 +16,9 @@ from ...ir.decision import QuantizeFate
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
 from ..notation import layer_names
-from .catalogue import CATALOGUE, Effect, Gain, Kind
+from .catalogue import CATALOGUE
 from .estimate import Costs, Estimate, Remedied, costs_of
+from .kind import Effect, Gain, Kind
 from .machine import Machine, this_machine
 from .numbers import about_numbers, has_unusable_scale
 from .recognize import additions, claims, converts, is_quantized, takes_a_range
@@ -414,6 +415,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,
         "f32-gru": _is_recurrent,
+        "f32-rnn": _is_recurrent,
         "dynamic-recurrence": _is_recurrent,
         "dynamic-beside-lstm": takes_a_range,
         "dynamic-quantizer": takes_a_range,

@@ -30,6 +30,7 @@ _WITH_QUANTIZERS = frozenset(
     {
         "unquantized-recurrence",
         "f32-gru",
+        "f32-rnn",
         "dynamic-recurrence",
         "half-float",
         "per-channel-activation",
@@ -181,8 +182,20 @@ def lstm(view: View) -> Iterable[int]:
     return _recurrent(view, lambda index: view.is_f32_recurrence(index) and _is_lstm(view, index))
 
 
+def gru(view: View) -> Iterable[int]:
+    """GRUs in f32 that an approximation would multiply in int8, and what writes f32 for them."""
+    return _recurrent(
+        view,
+        lambda index: (
+            view.is_f32_recurrence(index)
+            and not _is_lstm(view, index)
+            and any("quantizes no hidden state" in told for told in view.refusals(index))
+        ),
+    )
+
+
 def other_recurrence(view: View) -> Iterable[int]:
-    """Recurrent operators in f32 that are no LSTM, and what writes f32 for them."""
+    """Other recurrent operators in f32 that are no LSTM, and what writes f32 for them."""
     return _recurrent(
         view, lambda index: view.is_f32_recurrence(index) and not _is_lstm(view, index)
     )
@@ -768,7 +781,8 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "index-arithmetic": index_arithmetic,
         "decoded-for-shape": shape_only,
         "unquantized-recurrence": lstm,
-        "f32-gru": other_recurrence,
+        "f32-gru": gru,
+        "f32-rnn": other_recurrence,
         "dynamic-recurrence": dynamic_recurrence,
         "half-float": half_floats,
         "wide-codes": wide_codes,
@@ -806,7 +820,8 @@ _UNQUANTIZED: Mapping[str, Rule] = MappingProxyType(
         "control-flow": with_products_inside,
         "index-arithmetic": index_arithmetic,
         "unquantized-recurrence": lstm,
-        "f32-gru": other_recurrence,
+        "f32-gru": gru,
+        "f32-rnn": other_recurrence,
         "half-float": half_floats,
         "not-quantized": not_quantized,
     }

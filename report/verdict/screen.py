@@ -15,8 +15,8 @@ from ...plan.types import Plan
 from ..layout import Layout, Text, heading
 from ..lines import WIDTH, labelled, paragraph
 from ..notation import bytes_text, count_text, middle_cut, title_text
-from .catalogue import Gain
 from .findings import Finding, Verdict
+from .kind import Gain
 from .remedies import Tool
 from .shares import Shares, share_text
 

@@ -21,9 +21,10 @@ from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
-from fqfuse.report.verdict.catalogue import CATALOGUE, Gain
+from fqfuse.report.verdict.catalogue import CATALOGUE
 from fqfuse.report.verdict.estimate import Remedied, costs_of
 from fqfuse.report.verdict.findings import Finding, name_in_f32, verdict_of
+from fqfuse.report.verdict.kind import Gain
 from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
 from fqfuse.report.verdict.screen import findings_report, is_shown, verdict_report

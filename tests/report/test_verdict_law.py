@@ -14,8 +14,9 @@ from fqfuse.plan.types import Plan
 from fqfuse.report.json import plan_json
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.lines import WIDTH
-from fqfuse.report.verdict.catalogue import CATALOGUE, Gain
+from fqfuse.report.verdict.catalogue import CATALOGUE
 from fqfuse.report.verdict.findings import verdict_of
+from fqfuse.report.verdict.kind import Gain
 from fqfuse.report.verdict.machine import machine_from
 from fqfuse.report.verdict.recognize import claims, is_suspect
 from fqfuse.report.verdict.screen import findings_report, verdict_report
