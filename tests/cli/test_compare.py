@@ -52,6 +52,12 @@ def test_a_quantized_mask_is_named_first_with_what_leaving_it_out_brings(
     assert "absurd-scale" in first
     assert float(first.split()[-1]) >= 0.95, "the cosine"
     assert "change nodes_to_exclude=['/attn/bias'" in " ".join(trials.split())
+    layers = json.loads(call("compare", *arguments[:-1], "--json").stdout)["layers"]
+    worst = next(layer for layer in layers if layer["rank"] == 1)
+    for words in (worst["reason"], *worst["changes"]):  # what the screen says is in the document
+        assert " ".join(words.split()) in told
+    assert (worst["layer"], worst["cause"]) == ("/attn/biased", "too-wide")
+    assert f"f32 spans {worst['low']:.3g} to {worst['high']:.3g}" in told
 
 
 def test_python_gives_the_same_figures(call, digits: Path) -> None:
