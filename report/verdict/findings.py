@@ -69,12 +69,13 @@ class Finding:
         """What to change, or why nothing helps, with layers as the quantizer's options name them.
 
         Args:
-            names: at most so many layers are named; None: all.
+            names: about so many layers are named, one more where it is the last; None: all.
             rest: stands behind the number of those that are not: where to find them.
         """
         _, text = self.kind.remedy(self.tool)
         called = list(dict.fromkeys(name_in_f32(layer, self.tool) for layer in self.layers))
-        shown = [repr(name) for name in called[:names]]
+        few = names if names is None or len(called) > names + 1 else None
+        shown = [repr(name) for name in called[:few]]
         left = f" and {len(called) - len(shown):,} more{rest}" if len(called) > len(shown) else ""
         parts = (part.replace("{{", "{").replace("}}", "}") for part in text.split("{names}"))
         return (", ".join(shown) + left).join(parts)

@@ -268,7 +268,8 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
     verb = "costs" if finding.kind.no_remedy else "saves"
     if not verdict.timed:
         share = share_text(finding.ms, verdict.estimate.ms)
-        return f"{verb} about {share} of the time, were the open sizes 1"
+        about = "about " if share[0].isdigit() else ""  # `under 1 %` says so itself
+        return f"{verb} {about}{share} of the time, were the open sizes 1"
     moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
     return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
 
