@@ -21,10 +21,11 @@ from .estimate import Costs, Estimate, Remedied, costs_of
 from .kind import Effect, Gain, Kind
 from .machine import Machine, this_machine
 from .numbers import about_numbers, has_unusable_scale
-from .recognize import additions, claims, converts, is_quantized, takes_a_range
+from .recognize import claims, is_quantized
 from .remedies import Tool, tool_of
+from .rules_of_products import takes_a_range
 from .shares import Shares, shares_of
-from .view import View
+from .view import View, additions, converts
 from .work import NO_SIZES, RECURRENT, are_batches, at_sizes, bytes_of, operator_of, symbols_of
 
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
