@@ -247,7 +247,11 @@ def _notes(found: Comparison, width: int, *, suggested: bool) -> Iterator[RichTe
     if models.unmatched:
         text += f"; the int8 model has no {printable(models.unmatched[0])}"
         left = len(models.unmatched) - 1
-        text += f" and {left:,} others: the quantizer fused or renamed them" if left else ""
+        text += (
+            f" and {left:,} others (--json has all): the quantizer fused or renamed them"
+            if left
+            else ""
+        )
     yield from _lines(f"{text}.", width, "dim")
     if found.masked:
         yield from _lines(

@@ -184,7 +184,11 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
         rows.append(("without VNNI", f"{layers} may give other numbers: fqfuse simulate MODEL"))
     if verdict.loops:
         first = middle_cut(printable(verdict.loops[0]), _ONE_NAME)
-        left = f" and {len(verdict.loops) - 1:,} more" if len(verdict.loops) > 1 else ""
+        left = (
+            f" and {len(verdict.loops) - 1:,} more (--json has all)"
+            if len(verdict.loops) > 1
+            else ""
+        )
         rows.append(
             ("loops", f"counted as one trip, because data decide how many they take: {first}{left}")
         )
