@@ -138,6 +138,7 @@ def check_hints(plan: Plan, rendered) -> None:
     for name in names & set(index.node_names()):
         story = story_of(index, name, verdict)
         lines = rendered(story_report(plan, story, PIPE), PIPE)
+        assert max(map(len, lines)) <= WIDTH, f"{plan.name}: {name}"
         advice = [line.split("fix", 1)[1].strip() for line in lines if line.startswith("     fix ")]
         if story.findings and all(finding.kind.no_remedy for finding in story.findings):
             assert all(text.startswith("nothing") for text in advice), f"{plan.name}: {name}"
