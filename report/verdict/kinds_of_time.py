@@ -73,13 +73,14 @@ ABOUT_TIME = (
         "f32-rnn",
         "GRU or RNN that has no int8 form",
         "GRUs or RNNs that have no int8 form",
-        "An RNN, or a GRU with linear_before_reset=1 (PyTorch), whatever is quantized around it.",
+        "An RNN, or a GRU that the library multiplies in f32 alone, such as one with linear_before_reset=1 (PyTorch), "
+        "whatever is quantized around it.",
         _ONE_BY_ONE,
         effect=Effect.PRIMITIVES,
         no_remedy=(
             "no quantizer helps: none writes codes for a GRU or RNN (ONNX Runtime's quantize_dynamic does "
-            "for an LSTM), the library multiplies those of a GRU with linear_before_reset=0 alone, and cells "
-            "written as matrix products take longer (an LSTM 3.8 times)"
+            "for an LSTM), the library has no primitive for the codes of this one, and cells written as matrix "
+            "products take longer (an LSTM 3.8 times)"
         ),
     ),
     Kind(

@@ -33,6 +33,7 @@ _SIZES = 4  # whose option is spelled out
 _UNSPECIFIC = {
     "f32-attention",
     "f32-product",
+    "f32-rnn",
     "quantizer-apart",
 }  # of several reasons: other kinds are one each
 _REASONS = 2
