@@ -16,8 +16,8 @@ from ..ir.graph import Graph
 from ..ir.ops.spec import Array
 from ..ir.verify import IMPORTED, check
 from ..plan.seal import is_plan
-from ..report.verdict.catalogue import Gain
 from ..report.verdict.findings import Finding, verdict_of
+from ..report.verdict.kind import Gain
 from ..report.verdict.remedies import Tool, tool_of
 from ..report.verdict.work import NO_SIZES
 from .data import Samples, check_inputs, drawn

@@ -16,6 +16,7 @@ from .data import given, listed
 from .layers import Layer
 from .measures import Measure
 from .suggest import Suggestion, Trial, suggestion_of
+from .words import advice_on, reason_of
 
 
 def compare(
@@ -97,6 +98,8 @@ def _measure(measure: Measure) -> dict[str, Any]:
 
 
 def _layer(found: Comparison, layer: Layer, rank: int | None) -> dict[str, Any]:
+    findings = found.findings_at(layer)
+    changes = [finding.change() for finding in findings]
     return {
         "rank": rank,
         "layer": layer.pair.layer,
@@ -110,11 +113,15 @@ def _layer(found: Comparison, layer: Layer, rank: int | None) -> dict[str, Any]:
         "codes": layer.codes,
         "saturated": layer.saturated,
         "step": layer.step,
+        "low": None if layer.step is None else layer.low,
+        "high": None if layer.step is None else layer.high,
         "masked": layer.total.masked,
         "broken": layer.total.broken,
         "again": layer.pair.again,
         "cause": None if rank is None else layer.cause.value,
-        "findings": [finding.kind.code for finding in found.findings_at(layer)],
+        "reason": None if rank is None else reason_of(layer),
+        "findings": [finding.kind.code for finding in findings],
+        "changes": changes or ([] if rank is None else [advice_on(layer)]),
     }
 
 

@@ -18,6 +18,7 @@ from ..report.notation import count_text, middle_cut
 from .compare import EXACT, OURS, Comparison
 from .layers import Cause, Layer
 from .suggest import NOTABLE, Suggestion, Trial
+from .words import WHY, advice_on, reason_of, share_shown
 
 _SHOWN = 8
 _TEXTS = {"layer", "operator", "why", "output", "left out", "for the noise of", "7 bits"}
@@ -37,13 +38,6 @@ _WORDS = (  # from how many dB on, what that means for the outputs, style
     (-math.inf, "far from f32: expect wrong results", "bold red"),
 )
 _LEGEND = "adds: fed with f32's values; so far: with all in front of it; codes: largest error so far; beyond: what its quantizer cuts off"
-_WHY = {
-    Cause.BROKEN: "it makes NaN or infinities where f32 has numbers",
-    Cause.COMPUTED: "the rounding of its weights, or of an input",
-    Cause.TOO_WIDE: "its quantizer's range is far wider than the values",
-    Cause.SATURATED: "values lie beyond its quantizer's range",
-    Cause.COARSE: "the step of its quantizer is coarse for these values",
-}
 _SHORT = {
     Cause.BROKEN: "NaN, inf",
     Cause.COMPUTED: "weights",
@@ -97,7 +91,7 @@ def _answer(found: Comparison, width: int) -> list[RichText]:
     if ranking and ranking[0].added.sqnr >= _CLEAN:
         text += ". No layer stands out: none adds more noise than 8 bits must."
     elif ranking:
-        text += f". {ranking[0].pair.layer} adds most noise: {_WHY[ranking[0].cause]}."
+        text += f". {ranking[0].pair.layer} adds most noise: {WHY[ranking[0].cause]}."
     else:
         text += ". No layer adds any noise."
     return _lines(text, width, style)
@@ -186,7 +180,7 @@ def _explained(
     yield Text.assemble(
         (f"{number}  ", "bold yellow"), (middle_cut(printable(layer.pair.layer), width - 3), "bold")
     )
-    yield from _labelled("why", _reason(layer), width)
+    yield from _labelled("why", reason_of(layer), width)
     findings = found.findings_at(layer)[:2]
     for finding in findings:
         code = finding.kind.code
@@ -195,29 +189,9 @@ def _explained(
             continue
         seen.add(code)
         yield from _labelled("finding", f"{finding.kind.why} ({code})", width)
-        yield from _labelled("change", finding.change(3), width, "green")
+        yield from _labelled("change", finding.change(3, " (--json names them)"), width, "green")
     if not findings:
-        yield from _labelled("change", _change(layer), width, "green")
-
-
-def _reason(layer: Layer) -> str:
-    why = _WHY[layer.cause]
-    if layer.step is None or layer.cause in (Cause.COMPUTED, Cause.BROKEN):
-        return why
-    span = f"f32 spans {layer.low:.3g} to {layer.high:.3g}, a code is {layer.step:.3g}"
-    if layer.cause is Cause.SATURATED:
-        return f"{why}: {share_shown(layer.saturated)} of them; {span}"
-    return f"{why}: {span}"
-
-
-def _change(layer: Layer) -> str:
-    return {
-        Cause.BROKEN: "leave it in f32",
-        Cause.COMPUTED: "weights per channel if they are not yet, or leave it in f32",
-        Cause.TOO_WIDE: "calibrate with data like this, without outliers, or leave it in f32",
-        Cause.SATURATED: "calibrate with more data, and by minimum and maximum",
-        Cause.COARSE: "leave it in f32 if it matters: 8 bits have no finer step for this range",
-    }[layer.cause]
+        yield from _labelled("change", advice_on(layer), width, "green")
 
 
 # -- suggestion ------------------------------------------------------------------------------------
@@ -273,7 +247,11 @@ def _notes(found: Comparison, width: int, *, suggested: bool) -> Iterator[RichTe
     if models.unmatched:
         text += f"; the int8 model has no {printable(models.unmatched[0])}"
         left = len(models.unmatched) - 1
-        text += f" and {left:,} others: the quantizer fused or renamed them" if left else ""
+        text += (
+            f" and {left:,} others (--json has all): the quantizer fused or renamed them"
+            if left
+            else ""
+        )
     yield from _lines(f"{text}.", width, "dim")
     if found.masked:
         yield from _lines(
@@ -331,12 +309,3 @@ def decibels(value: float) -> str:
 
 def _cosine(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.4f}"
-
-
-def share_shown(value: float) -> str:
-    """A share in percent; empty for none."""
-    if not value:
-        return ""
-    if value >= 0.995:
-        return "100 %" if value == 1 else ">99 %"
-    return "<0.01 %" if value < 1e-4 else f"{100 * value:.2g} %"

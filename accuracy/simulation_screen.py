@@ -14,8 +14,9 @@ from ..report.layout import Layout, Text, heading
 from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text
 from .remedy import Change, Outcome, What, changes_for
-from .screen import decibels, named, share_shown, table_of
+from .screen import decibels, named, table_of
 from .simulation import Answer, Effect, Simulation
+from .words import share_shown
 
 _CPUS = {
     "vnni": "VNNI",

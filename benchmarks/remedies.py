@@ -26,8 +26,8 @@ import fqfuse
 from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.measure.arrays import Array, Feeds, split_feeds
 from fqfuse.measure.engines import onnxruntime_session
-from fqfuse.report.verdict.catalogue import Gain
 from fqfuse.report.verdict.findings import Finding, name_in_f32, verdict_of
+from fqfuse.report.verdict.kind import Gain
 from fqfuse.report.verdict.machine import this_machine
 from fqfuse.report.verdict.screen import is_shown
 

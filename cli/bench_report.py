@@ -148,7 +148,9 @@ def _remarks(found: Data) -> Iterator[RichText]:
 
 def _inputs(case: Data) -> str:
     types = ", ".join(f"{each['name']} {each['type']}" for each in case["inputs"][:3])
-    more = f" and {len(case['inputs']) - 3} more" if len(case["inputs"]) > 3 else ""
+    more = (
+        f" and {len(case['inputs']) - 3} more (--json has all)" if len(case["inputs"]) > 3 else ""
+    )
     how = "made up" if case["made_up"] else "given"
     taken = ", ".join(case["taken_for_1"])
     hint = f"; taken for 1, see --size: {taken}" if taken else ""

@@ -26,7 +26,7 @@ def command(
     approximate: Approximate = None,
     as_json: AsJson = False,
     all_rows: Annotated[
-        bool, typer.Option("--all", help="Fold no long list of quantizers.")
+        bool, typer.Option("--all", help="Fold no long list of names or quantizers.")
     ] = False,
     color: ColorOption = Color.AUTO,
 ) -> None:

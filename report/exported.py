@@ -37,7 +37,7 @@ def export_report(
         reasons.setdefault(why, []).append(node)
     for why, nodes in reasons.items():
         shown = ", ".join(middle_cut(node, _ROOM) for node in nodes[:_FEW])
-        rest = f" and {len(nodes) - _FEW:,} more" if len(nodes) > _FEW else ""
+        rest = f" and {len(nodes) - _FEW:,} more: see --json" if len(nodes) > _FEW else ""
         told = f"{count_text(len(nodes), 'quantizer')}: {why} ({shown}{rest})"
         rows.append(("in f32", Text(told)))
     return Group(heading(title_text(name), f"exported as {form}"), facts(rows))

@@ -108,4 +108,4 @@ def _places(group: Refusals, same: bool, layout: Layout) -> RichText:
     shown = group.places[:limit]
     texts = [subject if same or not found else f"{subject} ({found})" for subject, found in shown]
     left = len(group.places) - len(shown)
-    return listed(texts).append(f" and {left} more" if left else "")
+    return listed(texts).append(f" and {left} more: --all shows them" if left else "")

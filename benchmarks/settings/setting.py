@@ -13,8 +13,8 @@ import fqfuse
 from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.errors import printable
 from fqfuse.measure.arrays import Array
-from fqfuse.report.verdict.catalogue import Gain
 from fqfuse.report.verdict.findings import Verdict, verdict_of
+from fqfuse.report.verdict.kind import Gain
 from fqfuse.report.verdict.machine import Machine
 
 # Findings depend on the machine in one point: where products saturate. They are taken for one that

@@ -2,7 +2,8 @@
 
 `work` counts multiply-adds and bytes, `bodies` those inside If, Loop and Scan, `shares` how much
 of them is int8 and f32, `machine` says how fast this CPU is at best, and `estimate` divides the one
-by the other. `catalogue` lists the kinds of findings, `recognize` and `numbers` find them in a plan
-(as `view` shows it), `remedies` knows which quantizer wrote the model, `findings` puts them together
-with what they gain, and `screen` shows them.
+by the other. `catalogue` lists the kinds of findings (`kinds_of_numbers`, `kinds_of_time`, each a
+`kind`), `recognize` asks the rules for each step (`rules_of_products`, `rules_of_steps`) and `numbers`
+looks at scales and weights, in a plan as `view` shows it. `remedies` knows which quantizer wrote the
+model, `findings` puts them together with what they gain, and `screen` shows them.
 """

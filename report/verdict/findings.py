@@ -16,14 +16,16 @@ from ...ir.decision import QuantizeFate
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
 from ..notation import layer_names
-from .catalogue import CATALOGUE, Effect, Gain, Kind
+from .catalogue import CATALOGUE
 from .estimate import Costs, Estimate, Remedied, costs_of
+from .kind import Effect, Gain, Kind
 from .machine import Machine, this_machine
 from .numbers import about_numbers, has_unusable_scale
-from .recognize import additions, claims, converts, is_quantized, takes_a_range
+from .recognize import claims, is_quantized
 from .remedies import Tool, tool_of
+from .rules_of_products import takes_a_range
 from .shares import Shares, shares_of
-from .view import View
+from .view import View, additions, converts
 from .work import NO_SIZES, RECURRENT, are_batches, at_sizes, bytes_of, operator_of, symbols_of
 
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
@@ -68,12 +70,13 @@ class Finding:
         """What to change, or why nothing helps, with layers as the quantizer's options name them.
 
         Args:
-            names: at most so many layers are named; None: all.
+            names: about so many layers are named, one more where it is the last; None: all.
             rest: stands behind the number of those that are not: where to find them.
         """
         _, text = self.kind.remedy(self.tool)
         called = list(dict.fromkeys(name_in_f32(layer, self.tool) for layer in self.layers))
-        shown = [repr(name) for name in called[:names]]
+        few = names if names is None or len(called) > names + 1 else None
+        shown = [repr(name) for name in called[:few]]
         left = f" and {len(called) - len(shown):,} more{rest}" if len(called) > len(shown) else ""
         parts = (part.replace("{{", "{").replace("}}", "}") for part in text.split("{names}"))
         return (", ".join(shown) + left).join(parts)
@@ -414,6 +417,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "not-quantized": _multiplies,
         "unquantized-recurrence": _is_recurrent,
         "f32-gru": _is_recurrent,
+        "f32-rnn": _is_recurrent,
         "dynamic-recurrence": _is_recurrent,
         "dynamic-beside-lstm": takes_a_range,
         "dynamic-quantizer": takes_a_range,

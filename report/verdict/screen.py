@@ -15,8 +15,8 @@ from ...plan.types import Plan
 from ..layout import Layout, Text, heading
 from ..lines import WIDTH, labelled, paragraph
 from ..notation import bytes_text, count_text, middle_cut, title_text
-from .catalogue import Gain
 from .findings import Finding, Verdict
+from .kind import Gain
 from .remedies import Tool
 from .shares import Shares, share_text
 
@@ -33,6 +33,7 @@ _SIZES = 4  # whose option is spelled out
 _UNSPECIFIC = {
     "f32-attention",
     "f32-product",
+    "f32-rnn",
     "quantizer-apart",
 }  # of several reasons: other kinds are one each
 _REASONS = 2
@@ -184,7 +185,11 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
         rows.append(("without VNNI", f"{layers} may give other numbers: fqfuse simulate MODEL"))
     if verdict.loops:
         first = middle_cut(printable(verdict.loops[0]), _ONE_NAME)
-        left = f" and {len(verdict.loops) - 1:,} more" if len(verdict.loops) > 1 else ""
+        left = (
+            f" and {len(verdict.loops) - 1:,} more (--json has all)"
+            if len(verdict.loops) > 1
+            else ""
+        )
         rows.append(
             ("loops", f"counted as one trip, because data decide how many they take: {first}{left}")
         )
@@ -268,7 +273,8 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
     verb = "costs" if finding.kind.no_remedy else "saves"
     if not verdict.timed:
         share = share_text(finding.ms, verdict.estimate.ms)
-        return f"{verb} about {share} of the time, were the open sizes 1"
+        about = "about " if share[0].isdigit() else ""  # `under 1 %` says so itself
+        return f"{verb} {about}{share} of the time, were the open sizes 1"
     moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
     return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
 

@@ -4,7 +4,7 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -12,7 +12,7 @@ from typing import TypeVar
 from ...ir.decision import Outcome
 from ...ir.types import TensorType
 from ...plan.arguments import SOURCE_AT_RUN_TIME
-from ...plan.attributes import OPERANDS
+from ...plan.attributes import OPERANDS, Binary, Eltwise, Sum
 from ...plan.targets import TARGETS
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.verify_shapes import OWN_PRIMITIVES
@@ -24,11 +24,15 @@ from .work import (
     VIEWS,
     WITH_BODIES,
     Work,
+    elements_of,
     operator_of,
     work_of,
 )
 
 Item = TypeVar("Item")
+
+ADDS = frozenset({"add", "sub"})
+ELEMENTWISE = frozenset({"binary", "eltwise", "prelu", "batch_normalization"})
 
 
 @dataclass(frozen=True)
@@ -244,3 +248,98 @@ def _read(step: Step) -> Iterator[tuple[str, str]]:
             value = getattr(op, field)
             if value:
                 yield value, f"{op.kind} {getattr(op, 'algorithm', '')}".strip()
+
+
+# -- questions that several rules of recognition ask -----------------------------------------------
+
+
+def is_suspect(view: View, index: int) -> bool:
+    """True of a step that has to belong to a finding."""
+    foreign = view.is_foreign(index)
+    in_float = view.is_product(index) and not view.in_int8(index)
+    return foreign or in_float or bool(view.floats_written(index))
+
+
+def feeders_of(view: View, targets: frozenset[int] | set[int]) -> set[int]:
+    """Steps that write floats because a target reads them; moves and targets apart."""
+    return {
+        index
+        for index in range(len(view.steps))
+        if index not in targets
+        and not view.is_move(index)
+        and any(reading.step in targets for reading in view.readings(index))
+    }
+
+
+def steps_where(view: View, holds: Callable[[int], bool]) -> set[int]:
+    """The steps of which something holds, by their index."""
+    return {index for index in range(len(view.steps)) if holds(index)}
+
+
+def float_products(view: View) -> set[int]:
+    """Products in f32."""
+    return steps_where(view, lambda index: view.is_product(index) and not view.in_int8(index))
+
+
+def on_integers(view: View, index: int) -> bool:
+    """True of an operator on integers that are no codes, and none of which looks up floats."""
+    step = view.steps[index]
+    given = [value for _, value in step.args if not view.is_constant(value)]
+    results = [value for value in step.outputs if value]
+    if not view.is_foreign(index) or any(map(view.is_code, results)):
+        return False
+    if operator_of(step) == "Gather" and any(map(view.is_float, results)):
+        return False
+    values = given or results
+    return all(not view.is_float(value) and not view.is_code(value) for value in values)
+
+
+def converts(view: View, index: int) -> bool:
+    """True of an elementwise step from f32 to codes: nothing but a quantizer, and what scales."""
+    step = view.steps[index]
+    return (
+        step.primitive in {"reorder", "binary", "eltwise"}
+        and any(map(view.is_code, step.outputs))
+        and bool(view.floats_read(index))
+        and not any(
+            isinstance(op, Eltwise) and op.algorithm not in {"linear", "round", "clip", "clip_v2"}
+            for op in step.attr.post_ops
+        )
+        and str(step.params.get("algorithm", "linear")) in {"linear", "mul", "add"}
+    )
+
+
+def skips_of(view: View, step: Step) -> list[str]:
+    """The f32 values that a step adds to what it computes, or to each other."""
+    size = size_of(view, step.outputs[0]) if step.outputs else 0
+    behind = [
+        op.operand
+        for op in step.attr.post_ops
+        if isinstance(op, Sum) or (isinstance(op, Binary) and op.algorithm in ADDS)
+    ]
+    algorithm = str(step.params.get("algorithm", step.op)).lower()
+    added = [value for _, value in step.args] if step.primitive == "binary" else []
+    if algorithm not in ADDS or not all(map(view.is_float, added)):
+        added = []
+    values = [
+        value
+        for value in (*behind, *added)
+        if view.is_float(value) and not view.is_constant(value) and size_of(view, value) == size
+    ]
+    return values if behind or len(values) > 1 else []
+
+
+def additions(view: View, value: str) -> set[int]:
+    """The steps that add a value to another tensor of its size."""
+    maker = view.producer.get(value)
+    return {
+        reading.step
+        for reading in view.behind(value)
+        if any(maker in view.in_front(skip) for skip in skips_of(view, view.steps[reading.step]))
+    }
+
+
+def size_of(view: View, value: str) -> int:
+    """Elements of a value; 0 where its type is not known."""
+    type_ = view.type(value)
+    return 0 if type_ is None else elements_of(type_)

@@ -33,6 +33,7 @@ def story_data(plan: Plan, story: Story) -> dict[str, Any]:
                 "types": notation.types(plan.steps[place.step]),
                 "role": place.role,
                 "post_op": place.post_op,
+                "nodes": notation.origin(plan.steps[place.step]),
             }
             for place in story.places
         ],

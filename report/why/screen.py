@@ -25,7 +25,10 @@ _LABEL = 9
 _NOTHING = "nothing to change"
 _NAME = 66
 _FEW_FATES = 8
-_SHOWN = 3  # layers of a finding
+_SHOWN = 3  # layers of a finding, and nodes of a step that the answer names
+_NODES = 12  # of a step
+_ALL = "--all names them"
+_CUT = "… stands for letters left out: --json has whole names"
 
 
 def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -> RenderableType:
@@ -34,7 +37,7 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
     Args:
         plan: the plan that it is about.
         story: what `story_of` told.
-        layout: the room there is; without rows to fold to, every fate is there.
+        layout: the room there is; without rows to fold to, every fate, node and layer is there.
         title: of the model or plan.
     """
     width = min(layout.width or WIDTH, WIDTH)
@@ -49,18 +52,25 @@ def story_report(plan: Plan, story: Story, layout: Layout, *, title: str = "") -
     # no line of a message is indented so far: a name in the text cannot pass for one
     parts += paragraph(printable(story.answer), width, 3, "bold")
     groups = (
-        ("Where it ended", _places(plan, story, width)),
+        ("Where it ended", _places(plan, story, width, layout)),
         ("Quantizers", _fates(story.fates, width, layout)),
         ("Rules, in the order in which they looked at it", _rules(story, width)),
         ("What comes next was not fused into it", _decisions(story, story.behind, width)),
-        (_heading(story), _findings(story, width)),
+        (_heading(story), _findings(story, width, layout)),
         ("What cannot be told", _unknown(story.unknown, width)),
     )
     for label, lines in groups:
         found = list(lines)
         if found:
             parts += [Text(), Text(label, style="bold"), *found]
-    return Group(*parts)
+    return Group(*parts, *_of_cuts(parts))
+
+
+def _of_cuts(parts: Sequence[RenderableType]) -> Iterator[RichText]:
+    """Where names are whole, if one was cut."""
+    if any("…" in part.plain for part in parts if isinstance(part, RichText)):
+        yield Text()
+        yield Text(f"  {_CUT}", style="dim")
 
 
 def _heading(story: Story) -> str:
@@ -92,10 +102,10 @@ def matches_report(
             for match in group
         ]
         parts += paragraph(printable(ending), width, 6, "dim")
-    return Group(*parts)
+    return Group(*parts, *_of_cuts(parts))
 
 
-def _places(plan: Plan, story: Story, width: int) -> Iterator[RichText]:
+def _places(plan: Plan, story: Story, width: int, layout: Layout) -> Iterator[RichText]:
     notation = Notation(plan)
     for place in story.places:
         step = plan.steps[place.step]
@@ -104,10 +114,20 @@ def _places(plan: Plan, story: Story, width: int) -> Iterator[RichText]:
             label, f"{notation.primitive(step)}: {notation.types(step)}", width, 2, _LABEL
         )
         yield from labelled("as", printable(place.role), width, 2, _LABEL)
+        nodes = notation.origin(step)
+        if len(nodes) > _SHOWN:  # the answer names some of them
+            yield from labelled("nodes", _listed(nodes, layout, _NODES), width, 2, _LABEL)
         for number, op in enumerate(step.attr.post_ops, 1):
             here = "  <- here" if place.post_op == number - 1 else ""
             text = f"post-op {number}: {notation.post_op(op)}{here}"
             yield from labelled("", printable(text), width, 2, _LABEL, "cyan" if here else "")
+
+
+def _listed(names: Sequence[str], layout: Layout, few: int) -> str:
+    """Names, and how many more there are and how to see them."""
+    shown = names if layout.rows is None else names[:few]
+    left = f" and {len(names) - len(shown):,} more: {_ALL}" if len(shown) < len(names) else ""
+    return f"{', '.join(map(printable, shown))}{left}"
 
 
 def _fates(fates: Sequence[Fate], width: int, layout: Layout) -> Iterator[RichText]:
@@ -122,7 +142,7 @@ def _fates(fates: Sequence[Fate], width: int, layout: Layout) -> Iterator[RichTe
         text = f"{fate.fate.value}{at}: {fate.reason}{reader}"
         yield from labelled(fate.half.value, printable(text), width, 4, 12)
     if len(shown) < len(fates):
-        yield Text(f"  … {len(fates) - len(shown):,} more: --all shows them", style="dim")
+        yield Text(f"  and {len(fates) - len(shown):,} more: --all shows them", style="dim")
 
 
 def _rules(story: Story, width: int) -> Iterator[RichText]:
@@ -160,13 +180,14 @@ def _decisions(story: Story, decisions: Sequence[Decision], width: int) -> Itera
                 yield from labelled(label, printable(text), width, 5, _LABEL, style)
 
 
-def _findings(story: Story, width: int) -> Iterator[RichText]:
+def _findings(story: Story, width: int, layout: Layout) -> Iterator[RichText]:
+    few = None if layout.rows is None else _SHOWN
     for finding in story.findings:
         yield Text(f"  {finding.kind.code}: {finding.what}", style="yellow")
         yield from labelled("why", finding.kind.why, width, 4, _LABEL)
         tool, _ = finding.kind.remedy(finding.tool)
         spoken = "" if tool is Tool.ANY else f"{tool.value}: "
-        change = f"{spoken}{printable(finding.change(_SHOWN))}"
+        change = f"{spoken}{printable(finding.change(few, f' ({_ALL})'))}"
         yield from labelled("change", change, width, 4, _LABEL, "green")
 
 

@@ -9,8 +9,8 @@ from ...ir.decision import Decision, Fate, Half, Outcome
 from ...plan.types import Plan
 from ..notation import Notation, count_text, layer_names, middle_cut
 from ..summary import COSTLY
-from ..verdict.catalogue import Gain
 from ..verdict.findings import Finding, Verdict, name_in_f32, verdict_of
+from ..verdict.kind import Gain
 from .endings import (
     Place,
     anchor_of,

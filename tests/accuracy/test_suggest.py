@@ -20,16 +20,20 @@ from fqfuse.accuracy.suggest import NOTABLE, suggestion_of
 from fqfuse.report.layout import Layout
 
 
-def test_leaving_out_what_is_suggested_mends_a_quantized_mask(tmp_path: Path) -> None:
-    broken = quantized(tmp_path, [])
+@pytest.mark.parametrize("lowest", [-3.4028235e38, -1e4])
+def test_leaving_out_what_is_suggested_mends_a_quantized_mask(
+    tmp_path: Path, lowest: float
+) -> None:
+    broken = quantized(tmp_path, [], lowest)
     before = cosine(broken)
     found = fqfuse.compare(tmp_path / "f32.onnx", broken, data=feed(9), suggest=True)
     suggestion = found["suggestion"]
     assert suggestion["nodes"][0] in ("/attn/bias", "/attn/biased")
     assert suggestion["trials"][0]["why"] == "absurd-scale"
     assert before < 0.98
-    mended = quantized(tmp_path, suggestion["nodes"])
+    mended = quantized(tmp_path, suggestion["nodes"], lowest)
     assert cosine(mended) >= 0.95
+    assert suggestion["chosen"]["cosine"] >= 0.95, "and it said so"
 
 
 @pytest.mark.parametrize("network", ["cnn", "attention", "gpt2"])

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from support.json_documents import problems
+from support.masked_attention import feed, quantized
 
 import fqfuse
 from fqfuse.accuracy import peers
@@ -34,6 +35,29 @@ def test_the_answer_comes_first_and_fits_80_columns(call, digits: Path, form: st
     assert [line for line in lines if len(line) > 80] == []
     assert re.search(r"logits +\d+\.\d dB +0\.99\d\d", result.stdout)
     assert re.search(r"\d+ of \d+ values matched by name", result.stdout)
+
+
+def test_a_quantized_mask_is_named_first_with_what_leaving_it_out_brings(
+    call, tmp_path: Path
+) -> None:
+    int8 = quantized(tmp_path, [])
+    np.savez(tmp_path / "in.npz", **feed(9))
+    arguments = (tmp_path / "f32.onnx", int8, "--data", tmp_path / "in.npz", "--suggest")
+    result = call("compare", *arguments)
+    assert result.exit_code == 0, result.stderr
+    told = " ".join(result.stdout.split())
+    assert "The output is far from f32: expect wrong results. /attn/biased adds most noise" in told
+    _, trials = result.stdout.split("left in f32, tried")
+    first = next(line for line in trials.splitlines() if " layers " in line)
+    assert "absurd-scale" in first
+    assert float(first.split()[-1]) >= 0.95, "the cosine"
+    assert "change nodes_to_exclude=['/attn/bias'" in " ".join(trials.split())
+    layers = json.loads(call("compare", *arguments[:-1], "--json").stdout)["layers"]
+    worst = next(layer for layer in layers if layer["rank"] == 1)
+    for words in (worst["reason"], *worst["changes"]):  # what the screen says is in the document
+        assert " ".join(words.split()) in told
+    assert (worst["layer"], worst["cause"]) == ("/attn/biased", "too-wide")
+    assert f"f32 spans {worst['low']:.3g} to {worst['high']:.3g}" in told
 
 
 def test_python_gives_the_same_figures(call, digits: Path) -> None:

@@ -13,6 +13,7 @@ from support.finding_cases import CASES
 from support.json_documents import problems
 
 from fqfuse.models.digits import digits_model_path
+from fqfuse.report.schema import documents
 
 
 @pytest.fixture
@@ -27,6 +28,42 @@ def document(call):
         return told
 
     return run
+
+
+F32, QDQ = digits_model_path("f32"), digits_model_path("qdq")
+QUICK = ("--threads", 1, "--rounds", 1, "--time", 0.002, "--backend", "numpy")
+COMMANDS: dict[str, tuple[object, ...]] = {
+    "inspect": (QDQ,),
+    "compile": (QDQ, "-o", "{new}"),
+    "convert": ("{old}", "-o", "{new}"),
+    "run": (QDQ, "-i", "{image}"),
+    "batch": (QDQ, "-i", "{data}", "-o", "{out}", "--backend", "numpy"),
+    "bench": (QDQ, *QUICK),
+    "compare": (F32, QDQ, "--suggest"),
+    "simulate": (QDQ,),
+    "diff": (QDQ, QDQ),
+    "why": (QDQ, "stem.conv"),
+    "export": (QDQ, "-o", "{new}"),
+    "demo": (),
+}
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("name", documents())
+def test_each_command_prints_what_its_schema_says(
+    document, tmp_path: Path, images: np.ndarray, name: str
+) -> None:
+    if name == "error":
+        assert document("inspect", tmp_path / "no.onnx", code=2)["schema"] == "fqfuse.error/1"
+        return
+    files = {key: tmp_path / f"{key}.onnx" for key in ("old", "new")}
+    files |= {"image": tmp_path / "image.npy", "data": tmp_path / "data", "out": tmp_path / "out"}
+    np.save(files["image"], images)
+    files["data"].mkdir()
+    np.savez(files["data"] / "a.npz", image=images)
+    document("compile", QDQ, "-o", files["old"], "--target", "onednn-v2")
+    arguments = (str(argument).format(**files) for argument in COMMANDS[name])
+    assert document(name, *arguments)["schema"] == f"fqfuse.{name}/1"
 
 
 @pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])

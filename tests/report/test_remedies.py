@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.masked_attention import cosine, quantized
+from support.onnx_cases import model, node, random
 
 import fqfuse
 from fqfuse.report.verdict.catalogue import CATALOGUE
@@ -46,5 +49,25 @@ def test_the_mask_that_is_advised_leaves_codes_for_the_scores(tmp_path: Path) ->
     assert "absurd-scale" not in kinds(quantized_so)
 
 
-def kinds(model: Path) -> set[str]:
-    return {each.kind.code for each in verdict_of(fqfuse.compile(model), MACHINE).findings}
+def test_the_approximation_that_a_gru_is_advised_keeps_what_the_finding_says() -> None:
+    wide = 256
+    weights = {f"w{kind}": random([1, 3 * wide, wide], kind, 0.1) for kind in range(2)}
+    cell = node("GRU", ["x", "w0", "w1"], ["y"], name="gru", hidden_size=wide)
+    proto = model([cell], inputs={"x": [20, 1, wide]}, constants=weights)
+    plan = fqfuse.compile(proto)
+    (finding,) = verdict_of(plan, MACHINE).findings
+    assert finding.kind.code == "f32-gru"
+    change = finding.change()
+    assert "--approximate int8-recurrence" in change
+    x = np.clip(random([20, 1, wide], 5), -1, 1)
+    exact, coded = (
+        fqfuse.InferenceSession(each, "numpy").run(None, {"x": x})[0].astype(np.float64)
+        for each in (plan, fqfuse.compile(proto, approximate=["int8-recurrence"]))
+    )
+    sqnr = 10 * np.log10((exact**2).sum() / ((exact - coded) ** 2).sum())
+    (told,) = re.findall(r"a GRU 256 wide kept (\d+) dB", change)
+    assert sqnr == pytest.approx(int(told), abs=3)  # of other random weights
+
+
+def kinds(file: Path) -> set[str]:
+    return {each.kind.code for each in verdict_of(fqfuse.compile(file), MACHINE).findings}

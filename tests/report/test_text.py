@@ -97,7 +97,9 @@ def test_a_terminal_folds_what_is_long_and_keeps_what_costs(rendered) -> None:
     assert "    …  800 more: see --all" in lines
     assert "  … 800 more quantizers, none of which cost a step: --all shows them" in lines
     assert sum("standalone #" in line for line in lines) == 10
-    assert any(line.endswith("and 94 more") for line in lines), "100 places of one refusal"
+    assert any(line.endswith("and 94 more: --all shows them") for line in lines), (
+        "100 places of one refusal"
+    )
     steps = [line.split()[0] for line in lines if "eltwise relu" in line]
     assert (steps[0], steps[-1]) == ("0", "999")
     text = "\n".join(lines)

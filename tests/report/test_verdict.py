@@ -21,12 +21,13 @@ from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
-from fqfuse.report.verdict.catalogue import CATALOGUE, Gain
+from fqfuse.report.verdict.catalogue import CATALOGUE
 from fqfuse.report.verdict.estimate import Remedied, costs_of
 from fqfuse.report.verdict.findings import Finding, name_in_f32, verdict_of
+from fqfuse.report.verdict.kind import Gain
 from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
-from fqfuse.report.verdict.screen import findings_report, is_shown, verdict_report
+from fqfuse.report.verdict.screen import findings_report, gain_text, is_shown, verdict_report
 from fqfuse.report.verdict.shares import share_text
 from fqfuse.report.verdict.view import View
 from fqfuse.report.verdict.work import operator_of, work_of
@@ -98,6 +99,24 @@ OPEN = """plan p target=onednn-v3
   #1 %c : f32[N,M,400] = onnx.Erf<Erf>(data=%b) ; erf
   out %c
 """
+
+
+def test_no_name_is_left_out_for_one_more() -> None:
+    """`and 1 more` is as long as a name, and what is to be copied whole."""
+    four, five = (
+        Finding(CATALOGUE["absurd-scale"], (0,), tuple(names), 0.0, 0, Tool.ORT)
+        for names in ("abcd", "abcde")
+    )
+    assert four.change(3, " (x)").startswith("nodes_to_exclude=['a', 'b', 'c', 'd'];")
+    assert five.change(3, " (x)").startswith("nodes_to_exclude=['a', 'b', 'c' and 2 more (x)];")
+
+
+@pytest.mark.parametrize(("ms", "text"), [(0.001, "saves under 1 %"), (0.5, "saves about 50 %")])
+def test_a_share_of_open_sizes_reads_as_a_sentence(ms: float, text: str) -> None:
+    verdict = verdict_of(parse_plan(OPEN), MACHINE)
+    whole = verdict.estimate.ms
+    found = Finding(CATALOGUE["f32-product"], (0,), ("a",), ms * whole, 1, Tool.ORT)
+    assert gain_text(found, verdict) == f"{text} of the time, were the open sizes 1"
 
 
 def test_calls_rank_nothing_where_sizes_are_open(rendered) -> None:

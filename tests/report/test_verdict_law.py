@@ -14,12 +14,13 @@ from fqfuse.plan.types import Plan
 from fqfuse.report.json import plan_json
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.lines import WIDTH
-from fqfuse.report.verdict.catalogue import CATALOGUE, Gain
+from fqfuse.report.verdict.catalogue import CATALOGUE
 from fqfuse.report.verdict.findings import verdict_of
+from fqfuse.report.verdict.kind import Gain
 from fqfuse.report.verdict.machine import machine_from
-from fqfuse.report.verdict.recognize import claims, is_suspect
+from fqfuse.report.verdict.recognize import claims
 from fqfuse.report.verdict.screen import findings_report, verdict_report
-from fqfuse.report.verdict.view import View
+from fqfuse.report.verdict.view import View, is_suspect
 
 MACHINES = [
     machine_from("flags\t\t: avx512_vnni avx512bw avx2\n", cores=4, clock=3.0),

@@ -5,6 +5,7 @@ them; what cannot be told is said.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -137,6 +138,7 @@ def check_hints(plan: Plan, rendered) -> None:
     for name in names & set(index.node_names()):
         story = story_of(index, name, verdict)
         lines = rendered(story_report(plan, story, PIPE), PIPE)
+        assert max(map(len, lines)) <= WIDTH, f"{plan.name}: {name}"
         advice = [line.split("fix", 1)[1].strip() for line in lines if line.startswith("     fix ")]
         if story.findings and all(finding.kind.no_remedy for finding in story.findings):
             assert all(text.startswith("nothing") for text in advice), f"{plan.name}: {name}"
@@ -364,3 +366,46 @@ def test_where_no_rule_left_a_word_the_neighbours_are_told() -> None:
     told = fqfuse.why(plan, "between", model=model(nodes))
     assert "it was rewritten, and no step bears its name. Next to it: step" in told["answer"]
     assert told["unknown"][0].startswith("which rule rewrote it")
+
+
+def test_what_a_terminal_cuts_is_told_and_the_document_has_it(rendered) -> None:
+    """Twenty additions in one step, and long names: cut on a screen, whole with --all and as data."""
+    net = Net()
+    value = net.conv(net.quantized("x"), "conv")
+    names = [f"/{'block/' * 14}{number}/Add" for number in range(20)]
+    for name in names:
+        value = net.op("Add", value, net.constant(np.float32(number_of(name))), name=name)
+    net.conv(net.quantized(value), "last", out="y")
+    proto = net.proto()
+    plan = fqfuse.compile(proto)
+    story = tell(plan, "conv", proto)
+    told = {
+        rows: "\n".join(
+            rendered(story_report(plan, story, Layout(80, rows)), Layout(80, rows))
+        ).replace("\n", "")
+        for rows in (24, None)
+    }
+    place = story_data(plan, story)["places"][0]
+    assert set(names) <= set(place["nodes"])
+    left = len(place["nodes"]) - 12
+    assert f"and {left} more: --all names them" in " ".join(told[24].split())
+    assert "letters left out: --json has whole names" in told[24]
+    assert all(name in "".join(told[None].split()) for name in names)
+    assert "--all" not in told[None]
+
+
+def number_of(name: str) -> float:
+    return 0.1 * (1 + int(name.split("/")[-2]))
+
+
+def test_a_change_that_names_few_says_where_the_others_are(rendered) -> None:
+    plan = fqfuse.compile(CASES["f32-product"](False))
+    (finding,) = (
+        item for item in verdict_of(plan, MACHINE).findings if item.kind.code == "f32-product"
+    )
+    story = replace(tell(plan, "conv2"), findings=(replace(finding, layers=tuple("abcdef")),))
+    for layout in (Layout(80, 24), Layout(80), PIPE):
+        text = " ".join(" ".join(rendered(story_report(plan, story, layout), layout)).split())
+        cut = "take 'a', 'b', 'c' and 3 more (--all names them) out of"
+        assert (cut in text) == (layout.rows is not None)
+        assert ("'f' out of" in text) == (layout.rows is None)

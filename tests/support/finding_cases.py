@@ -14,7 +14,8 @@ S8 = np.int8
 SEQUENCES = {"inputs": {"x": [4, 2, 16]}}
 INDICES = {"inputs": {"x": [1, 128]}, "types": {"x": TensorProto.INT64}}
 
-# Each function: the model as a quantizer may write it (False), or with the remedy applied (True).
+# Each function: the model as a quantizer may write it (False), or with the remedy applied (True); where
+# there is none, with what one might try.
 Case = Callable[[bool], onnx.ModelProto]
 
 
@@ -86,10 +87,38 @@ def recurrence(cured: bool) -> onnx.ModelProto:
 
 
 def gru(cured: bool) -> onnx.ModelProto:
-    del cured  # there is no remedy
+    """The remedy is an option of fqfuse, and the model the same: see `OPTIONS`."""
+    del cured
     net = Net()
     net.matmul(net.quantized(in_rows(net, f32_recurrence(net, "GRU", 3))), "fc", out="y")
     return net.proto(**SEQUENCES)
+
+
+def rnn(cured: bool) -> onnx.ModelProto:
+    """Tried: quantizers on its input and weights."""
+    net = Net()
+    given = coded_operands(net, 1) if cured else f32_operands(net, 1)
+    steps = net.op("RNN", *given, name="cell", hidden_size=16)
+    net.matmul(net.quantized(in_rows(net, steps)), "fc", out="y")
+    return net.proto(**SEQUENCES)
+
+
+def pytorch_gru(cured: bool) -> onnx.ModelProto:
+    """The same of a GRU that multiplies in front of its reset."""
+    net = Net()
+    given = coded_operands(net, 3) if cured else f32_operands(net, 3)
+    steps = net.op("GRU", *given, name="cell", hidden_size=16, linear_before_reset=1)
+    net.matmul(net.quantized(in_rows(net, steps)), "fc", out="y")
+    return net.proto(**SEQUENCES)
+
+
+def coded_operands(net: Net, gates: int) -> list[str]:
+    weights = [net.weights(codes((1, gates * 16, 16)), np.float32(0.01)) for _ in range(2)]
+    return [net.quantized("x"), *weights]
+
+
+def f32_operands(net: Net, gates: int) -> list[str]:
+    return ["x", *(net.constant(random([1, gates * 16, 16], seed)) for seed in range(2))]
 
 
 def coded_recurrence(cured: bool) -> onnx.ModelProto:
@@ -101,8 +130,7 @@ def coded_recurrence(cured: bool) -> onnx.ModelProto:
 
 
 def f32_recurrence(net: Net, op: str, gates: int) -> str:
-    weights = [net.constant(random([1, gates * 16, 16], seed)) for seed in range(2)]
-    return net.op(op, "x", *weights, name="cell", hidden_size=16)
+    return net.op(op, *f32_operands(net, gates), name="cell", hidden_size=16)
 
 
 def coded_lstm(net: Net, source: str) -> str:
@@ -264,9 +292,11 @@ def concatenation(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
-def table(_: bool) -> onnx.ModelProto:
+def table(cured: bool) -> onnx.ModelProto:
+    """Tried: the arithmetic, on f32."""
     net = Net()
-    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"))
+    hidden = net.conv(net.quantized("x"), "conv1")
+    hidden = hidden if cured else net.quantized(hidden)
     net.conv(net.quantized(net.op("Erf", hidden)), "conv2", out="y")
     return net.proto()
 
@@ -297,29 +327,34 @@ def f32_pooling(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
-def float_operation(_: bool) -> onnx.ModelProto:
+def float_operation(cured: bool) -> onnx.ModelProto:
+    """Tried: a quantizer in front of the softmax, too."""
     net = Net()
-    hidden = net.op("Softmax", net.matmul(net.quantized("x"), "scores"), name="softmax")
+    scores = net.matmul(net.quantized("x"), "scores")
+    hidden = net.op("Softmax", net.quantized(scores) if cured else scores, name="softmax")
     net.matmul(net.quantized(hidden), "fc", out="y")
     return net.proto(inputs={"x": [4, 16]})
 
 
-def decoded_operand(_: bool) -> onnx.ModelProto:
-    """Squeeze and excitation: what is scaled has a zero point."""
+def decoded_operand(cured: bool) -> onnx.ModelProto:
+    """Squeeze and excitation: what is scaled has a zero point. Tried: it has none."""
     net = Net()
-    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"))
+    zero = S8(0) if cured else U8(128)
+    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"), zero=zero)
     gate = net.quantized(net.op("Sigmoid", net.op("GlobalAveragePool", hidden)), 1 / 255, U8(0))
-    scaled = net.quantized(net.op("Mul", gate, hidden, name="mul"))
+    scaled = net.quantized(net.op("Mul", gate, hidden, name="mul"), zero=zero)
     net.conv(scaled, "conv2", out="y")
     return net.proto()
 
 
-def squeeze_excitation(_: bool) -> onnx.ModelProto:
-    """As NNCF writes it: no quantizer from the pooling to the gate."""
+def squeeze_excitation(cured: bool) -> onnx.ModelProto:
+    """As NNCF writes it: no quantizer from the pooling to the gate. Tried: ONNX Runtime's, there, too."""
     net = Net()
-    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"), zero=np.int8(0))
+    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"), zero=S8(0))
     pooled = net.op("GlobalAveragePool", hidden, name="pool")
-    product = net.op("Conv", pooled, net.constant(random([8, 8, 1, 1])), name="fc")
+    weights = net.weights(codes((8, 8, 1, 1))) if cured else net.constant(random([8, 8, 1, 1]))
+    product = net.op("Conv", net.quantized(pooled) if cured else pooled, weights, name="fc")
+    product = net.quantized(product) if cured else product
     gate = net.quantized(net.op("HardSigmoid", product), 1 / 255, U8(0))
     scaled = net.quantized(net.op("Mul", gate, hidden, name="mul"))
     net.conv(scaled, "conv2", out="y")
@@ -346,11 +381,23 @@ def apart(cured: bool) -> onnx.ModelProto:
     return net.proto(inputs={"x": [4, 16]}, outputs=["y", "z"])
 
 
-def between(_: bool) -> onnx.ModelProto:
+def between(cured: bool) -> onnx.ModelProto:
+    """Tried: no quantizer there."""
     net = Net()
     source = net.quantized("x")
-    added = net.op("Add", net.quantized(net.conv(source, "conv1")), source, name="add")
+    hidden = net.conv(source, "conv1")
+    added = net.op("Add", hidden if cured else net.quantized(hidden), source, name="add")
     net.conv(net.quantized(added), "conv2", out="y")
+    return net.proto()
+
+
+def model_output(cured: bool) -> onnx.ModelProto:
+    """Tried: the model gives codes."""
+    net = Net()
+    hidden = net.conv(net.quantized("x"), "conv", out="" if cured else "y")
+    if cured:
+        parameters = (net.constant(np.float32(0.1)), net.constant(U8(128)))
+        net.op("QuantizeLinear", hidden, *parameters, name="codes", out="y")
     return net.proto()
 
 
@@ -363,26 +410,34 @@ def requantized(cured: bool) -> onnx.ModelProto:
     return net.proto(outputs=["y", "z"])
 
 
-def moved(_: bool) -> onnx.ModelProto:
+def moved(cured: bool) -> onnx.ModelProto:
+    """Tried: no quantizer in front."""
     net = Net()
-    hidden = net.quantized(net.conv(net.quantized("x"), "conv1"))
+    hidden = net.conv(net.quantized("x"), "conv1")
+    hidden = hidden if cured else net.quantized(hidden)
     net.conv(net.op("Transpose", hidden, perm=[0, 1, 3, 2]), "conv2", out="y")
     return net.proto()
 
 
-def own_step(_: bool) -> onnx.ModelProto:
+def own_step(cured: bool) -> onnx.ModelProto:
+    """Tried: no quantizers around it."""
     net = Net()
-    left = net.quantized(net.conv(net.quantized("x"), "conv1"))
-    right = net.quantized(net.op("Relu", left), 0.2, U8(0))
+    left = net.conv(net.quantized("x"), "conv1")
+    left = left if cured else net.quantized(left)
+    right = net.op("Relu", left)
+    right = right if cured else net.quantized(right, 0.2, U8(0))
     net.conv(left, "conv2", out="y")
     net.conv(right, "conv3", out="z")
     return net.proto(outputs=["y", "z"])
 
 
-def indices(_: bool) -> onnx.ModelProto:
+def indices(cured: bool) -> onnx.ModelProto:
+    """Tried: the table in f32."""
     net = Net()
     moved_by = net.op("Mod", "x", net.constant(np.int64(7)), name="mod")
-    rows = net.op("Gather", net.weights(codes((300, 16)), np.float32(0.1)), moved_by)
+    rows = net.constant(random([300, 16])) if cured else ""
+    rows = rows or net.weights(codes((300, 16)), np.float32(0.1))
+    rows = net.op("Gather", rows, moved_by)
     net.matmul(rows, "fc", out="y")
     return net.proto(**INDICES)
 
@@ -398,6 +453,7 @@ CASES: dict[str, Case] = {
     "saturation-without-vnni": seven_bits,
     "unquantized-recurrence": recurrence,
     "f32-gru": gru,
+    "f32-rnn": rnn,
     "dynamic-recurrence": coded_recurrence,
     "dynamic-beside-lstm": coded_recurrence,
     "control-flow": control_flow,
@@ -417,7 +473,7 @@ CASES: dict[str, Case] = {
     "concat-parameters": concatenation,
     "code-table": table,
     "fallback": fallback,
-    "model-output": between,
+    "model-output": model_output,
     "f32-residual": residual,
     "f32-pooling": f32_pooling,
     "float-operation": float_operation,
@@ -430,3 +486,6 @@ CASES: dict[str, Case] = {
     "index-arithmetic": indices,
     "decoded-for-shape": decoded_for_shape,
 }
+
+OPTIONS = {"f32-gru": {"approximate": ["int8-recurrence"]}}
+"""Remedies that are options of `compile`."""

@@ -1,0 +1,61 @@
+"""What a kind of finding is: its texts, what a change of it brings, and what its remedy does to steps."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .remedies import Tool
+
+
+class Gain(enum.Enum):
+    """What a change of this kind brings: right numbers, time, some accuracy, or nothing."""
+
+    NUMBERS = "numbers"
+    TIME = "time"
+    ACCURACY = "accuracy"
+    NOTHING = "nothing"
+
+
+class Effect(enum.Enum):
+    """What the remedy does to the steps, besides: floats become codes, and products multiply them."""
+
+    STAY = "they stay"
+    CONVERSIONS_GO = "those that only convert go"
+    REORDERS_GO = "reorders go"
+    QUANTIZERS_GO = "quantizers go, and additions round their terms"
+    ALL_GO = "they go"
+    PRIMITIVES = "they become primitives"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding.
+
+    Attributes:
+        code: its name.
+        one, many: what it is, behind a number: `layer in f32`, `layers in f32`.
+        looks: how to see it in the model.
+        why: why that costs, in one sentence.
+        gain: what a change brings.
+        effect: what the remedy does to the steps.
+        no_remedy: why no quantizer mends it; empty where one does.
+        remedies: tool -> what to change, in its own words; `Tool.ANY` where only the words differ.
+    """
+
+    code: str
+    one: str
+    many: str
+    looks: str
+    why: str
+    gain: Gain = Gain.TIME
+    effect: Effect = Effect.STAY
+    no_remedy: str = ""
+    remedies: Mapping[Tool, str] = field(default_factory=dict)
+
+    def remedy(self, tool: Tool) -> tuple[Tool, str]:
+        """What to change, and whose words that is; where no quantizer helps, the sentence why."""
+        if tool in self.remedies:
+            return tool, self.remedies[tool]
+        return Tool.ANY, self.remedies.get(Tool.ANY, self.no_remedy)

@@ -1,0 +1,148 @@
+"""The kinds of findings about numbers: outputs that are wrong, or accuracy that is lost; `{names}`
+stands for the layers.
+"""
+
+from __future__ import annotations
+
+from .kind import Gain, Kind
+from .remedies import Tool
+
+ABOUT_NUMBERS = (
+    Kind(
+        "absurd-scale",
+        "layer next to a quantizer with an absurd scale",
+        "layers next to quantizers with an absurd scale",
+        "A scale that is infinite, above 1e30 or below 1e-30, or one of 2 and more in front of a softmax: a mask adds -3.4e38 or "
+        "-10000, and the calibration took that for data.",
+        "one step of its codes is larger than all real values, or than what a softmax tells apart, so that they "
+        "become equal there: the outputs are garbage",
+        Gain.NUMBERS,
+        remedies={
+            Tool.ORT: (
+                "nodes_to_exclude=[{names}]; or export the mask with -100 for what is masked"
+            ),
+            Tool.NNCF: (
+                "ignored_scope=nncf.IgnoredScope(names=[{names}]), model_type=nncf.ModelType.TRANSFORMER; "
+                "or export the mask with -100 for what is masked"
+            ),
+            Tool.PYTORCH: (
+                "qconfig_mapping.set_module_name(name, None) for {names}; or export the mask with "
+                "-100 for what is masked"
+            ),
+            Tool.ANY: "leave {names} unquantized; or export the mask with -100 for what is masked",
+        },
+    ),
+    Kind(
+        "saturated-weights",
+        "layer with saturated weights",
+        "layers with saturated weights",
+        "More than a twentieth of a layer's weights are the largest or smallest code.",
+        "weights beyond the range were cut off, which no later layer can repair",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "per_channel=True, calibrate_method=CalibrationMethod.MinMax",
+            Tool.NNCF: (
+                "preset=nncf.QuantizationPreset.MIXED, and take weight ranges from the minimum and maximum"
+            ),
+            Tool.PYTORCH: "give the weights PerChannelMinMaxObserver in the qconfig of {names}",
+            Tool.ANY: "take the range of each output channel's weights from their minimum and maximum",
+        },
+    ),
+    Kind(
+        "unused-weight-range",
+        "layer with one scale for all of its weights",
+        "layers with one scale for all of their weights",
+        "One scale serves all weights of a layer, and with a scale for each output channel the rounding of "
+        "weights would have at most half the power: the mean of (largest code of a channel / largest of the layer)^2 "
+        "is 0.5 or less.",
+        "the channel with the largest weights sets the scale for all: the others leave most of their codes "
+        "unused",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "per_channel=True (a small ResNet gained 5.7 dB of SQNR, a BERT 0.8)",
+            Tool.ORT_DYNAMIC: "per_channel=True (an LSTM gained 6.6 dB of SQNR, a BERT 3.0)",
+            Tool.NNCF: "leave target_device and preset at their defaults: weights per channel",
+            Tool.PYTORCH: "give the weights a PerChannelMinMaxObserver in the qconfig of {names}",
+            Tool.ANY: "quantize weights per output channel",
+        },
+    ),
+    Kind(
+        "norm-behind-quantizer",
+        "layer with a quantizer in front of its normalization",
+        "layers with a quantizer in front of their normalization",
+        "Convolution, quantizer, BatchNormalization: ONNX Runtime's quantize_static of a model that was not "
+        "pre-processed.",
+        "the product is rounded to 8 bits before the normalization scales its channels apart, and once more "
+        "behind it",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: (
+                "quant_pre_process(model, prepared) of onnxruntime.quantization.shape_inference in front of "
+                "quantize_static: it folds normalizations into convolutions (a small MobileNetV3 gained 4.4 dB of "
+                "SQNR, a ResNet 1.8)"
+            ),
+            Tool.PYTORCH: (
+                "fuse convolution and normalization before the calibration: prepare_fx and prepare_pt2e do, with "
+                "model.eval(); in eager mode torch.ao.quantization.fuse_modules"
+            ),
+            Tool.ANY: "fold the normalization into the weights of {names} before the model is quantized",
+        },
+    ),
+    Kind(
+        "dead-channels",
+        "layer with dead channels",
+        "layers with dead channels",
+        "More than a tenth of a layer's output channels have no weight but code 0.",
+        "their output is the bias, whatever the input: they were pruned, or the scale of the layer "
+        "rounds them to 0",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "per_channel=True; if they were pruned, take the channels out of the network",
+            Tool.ORT_DYNAMIC: "per_channel=True; if they were pruned, take the channels out",
+            Tool.PYTORCH: (
+                "give the weights a PerChannelMinMaxObserver; if they were pruned, take the channels out"
+            ),
+            Tool.ANY: (
+                "quantize weights per output channel; if they were pruned, take the channels out of "
+                "the network"
+            ),
+        },
+    ),
+    Kind(
+        "unused-sign",
+        "quantizer that never uses half of its codes",
+        "quantizers that never use half of their codes",
+        "Signed codes with zero point 0 behind a ReLU.",
+        "values behind a ReLU are never negative: half of the codes, one bit of eight, is lost",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "activation_type=QuantType.QUInt8",
+            Tool.NNCF: "preset=nncf.QuantizationPreset.MIXED",
+            Tool.PYTORCH: "give activations quant_min=0, quant_max=255 and torch.quint8 in the qconfig",
+            Tool.ANY: "quantize what comes out of a ReLU to unsigned codes",
+        },
+    ),
+    Kind(
+        "saturation-without-vnni",
+        "layer that may saturate on this CPU",
+        "layers that may saturate on this CPU",
+        "int8 products on a CPU without VNNI, with weights above 64 next to each other and no source of 7 bits.",
+        "without VNNI the sum of two products of codes is cut to 16 bits: other runtimes give other "
+        "numbers here, and fqfuse computes these layers on NumPy",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: "reduce_range=True",
+            Tool.ORT_DYNAMIC: "reduce_range=True",
+            Tool.NNCF: (
+                "advanced_parameters=nncf.AdvancedQuantizationParameters("
+                "overflow_fix=nncf.OverflowFix.ENABLE)"
+            ),
+            Tool.PYTORCH: (
+                "weights of 7 bits: quant_min=-64, quant_max=63 in the spec or observer of the weights (PT2E: "
+                "dataclasses.replace(config.weight, quant_min=-64, quant_max=63)); reduce_range of the "
+                "default qconfigs concerns activations, and does not help"
+            ),
+            Tool.ANY: "quantize weights to 7 bits, or let fqfuse simulate MODEL --fix OUT do it",
+        },
+    ),
+)

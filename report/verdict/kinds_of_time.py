@@ -1,0 +1,554 @@
+"""The kinds of findings about time, and those that cost nothing: between them each step that writes f32,
+multiplies it or runs outside the primitives has its place. `{names}` stands for the layers.
+"""
+
+from __future__ import annotations
+
+from .kind import Effect, Gain, Kind
+from .remedies import Tool
+
+_STATIC = (
+    "calibrate instead: quantize_static(..., quant_format=QuantFormat.QDQ, "
+    "activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, per_channel=True)"
+)
+
+_DYNAMIC_LSTM = (
+    'ONNX Runtime\'s quantize_dynamic(..., op_types_to_quantize=["LSTM"]) (an LSTM 256 wide kept 30 dB of '
+    "SQNR)"
+)
+
+_ONE_BY_ONE = (
+    "its products run in f32, one step of the sequence after the other, and what is quantized in front of it "
+    "is decoded"
+)
+
+ABOUT_TIME = (
+    Kind(
+        "not-quantized",
+        "layer in a model without quantizers",
+        "layers in a model without quantizers",
+        "The model holds no quantizer.",
+        "nothing in the model says in which range its values lie, so all of it stays f32",
+        remedies={
+            Tool.ANY: (
+                "quantize it with calibration data: nncf.quantize(model, nncf.Dataset(data)), or ONNX "
+                "Runtime's quantize_static(..., per_channel=True)"
+            ),
+        },
+    ),
+    Kind(
+        "unquantized-recurrence",
+        "recurrent layer in f32",
+        "recurrent layers in f32",
+        "An LSTM that computes in f32, though its weights or input may be codes.",
+        _ONE_BY_ONE,
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.NNCF: (
+                f"nncf.quantize leaves an LSTM in f32; on the file that it wrote: {_DYNAMIC_LSTM}"
+            ),
+            Tool.ORT: (
+                f"it has no int8 form of an LSTM; on the model without quantizers around "
+                f"{{names}}: {_DYNAMIC_LSTM}, and quantize_static behind it for the other layers"
+            ),
+            Tool.ANY: f"{_DYNAMIC_LSTM}; it takes any ONNX file whose LSTM has weights in f32",
+        },
+    ),
+    Kind(
+        "f32-gru",
+        "GRU in f32",
+        "GRUs in f32",
+        "A GRU with linear_before_reset=0, whatever is quantized around it.",
+        _ONE_BY_ONE,
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.ANY: (
+                "no quantizer writes codes for a GRU; fqfuse quantizes {names} itself with --approximate "
+                "int8-recurrence (a GRU 256 wide kept 33 dB of SQNR), which clips an input without quantizer "
+                "to -1..1: fqfuse compare F32 MODEL --approximate int8-recurrence measures yours"
+            ),
+        },
+    ),
+    Kind(
+        "f32-rnn",
+        "GRU or RNN that has no int8 form",
+        "GRUs or RNNs that have no int8 form",
+        "An RNN, or a GRU that the library multiplies in f32 alone, such as one with linear_before_reset=1 (PyTorch), "
+        "whatever is quantized around it.",
+        _ONE_BY_ONE,
+        effect=Effect.PRIMITIVES,
+        no_remedy=(
+            "no quantizer helps: none writes codes for a GRU or RNN (ONNX Runtime's quantize_dynamic does "
+            "for an LSTM), the library has no primitive for the codes of this one, and cells written as matrix "
+            "products take longer (an LSTM 3.8 times)"
+        ),
+    ),
+    Kind(
+        "dynamic-recurrence",
+        "LSTM on codes with f32 around it",
+        "LSTMs on codes with f32 around them",
+        "A DynamicQuantizeLSTM, and what writes f32 for it.",
+        "it multiplies codes already; ranges of its input and state are taken in each run, so that both "
+        "are f32 in between",
+        no_remedy=(
+            "nothing to change, this is the fastest form of an LSTM: quantize_static would leave it in f32, "
+            "which took 2.6 times as long"
+        ),
+    ),
+    Kind(
+        "control-flow",
+        "loop or branch with layers inside",
+        "loops and branches with layers inside",
+        "An If, Loop or Scan whose bodies hold convolutions, matrix products or recurrent layers.",
+        "its bodies run as ONNX has them, node by node on NumPy and one core: no layer in there becomes a "
+        "primitive, quantized or not",
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.ANY: (
+                "export {names} without control flow: a traced PyTorch model (torch.jit.trace) unrolls "
+                "loops of a fixed length and keeps the branch that was taken; write recurrences as nn.LSTM, "
+                "nn.GRU or nn.RNN"
+            ),
+        },
+    ),
+    Kind(
+        "half-float",
+        "step in half or double precision",
+        "steps in half or double precision",
+        "Values of type float16, bfloat16 or double.",
+        "the primitives compute in int8 and f32: each such operator runs on NumPy between casts",
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.ANY: "export the model in float32 before it is quantized (PyTorch: model.float())",
+        },
+    ),
+    Kind(
+        "wide-codes",
+        "step around 16-bit quantizers",
+        "steps around 16-bit quantizers",
+        "A quantizer with more than 256 codes.",
+        "no primitive multiplies 16-bit codes, so they are decoded, and the layer runs in f32",
+        remedies={
+            Tool.ORT: (
+                "activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, and no 16-bit type for "
+                "{names} in TensorQuantOverrides"
+            ),
+            Tool.NNCF: "QuantizationParameters(num_bits=8) for activations and weights, NNCF's default",
+            Tool.PYTORCH: "observers with dtype=torch.quint8 in the qconfig of {names}",
+            Tool.ANY: "quantize to 8 bits in front of {names}",
+        },
+    ),
+    Kind(
+        "per-channel-activation",
+        "step around a per-channel quantizer of activations",
+        "steps around per-channel quantizers of activations",
+        "A quantizer with a scale for each channel on a value that is no weight.",
+        "a product sums over channels, so one factor cannot stand in front of the sum: codes are "
+        "decoded, and the layer runs in f32",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.ORT: (
+                "per_channel concerns weights only: give the input of {names} one entry in "
+                "TensorQuantOverrides"
+            ),
+            Tool.NNCF: (
+                "in AdvancedQuantizationParameters: activations_quantization_params="
+                "QuantizationParameters(per_channel=False)"
+            ),
+            Tool.PYTORCH: "torch.per_tensor_affine for activations in the qconfig of {names}",
+            Tool.ANY: "quantize the input of {names} per tensor",
+        },
+    ),
+    Kind(
+        "fractional-zero-point",
+        "step around a fractional zero point",
+        "steps around fractional zero points",
+        "A range in which no code is exactly 0: -1 to 1 in 256 levels has zero point 127.5.",
+        "padding needs a code that is exactly 0, and zero points are integers: codes are decoded, and "
+        "the layer runs in f32",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.NNCF: (
+                "choose ranges that hold 0 on their grid: signed ones from -h to h*127/128, as NNCF's own "
+                "initialization does"
+            ),
+            Tool.ANY: "move the range of the input of {names} so that one code is exactly 0",
+        },
+    ),
+    Kind(
+        "dynamic-quantizer",
+        "range taken at run time",
+        "ranges taken at run time",
+        "DynamicQuantizeLinear, or any quantizer whose scale is computed, or given, in a run.",
+        "its range is known only in a run: the whole tensor is written in f32 and read again before it "
+        "becomes codes",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.ORT: _STATIC,
+            Tool.ORT_DYNAMIC: _STATIC,
+            Tool.PYTORCH: "a static qconfig (get_default_qconfig) with calibration, no dynamic one",
+            Tool.ANY: "quantize statically, with calibration data, so that scales are constants",
+        },
+    ),
+    Kind(
+        "dynamic-beside-lstm",
+        "range taken at run time beside an LSTM",
+        "ranges taken at run time beside an LSTM",
+        "DynamicQuantizeLinear in a model with DynamicQuantizeLSTM.",
+        "the whole tensor has to be written in f32 and read again for its range before it becomes "
+        "codes",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.ANY: (
+                f"from the f32 model, in this order: {_DYNAMIC_LSTM}; then calibrate the other layers: "
+                "quantize_static(..., per_channel=True), which by itself would leave the LSTM in f32"
+            ),
+        },
+    ),
+    Kind(
+        "f32-embedding",
+        "lookup in a table of f32",
+        "lookups in tables of f32",
+        "Gather from a table of f32 numbers: an embedding that is not quantized, or that was decoded "
+        "beforehand because as many rows are picked as it has.",
+        "four bytes an element are read from the table and handed on",
+        remedies={
+            Tool.ORT: 'op_types_to_quantize with "Gather"; {names} not in nodes_to_exclude',
+            Tool.ORT_DYNAMIC: 'op_types_to_quantize with "Gather"; {names} not in nodes_to_exclude',
+            Tool.PYTORCH: "float_qparams_weight_only_qconfig for the embedding {names}",
+            Tool.ANY: "quantize the table of {names} per tensor to 8 bits",
+        },
+    ),
+    Kind(
+        "squeeze-excitation",
+        "layer of a squeeze and excitation in f32",
+        "layers of squeeze and excitation in f32",
+        "A pooling over all positions, two products in f32 of what it gives, and a multiplication of all "
+        "positions by the result: MobileNetV3, EfficientNet.",
+        "the products between the pooling and the multiplication have no quantizers, so the pooling's "
+        "input is decoded for them, and the factors get a quantizer of their own",
+        effect=Effect.CONVERSIONS_GO,
+        no_remedy=(
+            "no setting of a quantizer pays: NNCF has none that takes these layers in, and with ONNX Runtime's, "
+            "which does, a MobileNetV3 Small took 1.35 ms with them quantized and 1.34 ms with them excluded"
+        ),
+    ),
+    Kind(
+        "f32-attention",
+        "product of two activations in f32",
+        "products of two activations in f32",
+        "A matrix product without constant weights, such as those of attention, with an operand that no quantizer "
+        "gives in codes.",
+        "an operand has no quantizer in front, so it multiplies f32, and what makes that operand "
+        "writes f32",
+        remedies={
+            Tool.ORT: (
+                "take {names} out of nodes_to_exclude, and MatMul into op_types_to_quantize; with "
+                'QuantFormat.QOperator also extra_options={{"MatMulConstBOnly": False}} (the default)'
+            ),
+            Tool.ORT_DYNAMIC: (
+                'quantize_static for {names}: extra_options={{"MatMulConstBOnly": False}} quantizes them, too, '
+                "but takes the ranges of both operands in each run, which costs more than it saves (a BERT "
+                "took 11.3 ms without it and 13.4 ms with it)"
+            ),
+            Tool.NNCF: (
+                "call nncf.quantize without model_type=nncf.ModelType.TRANSFORMER, or take {names} out of "
+                "ignored_scope, and check accuracy"
+            ),
+            Tool.PYTORCH: (
+                "PT2E: quantizer.set_function_type_qconfig(torch.matmul, config); FX: a qconfig for the function or "
+                "module at {names}"
+            ),
+            Tool.ANY: "put a quantizer in front of both operands of {names}",
+        },
+    ),
+    Kind(
+        "f32-product",
+        "convolution or matmul in f32",
+        "convolutions and matmuls in f32",
+        "A convolution, or a matrix product with constant weights, whose input no quantizer gives in codes.",
+        "its input has no quantizer, so it multiplies f32, and what makes that input writes f32",
+        remedies={
+            Tool.ORT: (
+                "take {names} out of nodes_to_exclude, and Conv, Gemm and MatMul into op_types_to_quantize"
+            ),
+            Tool.ORT_DYNAMIC: f"{_STATIC}; {{names}} not in nodes_to_exclude",
+            Tool.NNCF: (
+                "take {names} out of ignored_scope; what is not in it, NNCF leaves in f32 by a rule of its own, "
+                "which no option changes"
+            ),
+            Tool.PYTORCH: "give {names} a qconfig: qconfig_mapping.set_module_name(name, qconfig)",
+            Tool.ANY: "put quantizers in front of the inputs and the weights of {names}",
+        },
+    ),
+    Kind(
+        "f32-weights",
+        "layer whose weights have no quantizer",
+        "layers whose weights have no quantizer",
+        "A convolution or matrix product behind codes, with weights in f32 or of more than 8 bits.",
+        "codes are multiplied by codes only: the input is decoded, and the layer runs in f32",
+        remedies={
+            Tool.ORT: "take {names} out of nodes_to_exclude; weight_type=QuantType.QInt8",
+            Tool.NNCF: "take the weights of {names} out of ignored_scope",
+            Tool.PYTORCH: "weight=default_per_channel_weight_observer in the qconfig of {names}",
+            Tool.ANY: "quantize the weights of {names} to 8 bits",
+        },
+    ),
+    Kind(
+        "weights-only",
+        "product of which only the weights are quantized",
+        "products of which only the weights are quantized",
+        "A matrix product of f32 with weights in blocks of codes (MatMulNBits).",
+        "the codes save memory, not arithmetic: they are decoded in front of each product in f32",
+        remedies={
+            Tool.ANY: (
+                "nothing where tokens come one by one, which memory bounds; where many come at once, let "
+                "activations become codes, too: at run time (--dynamic matmul), or by calibration "
+                "(quantize_static, nncf.quantize)"
+            ),
+        },
+    ),
+    Kind(
+        "asymmetric-weights",
+        "layer with asymmetric weights",
+        "layers with asymmetric weights",
+        "Weights with a zero point that is not 0, or with several.",
+        "a zero point of weights needs a sum over every window of the input: convolutions take none, "
+        "so the layer runs in f32",
+        remedies={
+            Tool.ORT: 'weight_type=QuantType.QInt8, extra_options={{"WeightSymmetric": True}}',
+            Tool.NNCF: (
+                "weights_quantization_params=QuantizationParameters(mode=QuantizationScheme.SYMMETRIC), "
+                "which is the default"
+            ),
+            Tool.PYTORCH: "torch.per_channel_symmetric for weights in the qconfig of {names}",
+            Tool.ANY: "quantize the weights of {names} symmetrically",
+        },
+    ),
+    Kind(
+        "weights-along-inputs",
+        "layer with scales along its input channels",
+        "layers with scales along their input channels",
+        "Per-channel weights whose axis is not that of the output channels.",
+        "a product sums over input channels, so their factors cannot stand behind the sum: the layer "
+        "runs in f32",
+        remedies={
+            Tool.ORT: (
+                'extra_options={{"QDQOpTypePerChannelSupportToAxis": {{"MatMul": 1, "Conv": 0}}}} for '
+                "{names}"
+            ),
+            Tool.PYTORCH: "ch_axis=0 (ConvTranspose: 1) in the weight observer of {names}",
+            Tool.ANY: "quantize the weights of {names} along their output channels",
+        },
+    ),
+    Kind(
+        "concat-parameters",
+        "part of a layer cut up behind a concatenation",
+        "parts of layers cut up behind a concatenation",
+        "Codes of different sign or scale meet in a concatenation in front of a layer, which becomes one "
+        "layer for each part, with f32 sums between.",
+        "codes with other scales or signs cannot lie side by side, so each part is multiplied by "
+        "itself, and the sum between them is f32",
+        remedies={
+            Tool.ORT: (
+                "activation_type=QuantType.QUInt8 for all, and a quantizer behind the concatenation: "
+                '"Concat" in op_types_to_quantize'
+            ),
+            Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: all activations of one sign",
+            Tool.PYTORCH: "one FakeQuantize module, shared by all inputs of the concatenation",
+            Tool.ANY: "give all inputs of the concatenation one scale and zero point",
+        },
+    ),
+    Kind(
+        "code-table",
+        "activation as a table of codes",
+        "activations as tables of codes",
+        "An activation between two quantizers whose arithmetic is a table of 256 entries.",
+        "one byte in, one byte out: a kernel of its own looks it up",
+        Gain.NOTHING,
+        no_remedy="nothing to change: a table costs less than the arithmetic",
+    ),
+    Kind(
+        "fallback",
+        "operator without a primitive",
+        "operators without a primitive",
+        "A step `onnx.<Op>` on f32 numbers or codes.",
+        "no primitive computes it: NumPy does, one core, with f32 in front of it and behind it",
+        effect=Effect.PRIMITIVES,
+        remedies={
+            Tool.ANY: (
+                "export {names} as operators that primitives compute (convolution, matmul, pooling, "
+                "elementwise, softmax, layer norm)"
+            ),
+        },
+    ),
+    Kind(
+        "model-output",
+        "output of the model in f32",
+        "outputs of the model in f32",
+        "f32 that no other step reads.",
+        "the model's caller wants f32",
+        Gain.NOTHING,
+        no_remedy="nothing to change: the model declares this type",
+    ),
+    Kind(
+        "f32-residual",
+        "step that hands f32 to a residual addition",
+        "steps that hand f32 to residual additions",
+        "An addition of two f32 tensors, and the steps that write them.",
+        "the skip has no quantizer, so both sides of the addition are written and read in f32",
+        effect=Effect.QUANTIZERS_GO,
+        remedies={
+            Tool.ORT: (
+                'op_types_to_quantize with "Add" (and LayerNormalization); {names} not in nodes_to_exclude'
+            ),
+            Tool.ORT_DYNAMIC: f"{_STATIC}, with the additions",
+            Tool.NNCF: (
+                "take the additions at {names} out of ignored_scope (model_type=nncf.ModelType.TRANSFORMER leaves all "
+                "additions out); in transformers, where layer normalization reads the sums, it gains next to nothing"
+            ),
+            Tool.PYTORCH: "FloatFunctional.add with a qconfig in place of + at {names}",
+            Tool.ANY: "put a quantizer on both inputs of the addition at {names}",
+        },
+    ),
+    Kind(
+        "f32-pooling",
+        "pooling or resizing in f32 in front of a quantizer",
+        "poolings and resizings in f32 in front of quantizers",
+        "A pooling or resizing that reads f32, and whose result is quantized.",
+        "a quantizer stands behind it and none in front, so that it reads and writes four bytes an element, and "
+        "codes are made in a step of their own",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.ORT: (
+                "quantize what {names} read: the types of the nodes in front into op_types_to_quantize (Tanh, "
+                "say, is not there by itself), beside those that are there; none of them in nodes_to_exclude"
+            ),
+            Tool.NNCF: (
+                "take {names}, and the nodes in front, out of ignored_scope "
+                "(model_type=nncf.ModelType.TRANSFORMER leaves all additions out)"
+            ),
+            Tool.PYTORCH: "give the layers in front of {names} a qconfig",
+            Tool.ANY: "put a quantizer in front of {names}",
+        },
+    ),
+    Kind(
+        "float-operation",
+        "step around operations in f32",
+        "steps around operations in f32",
+        "Softmax, layer norm, or other arithmetic that reads f32, and the layers that write f32 for it.",
+        "softmax, norms and their like read and write f32",
+        no_remedy=("no quantizer helps: softmax, layer norm and RMSNorm compute in f32"),
+    ),
+    Kind(
+        "decoded-operand",
+        "elementwise operation on codes that are decoded first",
+        "elementwise operations on codes that are decoded first",
+        "Two quantized tensors are multiplied or added, and one of them has a zero point, as behind a hard "
+        "swish: squeeze and excitation in MobileNetV3 and EfficientNet.",
+        "the primitive for two tensors takes no zero point: codes become f32 in front of it",
+        effect=Effect.REORDERS_GO,
+        no_remedy=(
+            "no setting pays by much: symmetric activations need no decoding and cost as much elsewhere (a "
+            "MobileNetV3 Small took 1.35 ms with zero points, 1.38 ms without)"
+        ),
+    ),
+    Kind(
+        "quantizer-apart",
+        "quantizer that is a step of its own",
+        "quantizers that are steps of their own",
+        "A quantizer behind f32 that others read as well, or behind an operation that cannot store its codes.",
+        "what stands in front writes f32, because others read that, too, or because it cannot store codes, so "
+        "that these need a pass of their own",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.NNCF: (
+                "quantize the input of the layers in front of {names}, and their other readers; transformers: call nncf.quantize without "
+                "model_type=TRANSFORMER, and check accuracy"
+            ),
+            Tool.ORT: (
+                "quantize the input of the layers in front of {names}, and their other readers: take them out "
+                "of nodes_to_exclude"
+            ),
+            Tool.PYTORCH: "give the layers in front of {names}, and their other readers, a qconfig, too",
+            Tool.ANY: "quantize the input of the layers in front of {names}, and their other readers",
+        },
+    ),
+    Kind(
+        "quantizer-between",
+        "quantizer between a layer and its addition",
+        "quantizers between layers and their additions",
+        "A quantizer on the output of a convolution that only an addition reads.",
+        "the sum is rounded twice: a few instructions for each element, no byte",
+        Gain.NOTHING,
+        no_remedy="nothing to gain: it is fused, and costs registers only",
+    ),
+    Kind(
+        "requantized",
+        "step that only changes scales of codes",
+        "steps that only change scales of codes",
+        "Codes with one scale where a reader needs another one; a concatenation of codes with several scales.",
+        "all codes are read and written once more",
+        effect=Effect.ALL_GO,
+        remedies={
+            Tool.ORT: (
+                "one quantizer for all readers: no DedicatedQDQPair; equal types on both sides; around a Concat, the "
+                'same "scale" and "zero_point" for its inputs and its output: extra_options={{"TensorQuantOverrides": '
+                "...}}"
+            ),
+            Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: all activations of one sign",
+            Tool.PYTORCH: "share one FakeQuantize module between the readers of {names}",
+            Tool.ANY: "give both sides of {names} one scale and zero point",
+        },
+    ),
+    Kind(
+        "layout-copy",
+        "step that only moves codes",
+        "steps that only move codes",
+        "Concatenations, transpositions and slices of codes.",
+        "each reads and writes its tensor once, a byte an element",
+        effect=Effect.ALL_GO,
+        no_remedy="no quantizer helps: the network moves this data, in codes already",
+    ),
+    Kind(
+        "own-step",
+        "elementwise step on codes",
+        "elementwise steps on codes",
+        "A binary or activation on codes that stands behind a concatenation, or whose input others read.",
+        "no layer in front takes it: its codes are read and written",
+        effect=Effect.ALL_GO,
+        no_remedy="no quantizer helps: arithmetic between layers, in codes already",
+    ),
+    Kind(
+        "index-arithmetic",
+        "step on indices or masks",
+        "steps on indices or masks",
+        "Operators on integers that are no codes.",
+        "indices, sizes and masks are small, and NumPy computes them",
+        Gain.NOTHING,
+        no_remedy="nothing to change",
+    ),
+    Kind(
+        "decoded-for-shape",
+        "tensor that is decoded for its shape",
+        "tensors that are decoded for their shape",
+        "A DequantizeLinear that only a Shape reads: traced transformers with open sizes, quantized by ONNX "
+        "Runtime, which puts quantizers in front of every reader.",
+        "codes have the same shape, and fqfuse decodes them nevertheless: a gap of fqfuse, no mistake in the model",
+        effect=Effect.ALL_GO,
+        remedies={
+            Tool.ANY: (
+                "nothing in the quantizer; a model exported with fixed sizes (torch.onnx.export without "
+                "dynamic_axes) has no Shape behind {names}"
+            ),
+        },
+    ),
+    Kind(
+        "other",
+        "step in f32 that fits no kind",
+        "steps in f32 that fit no kind",
+        "What no rule of this catalogue recognizes.",
+        "it writes f32, and no rule here knows why: see --steps and --decisions",
+        no_remedy="unknown: please report the model's structure",
+    ),
+)

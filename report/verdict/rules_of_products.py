@@ -1,0 +1,368 @@
+"""Rules about products, recurrences and the quantizers in front of them: why layers do not multiply codes, or
+write f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ...ir.ops.computed_ranges import GRID
+from ...ir.types import DType, Quantization
+from ...plan.arguments import SOURCE_AT_RUN_TIME
+from ...plan.attributes import Eltwise
+from ...plan.types import Step, codes_source
+from .view import (
+    ELEMENTWISE,
+    View,
+    converts,
+    feeders_of,
+    float_products,
+    is_suspect,
+    on_integers,
+    size_of,
+    steps_where,
+)
+from .work import SHAPES, operator_of
+
+_HALF = frozenset({DType.F16, DType.BF16, DType.F64})
+_CODES = 256
+_MUCH = 0.05  # of the multiply-adds: for a classifier behind an LSTM calibration gained nothing
+
+
+def not_quantized(view: View) -> Iterable[int]:
+    """Everything in a model without quantizers."""
+    return steps_where(view, lambda index: is_suspect(view, index) and not on_integers(view, index))
+
+
+def control_flow(view: View) -> Iterable[int]:
+    """If, Loop and Scan with products in their bodies, and what writes f32 for them."""
+    found = with_products_inside(view)
+    return found | feeders_of(view, found)
+
+
+def with_products_inside(view: View) -> set[int]:
+    """If, Loop and Scan with products in their bodies."""
+    return steps_where(view, view.multiplies_inside)
+
+
+def index_arithmetic(view: View) -> Iterable[int]:
+    """Operators on integers, which are no codes, and the cast of what they give."""
+    return steps_where(view, lambda index: on_integers(view, index))
+
+
+def shape_only(view: View) -> Iterable[int]:
+    """Steps that write f32 of which nothing but the sizes are asked for."""
+    return steps_where(
+        view,
+        lambda index: (
+            bool(view.readings(index))
+            and all(view.steps[item.step].primitive in SHAPES for item in view.readings(index))
+        ),
+    )
+
+
+def lstm(view: View) -> Iterable[int]:
+    """LSTMs in f32, and what writes f32 for them."""
+    return _recurrent(view, lambda index: view.is_f32_recurrence(index) and _is_lstm(view, index))
+
+
+def gru(view: View) -> Iterable[int]:
+    """GRUs in f32 that an approximation would multiply in int8, and what writes f32 for them."""
+    return _recurrent(
+        view,
+        lambda index: (
+            view.is_f32_recurrence(index)
+            and not _is_lstm(view, index)
+            and any("quantizes no hidden state" in told for told in view.refusals(index))
+        ),
+    )
+
+
+def other_recurrence(view: View) -> Iterable[int]:
+    """Other recurrent operators in f32 that are no LSTM, and what writes f32 for them."""
+    return _recurrent(
+        view, lambda index: view.is_f32_recurrence(index) and not _is_lstm(view, index)
+    )
+
+
+def dynamic_recurrence(view: View) -> Iterable[int]:
+    """LSTMs that take the ranges of their input and state in each run, and what writes f32 for them;
+    where there is little beside them, other ranges taken in each run, too.
+    """
+    found = _recurrent(view, lambda index: _is_dynamic_lstm(view, index))
+    alone = bool(found) and not _is_much_beside_recurrences(view)
+    return found | set(dynamic_quantizer(view)) if alone else found
+
+
+def _is_much_beside_recurrences(view: View) -> bool:
+    others = sum(work.macs for index, work in enumerate(view.works) if view.is_product(index))
+    return others >= _MUCH * sum(work.macs for work in view.works)
+
+
+def _recurrent(view: View, holds: Callable[[int], bool]) -> set[int]:
+    targets = steps_where(view, holds)
+    return targets | feeders_of(view, targets)
+
+
+def _is_lstm(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "LSTM"
+
+
+def _is_dynamic_lstm(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "DynamicQuantizeLSTM"
+
+
+def half_floats(view: View) -> Iterable[int]:
+    """Steps that read or write f16, bf16 or f64."""
+
+    def holds(index: int) -> bool:
+        step = view.steps[index]
+        types = [view.type(value) for value in (*step.inputs, *step.outputs) if value]
+        return any(type_ is not None and type_.dtype in _HALF for type_ in types)
+
+    return steps_where(view, holds)
+
+
+def wide_codes(view: View) -> Iterable[int]:
+    """Quantizers of 16 bits: in f32, rounded to more than 256 codes; and the products behind."""
+
+    def is_wide(index: int) -> bool:
+        step = view.steps[index]
+        stated = [view.type(value) for value in (*step.inputs, *step.outputs) if value]
+        wide = any(
+            type_ is not None and type_.dtype.is_wide_code and type_.quant is not None
+            for type_ in stated
+        )
+        return wide or _rounds_wide(step)
+
+    return _with_products(view, steps_where(view, is_wide))
+
+
+def _rounds_wide(step: Step) -> bool:
+    rounded = False
+    for op in step.attr.post_ops:
+        if not isinstance(op, Eltwise):
+            continue
+        if rounded and op.algorithm.startswith("clip") and op.beta - op.alpha >= _CODES:
+            return True
+        rounded = rounded or op.algorithm == "round"
+    return False
+
+
+def per_channel(view: View) -> Iterable[int]:
+    """Codes with a scale for each channel that are decoded by a step, and the products behind."""
+    return _decoded(view, lambda quant: not quant.per_tensor)
+
+
+def fractional_zero(view: View) -> Iterable[int]:
+    """Codes whose zero point is no integer that are decoded by a step, and the products behind."""
+    return _decoded(view, lambda quant: not quant.integral)
+
+
+def _decoded(view: View, odd: Callable[[Quantization], bool]) -> set[int]:
+    def holds(index: int) -> bool:
+        step = view.steps[index]
+        first = view.type(step.args[0][1]) if step.args else None
+        quant = first.quant if first is not None else None
+        return bool(quant and odd(quant) and view.floats_written(index))
+
+    return _with_products(view, steps_where(view, holds))
+
+
+def _with_products(view: View, sources: set[int]) -> set[int]:
+    """Sources, and what reads them in f32 though it could read codes."""
+    readers = {reading.step for index in sources for reading in view.readings(index)}
+    could = {
+        index
+        for index in readers
+        if not view.in_int8(index)
+        and (view.is_product(index) or view.steps[index].primitive == "pooling")
+    }
+    return sources | could
+
+
+def dynamic_beside_lstm(view: View) -> Iterable[int]:
+    """Ranges taken in each run, of a model with an LSTM that takes its own."""
+    return dynamic_quantizer(view) if steps_where(view, lambda i: _is_dynamic_lstm(view, i)) else ()
+
+
+def dynamic_quantizer(view: View) -> Iterable[int]:
+    """Ranges taken in each run: the step that looks for them, what makes scales of them, and the
+    steps that write f32 because a range is taken of it.
+    """
+    ranges = steps_where(view, lambda index: operator_of(view.steps[index]) == "DynamicRange")
+    grids = steps_where(view, lambda index: operator_of(view.steps[index]) == GRID)
+    by_grids = {
+        reading.step
+        for index in grids
+        for value in view.steps[index].outputs
+        for reading in view.readers.get(value, ())
+        if not view.is_product(reading.step)
+    }
+    found, waiting = ranges | grids | by_grids, list(ranges)
+    while waiting:
+        for value in view.steps[waiting.pop()].outputs:
+            for reading in view.readers.get(value, ()):
+                makes_scales = view.is_foreign(reading.step) and reading.step not in found
+                if makes_scales:
+                    found.add(reading.step)
+                    waiting.append(reading.step)
+    computed = {
+        value
+        for step in view.steps
+        for role, value in step.args
+        if role in SOURCE_AT_RUN_TIME and not view.is_constant(value)
+    }
+    makers = {
+        index for value in computed for index in view.in_front(value) if view.is_foreign(index)
+    }
+    quantizing = {
+        reading.step
+        for index in ranges
+        for value in (value for _, value in view.steps[index].args)
+        for reading in view.readers.get(value, ())
+        if any(map(view.is_code, view.steps[reading.step].outputs))
+        and not view.is_product(reading.step)
+        and view.steps[reading.step].primitive in ELEMENTWISE
+    }
+    coded = steps_where(view, lambda index: codes_source(view.steps[index]))
+    feeding = {index for index in feeders_of(view, ranges | coded) if _could_store(view, index)}
+    whole = {index for index in range(len(view.steps)) if takes_a_range(view, index)} - ranges
+    ends = [(step, view.steps[step].args[1:]) for step in whole]
+    ends += [(step, view.steps[step].args) for step in grids]
+    makers |= {
+        index
+        for _, args in ends
+        for _, value in args
+        for index in view.in_front(value)
+        if view.is_foreign(index)
+    }
+    return found | coded | makers | quantizing | feeding | _with_products(view, whole - coded)
+
+
+def takes_a_range(view: View, index: int) -> bool:
+    """True of a step that looks for a range, of a FakeQuantize that is given one in each run, or what
+    makes its grid, and of a product that makes codes of its source.
+    """
+    step = view.steps[index]
+    operator = operator_of(step)
+    return (
+        codes_source(step)
+        or operator in ("DynamicRange", GRID)
+        or (
+            operator == "FakeQuantize"
+            and not all(view.is_constant(value) for _, value in step.args[1:])
+        )
+    )
+
+
+def _could_store(view: View, index: int) -> bool:
+    """A step that would write codes if its readers' parameters were constant."""
+    return not (view.is_product(index) and not view.in_int8(index))
+
+
+def embedding(view: View) -> Iterable[int]:
+    """A lookup in a table of f32 numbers, which were codes or could be."""
+
+    def holds(index: int) -> bool:
+        step = view.steps[index]
+        is_table = (
+            operator_of(step) == "Gather" and bool(step.args) and view.is_constant(step.args[0][1])
+        )
+        return is_table and bool(view.floats_written(index))
+
+    return steps_where(view, holds)
+
+
+def weights_only(view: View) -> Iterable[int]:
+    """Products of f32 with weights that are packed in blocks of codes, and what writes the f32."""
+    products = {i for i in float_products(view) if operator_of(view.steps[i]) == "MatMulBlocks"}
+    return products | {index for index in feeders_of(view, products) if not view.is_product(index)}
+
+
+def f32_attention(view: View) -> Iterable[int]:
+    """Matrix products in f32 of two computed values, and what writes f32 for them."""
+    products = {
+        index
+        for index in float_products(view)
+        if len(view.steps[index].args) > 1
+        and not any(view.is_constant(value) for _, value in view.steps[index].args[:2])
+    }
+    return products | (feeders_of(view, products) - float_products(view))
+
+
+def f32_product(view: View) -> Iterable[int]:
+    """Convolutions and matrix products in f32, and what writes f32 for them."""
+    products = {
+        index for index in float_products(view) if operator_of(view.steps[index]) != "MatMulBlocks"
+    }
+    fed = feeders_of(view, products)
+    pooled = {index for index in fed if view.steps[index].primitive == "pooling"}
+    return products | fed | feeders_of(view, pooled)
+
+
+def squeeze_excitation(view: View) -> Iterable[int]:
+    """Products in f32 that compute a factor for each channel of the mean over its positions, the
+    pooling and the activations among them, and what writes f32 for them.
+    """
+    found: set[int] = set()
+    for index, step in enumerate(view.steps):
+        if step.primitive == "pooling":
+            path = _gate(view, index)
+            if any(view.is_product(each) and not view.in_int8(each) for each in path):
+                found |= {each for each in path if is_suspect(view, each) or converts(view, each)}
+    return found | feeders_of(view, found)
+
+
+def _gate(view: View, pooling: int) -> set[int]:
+    """The steps from a pooling to where a larger tensor is multiplied by what was computed of it;
+    none where there is no such place.
+    """
+    size = size_of(view, view.steps[pooling].outputs[0])
+    path, waiting, multiplied = {pooling}, [pooling], False
+    while waiting:
+        step = view.steps[waiting.pop()]
+        for reading in (item for value in step.outputs for item in view.behind(value)):
+            if size_of(view, view.steps[reading.step].outputs[0]) > size:
+                multiplied = multiplied or _multiplies(view.steps[reading.step], reading.role)
+            elif reading.step not in path:
+                path.add(reading.step)
+                waiting.append(reading.step)
+    return path if multiplied else set()
+
+
+def _multiplies(step: Step, role: str) -> bool:
+    algorithm = str(step.params.get("algorithm", step.op)).lower()
+    return role == "binary mul" or (step.primitive == "binary" and algorithm == "mul")
+
+
+def f32_weights(view: View) -> Iterable[int]:
+    """Products whose weights are f32, or codes of more than 8 bits."""
+    return _refused(view, "the weights are not quantized", "the weights have more than 8 bits")
+
+
+def asymmetric_weights(view: View) -> Iterable[int]:
+    """Products whose weights have a zero point that the primitive does not take."""
+    return _refused(
+        view,
+        "takes no zero point on its weights",
+        "the zero points of the weights differ",
+        "the zero point of the weights is none of their codes",
+    )
+
+
+def weights_along_inputs(view: View) -> Iterable[int]:
+    """Products whose weights have a scale for each input channel."""
+    return _refused(view, "the weights are quantized along another axis")
+
+
+def _refused(view: View, *reasons: str) -> set[int]:
+    """Products in f32 that the composer refused to multiply in int8 for one of these reasons, and
+    what writes f32 for them.
+    """
+    found = {
+        index
+        for index in float_products(view)
+        if any(reason in told for told in view.refusals(index) for reason in reasons)
+    }
+    return found | feeders_of(view, found)

@@ -1,0 +1,259 @@
+"""Rules about what stands between products: tables, fallbacks, additions, poolings, quantizers apart, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...plan.attributes import Binary, Eltwise, Sum
+from .view import (
+    ADDS,
+    ELEMENTWISE,
+    Reading,
+    View,
+    converts,
+    feeders_of,
+    on_integers,
+    skips_of,
+    steps_where,
+)
+from .work import operator_of
+
+
+def table(view: View) -> Iterable[int]:
+    """An activation between two quantizers, as a table of its 256 codes."""
+    return steps_where(view, lambda index: operator_of(view.steps[index]) == "Lookup")
+
+
+def fallback(view: View) -> Iterable[int]:
+    """Operators that no primitive computes, and what writes f32 for them."""
+    found = steps_where(
+        view,
+        lambda index: (
+            view.is_foreign(index)
+            and not view.is_move(index)
+            and operator_of(view.steps[index]) not in {"Gather", "Lookup"}
+            and not on_integers(view, index)
+        ),
+    )
+    return found | feeders_of(view, found)
+
+
+def model_output(view: View) -> Iterable[int]:
+    """f32 that nothing reads but who runs the model."""
+    return steps_where(
+        view,
+        lambda index: (
+            bool(view.floats_written(index))
+            and not view.is_foreign(index)
+            and not view.readings(index)
+        ),
+    )
+
+
+def concat_parameters(view: View) -> Iterable[int]:
+    """The parts of a product that was cut up because its source joins codes with other parameters:
+    steps of one node, which add up.
+    """
+    parts: dict[tuple[str, str], set[int]] = {}
+    for index, step in enumerate(view.steps):
+        for name in step.origin if view.is_product(index) else ():
+            if name not in view.plan.quantizers:
+                parts.setdefault((step.primitive, name), set()).add(index)
+    cut = {index for same in parts.values() if len(same) > 1 for index in same}
+    return {
+        index
+        for index in cut
+        if any(reading.step in cut for reading in view.readings(index))
+        or any(
+            front in cut
+            for value in skips_of(view, view.steps[index])
+            for front in view.in_front(value)
+        )
+    }
+
+
+def f32_residual(view: View) -> Iterable[int]:
+    """Additions of two f32 tensors of one size, what writes their operands, and quantizers that are
+    steps of their own because an addition reads what they read.
+    """
+    found: set[int] = set()
+    for index, step in enumerate(view.steps):
+        skips = skips_of(view, step)
+        if not skips:
+            continue
+        if view.floats_written(index):
+            found.add(index)
+        makers = {front for value in skips for front in view.in_front(value)}
+        found |= makers
+        found |= {
+            reading.step
+            for maker in makers
+            for reading in view.readings(maker)
+            if converts(view, reading.step) and not skips_of(view, view.steps[reading.step])
+        }
+    return {index for index in found if view.floats_written(index) or converts(view, index)}
+
+
+def f32_pooling(view: View) -> Iterable[int]:
+    """Poolings and resizings that read f32 and that only quantizers read, these, and what writes f32
+    for them.
+    """
+    found = steps_where(
+        view,
+        lambda index: (
+            view.steps[index].primitive in {"pooling", "resampling"}
+            and bool(view.floats_read(index))
+            and bool(view.readings(index))
+            and all(converts(view, reading.step) for reading in view.readings(index))
+        ),
+    )
+    quantizers = {reading.step for index in found for reading in view.readings(index)}
+    return found | quantizers | feeders_of(view, found)
+
+
+def float_operation(view: View) -> Iterable[int]:
+    """Operations that compute in f32 and have no int8 form here, and what writes f32 for them."""
+    found = steps_where(
+        view,
+        lambda index: (
+            bool(view.floats_read(index))
+            and bool(view.floats_written(index))
+            and not view.is_foreign(index)
+            and not view.is_move(index)
+            and view.steps[index].primitive != "reorder"
+        ),
+    )
+    storing = steps_where(
+        view,
+        lambda index: (
+            bool(view.floats_read(index))
+            and not view.is_foreign(index)
+            and not view.is_move(index)
+            and (not converts(view, index) or _ends_a_node(view, index))
+        ),
+    )
+    ends = {index for index in storing if converts(view, index)}
+    return found | ends | feeders_of(view, storing)
+
+
+def _ends_a_node(view: View, index: int) -> bool:
+    """True of a step that computes the rest of a node of which the steps in front compute the beginning:
+    the factors of an instance normalization, say.
+    """
+    own = {name for name in view.steps[index].origin if name not in view.plan.quantizers}
+    fronts = {front for value in view.floats_read(index) for front in view.in_front(value)}
+    return any(not own.isdisjoint(view.steps[front].origin) for front in fronts)
+
+
+def decoded_operand(view: View) -> Iterable[int]:
+    """An elementwise operation that stores codes, by itself or behind a product, and a reorder that decodes
+    an operand with a zero point for it and nothing else.
+    """
+
+    def stores(reading: Reading) -> bool:
+        step = view.steps[reading.step]
+        combines = step.primitive == "binary" or reading.role.startswith("binary")
+        return combines and any(map(view.is_code, step.outputs))
+
+    decoding = steps_where(
+        view,
+        lambda index: (
+            view.steps[index].primitive == "reorder"
+            and _has_zero_point(view, view.steps[index].args[0][1])
+            and bool(view.readings(index))
+            and all(map(stores, view.readings(index)))
+        ),
+    )
+    readers = {reading.step for index in decoding for reading in view.readings(index)}
+    return decoding | {index for index in readers if view.steps[index].primitive == "binary"}
+
+
+def _has_zero_point(view: View, value: str) -> bool:
+    type_ = view.type(value)
+    return (
+        type_ is not None
+        and type_.dtype.is_code
+        and type_.quant is not None
+        and not type_.quant.symmetric
+    )
+
+
+def quantizer_apart(view: View) -> Iterable[int]:
+    """A quantizer that is a step of its own, behind a step that writes f32 for it."""
+    apart = steps_where(
+        view,
+        lambda index: (
+            converts(view, index)
+            and not _ends_a_node(view, index)
+            and any(front for value in view.floats_read(index) for front in [*view.in_front(value)])
+        ),
+    )
+    return apart | feeders_of(view, apart)
+
+
+def quantizer_between(view: View) -> Iterable[int]:
+    """A product that rounds to codes before it adds the skip."""
+
+    def holds(index: int) -> bool:
+        rounded = False
+        for op in view.steps[index].attr.post_ops:
+            rounded = rounded or (isinstance(op, Eltwise) and op.algorithm == "round")
+            if (
+                rounded
+                and isinstance(op, Sum | Binary)
+                and not view.is_constant(op.operand)
+                and (isinstance(op, Sum) or op.algorithm in ADDS)
+            ):
+                return True
+        return False
+
+    return steps_where(view, lambda index: view.is_product(index) and holds(index))
+
+
+def requantized(view: View) -> Iterable[int]:
+    """A step that only changes the parameters of codes: a reorder, or a quantizer behind a concatenation of
+    codes with others.
+    """
+
+    def holds(index: int) -> bool:
+        step = view.steps[index]
+        given = [value for _, value in step.args if not view.is_constant(value)]
+        alone = (
+            step.primitive in ELEMENTWISE
+            and all(map(view.plan.quantizers.get, step.origin))
+            and any(
+                view.steps[front].primitive == "concat"
+                for front in map(view.producer.get, given)
+                if front is not None
+            )
+        )
+        return (
+            (step.primitive == "reorder" or alone)
+            and all(map(view.is_code, given))
+            and any(map(view.is_code, step.outputs))
+        )
+
+    return steps_where(view, holds)
+
+
+def layout_copy(view: View) -> Iterable[int]:
+    """Codes that are moved: concatenations, transpositions, slices."""
+    return steps_where(
+        view,
+        lambda index: (
+            not view.floats_written(index)
+            and (view.is_move(index) or operator_of(view.steps[index]) == "Gather")
+        ),
+    )
+
+
+def own_step(view: View) -> Iterable[int]:
+    """Elementwise arithmetic on codes that no layer in front could take."""
+    return steps_where(
+        view,
+        lambda index: (
+            view.steps[index].primitive in ELEMENTWISE
+            and view.in_int8_source(index)
+            and any(map(view.is_code, view.steps[index].outputs))
+        ),
+    )
