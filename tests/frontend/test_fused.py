@@ -270,7 +270,7 @@ def test_states_of_too_few_dimensions_are_named() -> None:
     inputs = ["x", "x", "x", "k", "k", "n", "t"]
     made = node("GroupQueryAttention", inputs, domain=MICROSOFT, num_heads=1, kv_num_heads=1)
     proto = model([made], inputs={"x": [2, 3, 8]}, constants=numbers, domains={MICROSOFT: 1})
-    with pytest.raises(fqfuse.InvalidModel, match="dimension|rank"):
+    with pytest.raises(fqfuse.InvalidModel, match=r"dimension|rank"):
         fqfuse.compile(proto)
     keys = model(
         [node("Attention", ["q", "k", "q"])], inputs={"q": [1, 2, 3, 4], "k": [8]}, opset=23
