@@ -144,11 +144,11 @@ class Derived:
         return self.ctx.decoded[texts]
 
     def sizes(self, value: str, *axes: int) -> list[object]:
-        """Sizes of dimensions, as a key has them; '' for those of no value."""
-        shape = self.ctx.type(value).shape if value else None
+        """Sizes of dimensions, as a key has them; '' for those of no value, unknown where there is no such dimension."""
         if not value:
             return [""] * len(axes)
-        return [dims.UNKNOWN if shape is None else shape[axis] for axis in axes]
+        known = dict(enumerate(self.ctx.type(value).shape or ()))
+        return [known.get(axis, dims.UNKNOWN) for axis in axes]
 
     def data(self, value: str, role: str) -> Array:
         """The data of an input that must be constant.

@@ -79,7 +79,7 @@ def activated(
             hint=f"known activations: {', '.join(_ACTIVATIONS)}",
         )
     given = [number for number in parameters[: len(wanted)] if number is not None]
-    if len(given) < len(wanted):
+    if len(given) < len(wanted) or not all(isinstance(n, (int, float)) for n in given):
         raise at.node.invalid(f"the activation {name} needs its parameters {', '.join(wanted)}")
     if name == "Clip":
         bounds = [constant_like(at, role, v, value) for role, v in zip(wanted, given, strict=True)]

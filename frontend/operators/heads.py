@@ -62,9 +62,14 @@ def known_size(at: Derived, value: str, axis: int, what: str) -> int:
     """The size of a dimension, which must be a number.
 
     Raises:
+        InvalidModel: there is no such dimension.
         UnsupportedOp: it is known at run time only.
     """
     shape = at.ctx.type(value).shape
+    if shape is not None and not -len(shape) <= axis < len(shape):
+        raise at.node.invalid(
+            f"{value!r} of {len(shape)} dimensions has no dimension {axis}, the {what}"
+        )
     size = shape[axis] if shape is not None else None
     if not isinstance(size, int):
         raise UnsupportedOp(

@@ -74,6 +74,8 @@ def _gemm(at: Derived) -> None:
     inputs = [at.decoded(0, "a"), at.decoded(3, "b", axis=columns if by_column else None)]
     if at.input(6):
         factor = at.node.attr("alpha", 1.0)
+        if not isinstance(factor, (int, float)):
+            raise at.node.invalid(f"the attribute alpha of QGemm is {factor!r}"[:200])
         scale = at.product_of_scales((at.input(1), at.input(4)), factor)
         inputs.append(_addend(at, scale, by_column))
     attrs = _attrs(at, "transA", "transB", "alpha")
@@ -140,14 +142,15 @@ def _padded_to_whole_windows(at: Derived, value: str, attrs: dict[str, Any]) -> 
     """The attributes of the pool with as much padding behind as its last windows reach; those of an automatic
     padding stay.
     """
-    if attrs.get("auto_pad", "NOTSET") not in ("", "NOTSET"):
-        return attrs
-    kernel = attrs.get("kernel_shape", ())
+    windows = [attrs.get(name, ()) for name in ("kernel_shape", "strides", "pads")]
+    if attrs.get("auto_pad", "NOTSET") not in ("", "NOTSET") or not all(map(_is_whole, windows)):
+        return attrs  # the pool itself says what is wrong
+    kernel = windows[0]
     count = len(kernel)
     strides = attrs.get("strides") or (1,) * count
     pads = attrs.get("pads") or (0,) * (2 * count)
     if not len(strides) == count == len(pads) - count == at.ctx.rank(at.node, value) - 2:
-        return attrs  # the pool itself says what is wrong
+        return attrs
     ends = []
     for axis, (span, stride, front, end) in enumerate(
         zip(kernel, strides, pads[:count], pads[count:], strict=True)
@@ -158,6 +161,10 @@ def _padded_to_whole_windows(at: Derived, value: str, attrs: dict[str, Any]) -> 
         last -= last * stride >= size + front
         ends.append(max(last * stride + span - size - front, 0))
     return {**attrs, "ceil_mode": 0, "pads": (*pads[:count], *ends)}
+
+
+def _is_whole(numbers: object) -> bool:
+    return isinstance(numbers, tuple) and all(isinstance(n, int) for n in numbers)
 
 
 def _softmax(at: Derived) -> None:

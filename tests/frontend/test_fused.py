@@ -250,6 +250,35 @@ def test_an_attribute_of_another_kind_is_named() -> None:
     assert told == "the activation Elu needs its parameters alpha"
 
 
+def test_what_crashed_is_named() -> None:
+    told = refused(
+        "FusedGemm", ["w", "w"], WEIGHTS, transB=1, activation="Elu", activation_alpha="x"
+    )
+    assert told == "the activation Elu needs its parameters alpha"
+    codes = {
+        "w": np.zeros((2, 2), np.int8),
+        "s": np.float32(1),
+        "z": np.int8(0),
+        "c": np.int32([1]),
+    }
+    inputs = ["w", "s", "z", "w", "s", "z", "c"]
+    assert refused("QGemm", inputs, codes, alpha="x") == "the attribute alpha of QGemm is 'x'"
+
+
+def test_states_of_too_few_dimensions_are_named() -> None:
+    numbers = {"k": np.zeros(96, np.float32), "n": np.int32([1]), "t": np.int32(3)}
+    inputs = ["x", "x", "x", "k", "k", "n", "t"]
+    made = node("GroupQueryAttention", inputs, domain=MICROSOFT, num_heads=1, kv_num_heads=1)
+    proto = model([made], inputs={"x": [2, 3, 8]}, constants=numbers, domains={MICROSOFT: 1})
+    with pytest.raises(fqfuse.InvalidModel, match=r"dimension|rank"):
+        fqfuse.compile(proto)
+    keys = model(
+        [node("Attention", ["q", "k", "q"])], inputs={"q": [1, 2, 3, 4], "k": [8]}, opset=23
+    )
+    with pytest.raises(fqfuse.InvalidModel, match="'k' of 1 dimensions has no dimension 1"):
+        fqfuse.compile(keys)
+
+
 def test_an_output_that_no_row_makes_is_named() -> None:
     told = refused("SkipLayerNormalization", ["x", "x", "g"], GAMMA, outputs=("y", "mean"))
     assert told == "the output mean of SkipLayerNormalization, which is read"

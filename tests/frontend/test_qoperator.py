@@ -554,3 +554,11 @@ def test_a_bias_whose_scales_are_computed():
     )
     with pytest.raises(UnsupportedOp, match="the scale of QGemm, 'xs', is known at run time only"):
         graph_from_onnx(proto)
+
+
+def test_windows_of_a_wrong_kind():
+    inputs, given = ["x", "xs", "xz", "ys", "yz"], pick("xs", "xz", "ys", "yz")
+    attributes = {"kernel_shape": 0, "ceil_mode": 1, "count_include_pad": 1}
+    proto = q("QLinearAveragePool", inputs, given, shapes={"x": [2, 3, 8, 9]}, **attributes)
+    with pytest.raises(InvalidModel, match="'kernel_shape' has the wrong kind: 0"):
+        graph_from_onnx(proto)
