@@ -210,7 +210,8 @@ def _batch_normalization_further(description: Description) -> Iterator[str]:
 
 def _beside_relu(description: Description) -> Mapping[str, Collection[int] | None]:
     """Scales and zero points are not looked at where there is a post-op."""
-    return dict.fromkeys(("src", "dst")) if description.attr.post_ops else {}
+    attr = description.attr
+    return dict.fromkeys((*attr.scales, *attr.zero_points)) if attr.post_ops else {}
 
 
 _REFERENCE_REDUCTIONS = frozenset(
