@@ -7,14 +7,13 @@ a few cases; so the rows are about the references. Depthwise post-ops of convolu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..ir.types import DType
 from ..masks import mask_text
 from ..plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum
-from .deconvolution_code import compiled
+from .compiled import compiled_deconvolution, uncompiled_reduction
 from .depthwise import scales_of
 from .description import Description, axes, grouped
 
@@ -115,7 +114,7 @@ def _like_sums(description: Description) -> Iterator[str]:
 
 
 def _deconvolution_further(description: Description) -> Iterator[str]:
-    if not compiled(description):
+    if not compiled_deconvolution(description):
         yield from _like_sums(description)
 
 
@@ -211,7 +210,8 @@ def _batch_normalization_further(description: Description) -> Iterator[str]:
 
 def _beside_relu(description: Description) -> Mapping[str, Collection[int] | None]:
     """Scales and zero points are not looked at where there is a post-op."""
-    return dict.fromkeys(("src", "dst")) if description.attr.post_ops else {}
+    attr = description.attr
+    return dict.fromkeys((*attr.scales, *attr.zero_points)) if attr.post_ops else {}
 
 
 _REFERENCE_REDUCTIONS = frozenset(
@@ -220,32 +220,9 @@ _REFERENCE_REDUCTIONS = frozenset(
 
 
 def _reduction_further(description: Description) -> Iterator[str]:
-    """For other types there is compiled code alone, which reduces the last dimensions of plain
-    tensors.
-    """
-    if (description.dtype("src"), description.dtype("dst")) in _REFERENCE_REDUCTIONS:
-        return
-    src, dst = description.dims("src"), description.dims("dst")
-    kept = [axis for axis, (s, d) in enumerate(zip(src, dst, strict=True)) if s == d]
-    reduced = [axis for axis in range(len(src)) if axis not in kept]
-    if len(src) > 5 or reduced[-1] != len(src) - 1 or reduced != [*range(reduced[0], len(src))]:
-        yield "these element types for a reduction of other dimensions than the last"
-    for op in description.attr.post_ops:
-        if isinstance(op, DepthwiseConv):
-            yield "these element types with a depthwise post-op"
-        if isinstance(op, Sum) and op.zero_point:
-            yield "these element types with the zero point of a sum"
-        if isinstance(op, Binary | Prelu) and not _known_broadcast(description, op):
-            yield "these element types with an operand that broadcasts so"
-
-
-def _known_broadcast(description: Description, op: Binary | Prelu) -> bool:
-    """An operand that is one number, whole, or varies along the channels."""
-    shape, dst = description.operands[op.operand].static_shape, description.dims("dst")
-    varies = [axis for axis, size in enumerate(shape) if size != 1]
-    # slopes lie with the channels last
-    whole = shape == dst and (isinstance(op, Binary) or len(dst) < 3 or math.prod(dst[1:]) == 1)
-    return not varies or whole or varies == [1]
+    """For other types there is compiled code alone."""
+    if (description.dtype("src"), description.dtype("dst")) not in _REFERENCE_REDUCTIONS:
+        yield from uncompiled_reduction(description)
 
 
 RULES: Mapping[str, Rules] = {
@@ -296,7 +273,7 @@ RULES: Mapping[str, Rules] = {
     ),
     "layer_normalization": Rules(
         lambda d: DType.S32 not in (d.dtype("src"), d.dtype("dst")),
-        lambda _: _per_tensor("src", "dst"),
+        lambda d: _per_tensor(*d.attr.scales),
     ),
     "batch_normalization": Rules(
         lambda d: _same_types(d) and d.dtype("src") in (DType.F32, DType.S8),

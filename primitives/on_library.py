@@ -30,7 +30,7 @@ from ..onednn.layouts import row_major
 from ..onednn.library import Engine, Stream
 from ..onednn.memory import Memory, MemoryDesc, data_type_of
 from ..onednn.primitive import ExecArgs, Primitive, run_once
-from ..onednn.primitive_cache import never_evict
+from ..onednn.primitive_cache import switch_off
 from ..onednn.primitive_desc import PrimitiveDesc, describe
 from ..onednn.saturation import may_saturate
 from ..plan.attributes import (
@@ -84,6 +84,7 @@ def made(engine: Engine, description: Description, fpmath: FpmathMode | None) ->
     Raises:
         OneDnnError: the library refuses, or has no such implementation.
     """
+    switch_off(engine.library)
     passed: list[str] = []
     for index in range(_IMPLEMENTATIONS):
         desc = descriptor(engine, description, fpmath)
@@ -98,7 +99,6 @@ def made(engine: Engine, description: Description, fpmath: FpmathMode | None) ->
             except OneDnnError as error:
                 if error.status != Status.runtime_error:
                     raise
-                never_evict(engine.library)
                 reason = "its code cannot be generated"
         passed.append(f"{desc.impl_info}: {reason}")
     raise failure(Status.unimplemented, f"{description} ({'; '.join(passed)})")

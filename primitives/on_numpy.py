@@ -20,6 +20,7 @@ from ..plan.attributes import Binary, DepthwiseConv, PostOp, PrimitiveAttr, Scal
 from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
+from .compiled import uncompiled_reduction
 from .depthwise import parts
 from .description import Description
 
@@ -350,14 +351,14 @@ _REDUCTIONS = {
 
 
 def _reduction(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
-    """Integers are reduced in s32, which wraps around, s32 into f32 in f32; what follows reads the
-    result as a source.
+    """Compiled code reduces in f32, the reference integers in s32, which wraps around; what follows
+    reads the result as a source.
     """
     src, shape, algorithm = args["src"], description.dims("dst"), description.params["algorithm"]
     axes = [axis for axis, size in enumerate(shape) if size != src.shape[axis]]
     row = OPS[_REDUCTIONS[str(algorithm)]]
     assert row.evaluate is not None
-    if src.dtype == np.int32 and description.dtype("dst") is DType.F32:
+    if not any(uncompiled_reduction(description)):
         src = src.astype(np.float32)
     exact = src.astype(np.int64) if src.dtype.kind in "iu" else src
     with np.errstate(all="ignore"):

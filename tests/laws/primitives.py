@@ -645,9 +645,8 @@ def _exact(drawn: Drawn) -> bool:
         op.algorithm for op in drawn.attr.post_ops if isinstance(op, Eltwise | Binary)
     }
     inexact = _DIVIDED | {*INEXACT}
-    multiplied = drawn.kind == "reduction" and drawn.given["algorithm"] == "mul"
-    if multiplied and "f32" in (drawn.given["src"][:3], drawn.given["dst"][:3]):
-        return False  # factors in whatever order
+    if drawn.kind == "reduction" and drawn.given["algorithm"] == "mul":
+        return False  # factors in f32, in whatever order
     return drawn.kind not in _ROUNDED and not words & inexact
 
 

@@ -1,12 +1,12 @@
-"""What oneDNN 3.2's compiled deconvolution of codes for AVX2 and SSE4.1 takes, and its reference does
-not: a sum's zero point whatever the type, and sums whose later types are others. It is asked on
-CPUs with AVX-512, too, as the last one before the reference.
+"""What oneDNN 3.2's compiled code takes where the references do not, or compute otherwise.
 
-Source: `init_conf` and `post_ops_ok` of oneDNN 3.2.0's `jit_uni_x8s8s32x_deconvolution`.
+Source: `init_conf` and `post_ops_ok` of oneDNN 3.2.0's `jit_uni_x8s8s32x_deconvolution`, and
+`jit_uni_reduction`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,8 +42,11 @@ class _Axis:
         return (self.source - 1) * self.stride + self.reach - self.result - self.begin
 
 
-def compiled(description: Description) -> bool:
-    """Whether that code takes it. Scales are checked before: it takes those that the reference does."""
+def compiled_deconvolution(description: Description) -> bool:
+    """Whether the code for AVX2 and SSE4.1 takes a deconvolution of codes, as the last one before the
+    reference, on CPUs with AVX-512 too: a sum's zero point whatever the type, and sums whose later
+    types are others. Scales are checked before: it takes those that the reference does.
+    """
     if description.dtype("src") not in _CODES or not _post_ops(description):
         return False
     if any(zero.mask for zero in description.attr.zero_points.values()):
@@ -118,3 +121,28 @@ def _rows_fit(axis: _Axis, blocks: int) -> bool:
         if width % axis.stride == 0 and width >= max(left, right) * axis.stride:
             return True
     return False
+
+
+def uncompiled_reduction(description: Description) -> Iterator[str]:
+    """Why no compiled code takes a reduction: it reduces the last dimensions of plain tensors."""
+    src, dst = description.dims("src"), description.dims("dst")
+    kept = [axis for axis, (s, d) in enumerate(zip(src, dst, strict=True)) if s == d]
+    reduced = [axis for axis in range(len(src)) if axis not in kept]
+    if len(src) > 5 or reduced[-1] != len(src) - 1 or reduced != [*range(reduced[0], len(src))]:
+        yield "these element types for a reduction of other dimensions than the last"
+    for op in description.attr.post_ops:
+        if isinstance(op, DepthwiseConv):
+            yield "these element types with a depthwise post-op"
+        if isinstance(op, Sum) and op.zero_point:
+            yield "these element types with the zero point of a sum"
+        if isinstance(op, Binary | Prelu) and not _known_broadcast(description, op):
+            yield "these element types with an operand that broadcasts so"
+
+
+def _known_broadcast(description: Description, op: Binary | Prelu) -> bool:
+    """An operand that is one number, whole, or varies along the channels."""
+    shape, dst = description.operands[op.operand].static_shape, description.dims("dst")
+    varies = [axis for axis, size in enumerate(shape) if size != 1]
+    # slopes lie with the channels last
+    whole = shape == dst and (isinstance(op, Binary) or len(dst) < 3 or math.prod(dst[1:]) == 1)
+    return not varies or whole or varies == [1]
