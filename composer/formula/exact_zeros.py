@@ -36,7 +36,8 @@ def _exact_zero(
     Legal because: (x - z)*A + V = x*A + (V - z*A). Codes decode so: (q - z)*A is 0 at q = z, and V
     behind it exactly that, where q*A + (V - z*A) rounds to either side of it: a root is NaN there,
     and the next lower integer another one.
-    Refuses when: z is no number of 24 bits, 16 of them behind the point, which x - z could round;
+    A number that the model takes off in front of a factor, (x - z)*A, is such a z: near it x - z is exact.
+    Refuses when: z is no f32, or has more than 16 bits behind the point, which x - z could round;
     V is not 0, and nothing behind tells it from the numbers next to it.
     """
     if not (isinstance(a, ScaleBy) and isinstance(b, Shift)):
@@ -50,14 +51,13 @@ def _exact_zero(
             "nothing to change: no zero comes out there that would have to be exact",
         )
     zero = np.asarray(moved / a.values)
-    nearest = np.rint(zero * 2.0**16) * 2.0**-16
-    if bool((np.abs(zero) < 256).all()) and bool(
-        (np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()
-    ):
+    with np.errstate(over="ignore"):
+        nearest = np.rint(zero.astype(np.float32) * 2.0**16) * 2.0**-16
+    if bool((np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()):
         return Shift(vec(nearest)), a, *([Shift(kept)] if kept.any() else ())
     return Refusal(
         "x*A - z*A = (x - z)*A needs a z of 24 bits",
-        "a multiple of 2^-16 below 256",
+        "an f32, and a multiple of 2^-16",
         f"{-zero[0]:g}",
         "nothing to change: the shift is applied behind the factor, as the model has it",
     )

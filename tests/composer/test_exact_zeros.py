@@ -81,3 +81,16 @@ def test_a_zero_point_far_from_0_is_taken_off_first_although_nothing_tells() -> 
 def test_what_is_added_far_from_0_stays_behind() -> None:
     chain = simplify([Shift(vec(-255.0)), ScaleBy(vec(50.0)), Shift(vec(2.5))])
     assert kinds(exact_zeros(chain)) == [Shift, ScaleBy, Shift]
+
+
+def test_a_number_that_is_taken_off_in_front_of_a_factor_stays_there() -> None:
+    """(x - 1e6)*0.3 at 1000001: x*0.3 - 3e5 would be 0.312."""
+    chain = simplify([Shift(vec(np.float32(-1e6))), ScaleBy(vec(np.float32(0.3)))])
+    found = exact_zeros(chain)
+    assert kinds(found) == [Shift, ScaleBy]
+    assert isinstance(first := found[0], Shift)
+    assert first.values == -1e6
+    near = simplify([Shift(vec(np.float32(-123.675))), ScaleBy(vec(np.float32(0.017)))])
+    assert kinds(exact_zeros(near)) == [ScaleBy, Shift]
+    rough = [ScaleBy(vec(np.float32(0.3))), Shift(vec(-300_000.1))]  # no f32 gives this one
+    assert kinds(exact_zeros(rough)) == [ScaleBy, Shift]

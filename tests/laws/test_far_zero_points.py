@@ -1,5 +1,6 @@
 """What is small beside a zero point times its scale stays what it is: scores beside a mask from
--1e9 to 0, whose code for 0 is 127.
+-1e9 to 0, whose code for 0 is 127. So does what is left of an input next to a number that is taken
+off it.
 
 Exact values in f64 say what a model gives, with a bound on what f32 may miss: roundings of the
 terms that are added, not of their zero points.
@@ -83,6 +84,16 @@ class Far(Draw):
         exact = self.rng.normal(size=SHAPE).astype(np.float32).astype(np.float64)
         return Known(self.fed(exact), exact, np.zeros(SHAPE))
 
+    def normalized(self) -> Known:
+        """An input next to a number that is taken off it, times a factor."""
+        middle = np.float32(10 ** self.rng.uniform(0, 7))
+        factor = np.float32(10 ** self.rng.uniform(-3, 1))
+        at = self.fed(float(middle) + self.rng.uniform(-1, 1, SHAPE) * float(middle) * 2.0**-10)
+        apart = self.feeds[at].astype(np.float64) - float(middle)  # exact in f32, too
+        name = self.op("Mul", self.op("Sub", at, self.constant(middle)), self.constant(factor))
+        exact = apart * float(factor)
+        return Known(name, exact, np.abs(exact) * 2.0**-22 + 2.0**-17)
+
     def product(self) -> Known:
         """A product of codes."""
         x, step = self.codes(-2, -1), np.float32(10 ** self.rng.uniform(-3, -1))
@@ -105,7 +116,8 @@ class Far(Draw):
         return Known(self.constant(exact), exact.astype(np.float64), np.zeros(SHAPE))
 
     def source(self) -> Known:  # type: ignore[override]
-        return self.pick(self.codes, self.codes, self.codes, self.floats, self.product)()
+        some = (self.codes, self.codes, self.codes, self.floats, self.product, self.normalized)
+        return self.pick(*some)()
 
     def together(self, a: Known, b: Known) -> Known:
         op = self.pick("Add", "Add", "Sub", "Max", "Min")
