@@ -22,8 +22,8 @@ FAR = 2.0**6
 function of f32 hardly shows. Masks of attentions are farther: 10^4, or 10^9.
 """
 
-FAR_IN_CODES = 2.0**14
-"""The same in steps of codes: 2^-10 of a step."""
+FAR_IN_CODES = 2.0**16
+"""The same in steps of codes: 2^-8 of a step."""
 
 _CODE_OF_A_SUM = 16
 """Steps of a sum of products, which has thousands of them, that are as good as one of a code."""

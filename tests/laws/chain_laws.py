@@ -13,6 +13,7 @@ from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.decision import Outcome
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.text_print import print_graph
+from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
@@ -37,11 +38,18 @@ def chain_plan(chain: DrawnChain, target: str = "onednn-v3") -> Plan:
     """The plan, which is one primitive, and one for each residual, where the chain's operations fit
     as many post-ops as there may be.
 
-    A chain that is longer may be split, and then a decision says that it is too long.
+    A chain that is longer may be split, and then a decision says that it is too long. Where a
+    rounding or comparison of the chain's own tells numbers from those next to them, operands may be
+    decoded apart, as the model does.
     """
     plan = plan_from_graph(optimize(chain.graph.copy()), target)
     assert verify_plan(plan) == []
-    if len(plan.steps) == 1 + chain.skips:
+    told = any(node.spec.jumps for node in chain.graph.nodes())
+    apart = sum(
+        step.primitive == "reorder" and plan.type(step.output).dtype is DType.F32
+        for step in plan.steps
+    )
+    if len(plan.steps) in (1 + chain.skips, 1 + chain.skips + (apart if told else 0)):
         return plan
     refused = [
         d.reason

@@ -191,13 +191,16 @@ def _operand(c: ChainDraft, name: str = "") -> tuple[Value, int]:
         return c.net.input(shape, label), 0
     dtype, zero = (
         c.draw(st.sampled_from([DType.U8, DType.S8])),
-        c.draw(st.sampled_from([0, 0, 7, 100])),
+        0 if name == DIVISOR else c.draw(st.sampled_from([0, 0, 7, 100])),
     )
-    if name == DIVISOR:
-        zero = 0
-    return c.net.dq(
-        c.net.input(shape, label, dtype, Quantization.of(c.draw(rational_scales), zero))
-    ), 2
+    return c.net.dq(c.net.input(shape, label, dtype, Quantization.of(_near(c, zero), zero))), 2
+
+
+def _near(c: ChainDraft, zero: int) -> float:
+    """A scale of an operand that is decoded inside the chain: its zero point is not far from 0 (see
+    `ir.telling.zero_is_far`).
+    """
+    return c.draw(rational_scales if zero < 100 else st.sampled_from([2.0**-7, 2.0**-4, 0.02]))
 
 
 def _sum(c: ChainDraft) -> None:
@@ -244,7 +247,8 @@ def _skip(c: ChainDraft) -> None:
     """
     x = c.net.op("Relu", c.net.input(c.shape))
     if c.coin():
-        x = c.net.qdq(x, c.draw(rational_scales), c.draw(st.sampled_from([0, 3, 128])), DType.U8)
+        zero = c.draw(st.sampled_from([0, 3, 128]))
+        x = c.net.qdq(x, _near(c, zero), zero, DType.U8)
     c.skips += 1
     c.apply("Add", x, turned=c.coin(3), post_ops=3)
 

@@ -122,10 +122,10 @@ class Far(Draw):
     def together(self, a: Known, b: Known) -> Known:
         op = self.pick("Add", "Add", "Sub", "Max", "Min")
         function = {"Add": np.add, "Sub": np.subtract, "Max": np.maximum, "Min": np.minimum}[op]
-        # by ir/telling.py: 2^-10 of a step of codes, 2^-6 of one of sums, 2^-18 where there
+        # by ir/telling.py: 2^-8 of a step of codes, 2^-4 of one of sums, 2^-18 where there
         # is none; here twice that, for each of both may be off
         steps = [known.step for known in (a, b) if known.step]
-        unseen = max(2.0**-17, 2.0**-9 * min(steps, default=0.0))
+        unseen = max(2.0**-17, 2.0**-7 * min(steps, default=0.0))
         terms = np.abs(a.exact) + np.abs(b.exact)
         off = a.off + b.off + terms * 2.0**-22 + unseen
         return Known(self.op(op, a.name, b.name), function(a.exact, b.exact), off)
@@ -136,7 +136,7 @@ class Far(Draw):
         info = np.iinfo(zero.dtype)
         at = x.exact / float(scale)
         # half a code of an odd zero point is rounded in front of it or behind it
-        near = x.off / float(scale) + np.abs(at) * 2.0**-22 + 2.0**-10
+        near = x.off / float(scale) + np.abs(at) * 2.0**-22 + 2.0**-8
         either = np.abs(at - np.floor(at) - 0.5) <= near
         codes = np.clip(np.rint(at) + float(zero), info.min, info.max)
         exact = (codes - float(zero)) * float(scale)
