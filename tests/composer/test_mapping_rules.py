@@ -167,7 +167,7 @@ REFUSES: Refuses = {
     EXACT_ZERO.name: [
         ((ScaleBy(vec(0.1)), Shift(vec(-0.1)).then(Shift(vec(10.0))), Told.ZERO), "V is told"),
         ((ScaleBy(vec(0.1)), Shift(vec(0.3141))), "24 bits"),
-        ((ScaleBy(vec(1.0)), Shift(vec(1000.0))), "24 bits"),
+        ((ScaleBy(vec(1.0)), Shift(vec(16777217.0))), "24 bits"),
     ],
     ELTWISE_SCALE.name: [
         ((V3, Eltwise("tanh"), ScaleBy(ALL_2)), "where that has a scale"),

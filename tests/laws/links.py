@@ -200,7 +200,7 @@ def _near(c: ChainDraft, zero: int) -> float:
     """A scale of an operand that is decoded inside the chain: its zero point is not far from 0 (see
     `ir.telling.zero_is_far`).
     """
-    return c.draw(rational_scales if zero < 100 else st.sampled_from([2.0**-7, 2.0**-4, 0.02]))
+    return c.draw(rational_scales.filter(lambda scale: scale * zero <= 16))
 
 
 def _sum(c: ChainDraft) -> None:
