@@ -81,7 +81,8 @@ def _step(graph: Graph, value: str) -> float:
 
 
 def _scale(node: Node) -> float:
-    return float(np.abs(node.quant.scales).max(initial=0.0))
+    """The smallest one: a channel's numbers are not lost because those of another are large."""
+    return float(np.abs(node.quant.scales).min(initial=np.inf))
 
 
 def told_behind(graph: Graph, node: Node, *, rounded: bool = True) -> Told:

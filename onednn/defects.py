@@ -258,6 +258,21 @@ def _varies_beyond_channels(dims: Sequence[int]) -> bool:
     return any(size != 1 for axis, size in enumerate(dims) if axis != 1)
 
 
+def _averaged_and_compared(request: Request) -> bool:
+    dst = _operand(request, "dst")
+    return (
+        request.parameters["alg"] != AlgKind.pooling_max
+        and dst.dtype in (DataType.u8, DataType.s8)
+        and dst.dims[1] > 16
+        and any(
+            isinstance(op, Binary) and op.alg in _COMPARISONS for op in request.attributes.post_ops
+        )
+    )
+
+
+_COMPARISONS = frozenset(AlgKind[f"binary_{name}"] for name in ("ge", "gt", "le", "lt", "eq", "ne"))
+
+
 def _with_sum(request: Request) -> bool:
     return any(isinstance(op, Sum) for op in request.attributes.post_ops)
 
@@ -495,6 +510,17 @@ DEFECTS: tuple[Defect, ...] = (
         "wrong elements of the operand: it is read as if it had been transposed with the source",
         "channels last",
         "maximum and average, 8 to 20 channels",
+    ),
+    Defect(
+        "average of codes with a comparison",
+        "pooling",
+        r"jit_int:avx512",
+        _averaged_and_compared,
+        "an average of more than 16 channels is stored in 8 bits, and a post-op compares",
+        "channels from the 17th on are those of others, or 0",
+        "the next implementation",
+        "u8 and s8, of 17 to 70 channels; each of gt, ge, lt, le with all of 9 counts of channels, "
+        "eq and ne with 6 or 7 of them; maxima, an f32 destination, AVX2 and SSE4.1 are right",
     ),
     Defect(
         "pooling with a sum",

@@ -8,6 +8,7 @@ from functools import partial
 from operator import mul
 
 import numpy as np
+import numpy.typing as npt
 
 from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, QuantizeFate
@@ -29,6 +30,8 @@ _MERGED = frozenset({"Mul", "Div", "Add", "Sub"})
 
 _INTEGERS = Quantization((1.0,), (0.0,))
 """How codes decode to the integers that they are."""
+
+_LARGEST_ZERO_POINT = 2.0**24  # f32 does not tell codes apart that are less a larger one
 
 
 def move_dequantize(graph: Graph) -> Visitor:
@@ -389,13 +392,6 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             "a rounding or a comparison",
             "quantize the output of this operation rather than its input",
         )
-    if node.op in ("Add", "Sub") and zero_is_far(graph, node, decode.quant):
-        return Refusal(
-            "the constant stays behind the scale: (q - (z - c/s))*s would lose it",
-            f"an s*z of {FAR:g} at most",
-            f"{max(map(abs, map(mul, decode.quant.scale, decode.quant.zero_point))):g}",
-            "quantize the output of this operation rather than its input",
-        )
     if shape is not None and keeps_shape(graph, node, decode.output):
         quant = _with_constant(node.op, decode.quant, np.asarray(constant, np.float64), len(shape))
     if quant is None:
@@ -408,7 +404,39 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
                 graph, node, "quantize the output of this operation rather than its input"
             ),
         )
+    farthest = max(_read_as(graph, decode), key=_distance)
+    if (
+        node.op in ("Add", "Sub")
+        and not _in_whole_codes(decode.quant, np.asarray(constant, np.float64))
+        and zero_is_far(graph, node, farthest)
+    ):
+        return Refusal(
+            "the constant stays behind the scale: (q - (z - c/s))*s would lose it",
+            f"an s*z of {FAR:g} at most, or a c/s without a fraction",
+            f"{_distance(farthest):g}",
+            "quantize the output of this operation rather than its input",
+        )
     return _Crossed(decode.input, quant, "joined the scale and zero point")
+
+
+def _read_as(graph: Graph, decode: Node) -> list[Quantization]:
+    """How the codes may be decoded in the end: s8 codes may still become u8 codes with 128 more."""
+    signed = graph.type(decode.input).dtype is DType.S8
+    return [decode.quant, *([shifted(decode.quant, 128)] if signed else [])]
+
+
+def _in_whole_codes(quant: Quantization, constant: npt.NDArray[np.float64]) -> bool:
+    """True where a constant is a number of codes, as (q - z)*s has them: f32 holds the sum with z."""
+    if constant.size > 1 and quant.scales.size not in (1, constant.size):
+        return False
+    codes = constant.reshape(-1) / quant.scales.astype(np.float64)  # of two f32: rounded
+    whole = np.abs(codes - np.rint(codes)) <= np.abs(codes) * 2.0**-22
+    return bool(whole.all()) and not np.any(quant.zero_points % 1)
+
+
+def _distance(quant: Quantization) -> float:
+    """What the code 0 decodes to, at most."""
+    return max(map(abs, map(mul, quant.scale, quant.zero_point)))
 
 
 def _integers(graph: Graph, node: Node, decode: Node) -> str | Refusal:
@@ -516,9 +544,11 @@ def _with_constant(
         moved = zero - values / scale if op == "Add" else zero + values / scale
         nearest = np.rint(moved)
         # c and s are f32: see split
-        close = np.abs(moved - nearest) <= np.maximum(np.abs(nearest), 1) * 2.0**-22
+        close = np.abs(moved - nearest) <= np.abs(values / scale) * 2.0**-22
         # what is added to keep a divisor from 0 must not vanish
         zero = np.where(close & (nearest != zero), nearest, moved)
+        if np.abs(zero).max(initial=0) > _LARGEST_ZERO_POINT:
+            return None
     return Quantization.of(scale, zero, axis) if fits_f32(scale) and values.size else None
 
 

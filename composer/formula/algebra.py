@@ -17,6 +17,7 @@ import numpy as np
 
 from ...ir.rule import Refusal, Rule, first_fired
 from .formula import (
+    SMALLEST_NORMAL,
     Add,
     BasicOp,
     BinaryOp,
@@ -30,8 +31,6 @@ from .formula import (
     vec,
 )
 
-_SMALLEST = 2.0**-126  # the smallest normal f32; its reciprocal is an f32 too
-
 Neighbours = tuple[BasicOp, ...]
 Rewrite = Callable[[BasicOp, BasicOp], Neighbours | Refusal | None]
 
@@ -39,11 +38,11 @@ Rewrite = Callable[[BasicOp, BasicOp], Neighbours | Refusal | None]
 def is_normal(values: Vec) -> bool:
     """True when f32 holds every value, and its reciprocal, to full precision."""
     magnitude = np.abs(values)
-    return bool(((magnitude >= _SMALLEST) & (magnitude <= 1 / _SMALLEST)).all())
+    return bool(((magnitude >= SMALLEST_NORMAL) & (magnitude <= 1 / SMALLEST_NORMAL)).all())
 
 
 def _holds(values: Vec) -> bool:
-    return bool((np.abs(values) <= 1 / _SMALLEST).all())
+    return bool((np.abs(values) <= 1 / SMALLEST_NORMAL).all())
 
 
 def as_clip(op: BasicOp) -> BasicOp:

@@ -16,6 +16,9 @@ from ...ir.rule import Refusal, Rule
 from ...ir.telling import FAR, FAR_IN_CODES, Told
 from .formula import BasicOp, BinaryOp, ChainOp, EltwiseOp, Round, ScaleBy, Shift, vec
 
+_OF_A_TENSOR = 2.0**8
+"""What a tensor may multiply by, as far as is known: by as many codes as there are."""
+
 
 def tells(op: ChainOp) -> Told:
     """What an operation tells; codes that are compared, once they are written as basic operations."""
@@ -89,6 +92,8 @@ def exact_zeros(
             told, gain, limit = Told.NOTHING, 1.0, FAR_IN_CODES
         if isinstance(op, ScaleBy):
             gain *= float(np.abs(op.values).max())
+        if isinstance(op, BinaryOp) and op.algorithm in ("mul", "div"):
+            gain *= _OF_A_TENSOR
         if not isinstance(op, Shift):
             continue
         far = gain * np.abs(op.parts[0]).max() > limit

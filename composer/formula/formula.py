@@ -20,6 +20,9 @@ Vec = npt.NDArray[np.float64]
 LARGEST = float(np.finfo(np.float32).max)
 """The largest f32."""
 
+SMALLEST_NORMAL = 2.0**-126
+"""The smallest f32 with all its bits; its reciprocal is an f32, too."""
+
 
 def vec(values: npt.ArrayLike) -> Vec:
     """A 1-D f64 vector; equal entries shrink to one, which serves every channel."""

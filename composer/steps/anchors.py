@@ -18,7 +18,7 @@ from ...ir.rule import Refusal
 from ...ir.types import DType
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
 from ...plan.attributes import PrimitiveAttr
-from ..formula.formula import BinaryOp, ChainOp, Shift, Vec, vec
+from ..formula.formula import LARGEST, SMALLEST_NORMAL, BinaryOp, ChainOp, Shift, Vec, vec
 from ..mapping.composed import Composed, Front
 from .build import (
     attributes_of,
@@ -247,6 +247,9 @@ class _Anchor:
             start, front = self._factors(source, weights), replace(front, bias=vec(0.0))
             parameters = [arg for arg in parameters if AT_RUN_TIME[arg[0]][0] != "scales"]
         chain = self._grow(front, start)
+        if self.v2 and not _has_output_scales(chain.composed):
+            start, front = self._constant_factors(front), replace(front, scale=None, bias=vec(0.0))
+            chain = self._grow(front, start)
         factors = chain.composed.scale
         assert source.decode is not None
         assert weights.decode is not None
@@ -281,8 +284,7 @@ class _Anchor:
         """Scales of the arguments, or the output scales that `onednn-v2` has for them."""
         factors = composed.scale
         if self.v2:
-            assert factors is not None
-            output_scales = scale_of(factors, 1 << self.axis)
+            output_scales = None if factors is None else scale_of(factors, 1 << self.axis)
             return attributes_of(composed, {}, zero_points, output_scales)
         scales = {} if source.parameters else {"src": scale_of(source.scale)}
         if factors is not None:
@@ -303,6 +305,16 @@ class _Anchor:
         if self.bias is not None and self.bias.any():
             chain.append(Shift(self.bias))
         return chain
+
+    def _constant_factors(self, front: Front) -> list[ChainOp]:
+        """The same of constants, for what output scales cannot be: the f32 next to 0 have few bits,
+        and a bias divided by them is no f32.
+        """
+        assert front.scale is not None
+        factors = front.along_channels(front.scale)
+        operand = self.builder.file_constant(f"{self.node.name}/scales", factors)
+        bias = [] if front.bias is None or not front.bias.any() else [Shift(front.bias)]
+        return [BinaryOp("mul", operand), *bias]
 
     def _of_groups(self, source: Source) -> Vec:
         """The source's scale for each output channel, where each group has one; else 1."""
@@ -430,3 +442,13 @@ class _Anchor:
             scale = scale.reshape(*shape, *[1] * (data.ndim - 2))
             return np.asarray((blocks * scale).reshape(data.shape), np.float32)
         return np.asarray(data * scale, np.float32)
+
+
+def _has_output_scales(composed: Composed) -> bool:
+    """True where the output scales are normal numbers of f32, and the bias divided by them is one."""
+    if composed.scale is None:
+        return True
+    with np.errstate(all="ignore"):
+        bias = vec(0.0) if composed.bias is None else composed.bias / composed.scale
+    smallest = np.abs(composed.scale).min(initial=SMALLEST_NORMAL)
+    return bool(smallest >= SMALLEST_NORMAL and (np.abs(bias) <= LARGEST).all())

@@ -13,6 +13,7 @@ import numpy as np
 from ...ir.graph import Graph
 from ...ir.node import Node
 from ...ir.rule import Refusal, Rule
+from ...ir.telling import FAR, FAR_IN_CODES
 from ...ir.types import DType
 from ..formula.formula import BinaryOp, ChainOp, CodesOp, ScaleBy, Vec
 from ..mapping.composed import Front
@@ -47,8 +48,8 @@ def _as_maximum(prelu: PreluOfSource) -> tuple[ChainOp, ...] | Refusal:
 
     Legal because: for a <= 1 a*x is the larger one just where x < 0, in f32 too, for rounding a
     product keeps the order.
-    Refuses when: slopes lie on both sides of 1, or one of values in f32 is 0 (0 times infinity is
-    NaN).
+    Refuses when: slopes lie on both sides of 1, one of values in f32 is 0 (0 times infinity is
+    NaN), or one is so small that a*x of codes is lost beside their zero point.
     """
     slopes = prelu.slopes
     low, high = float(slopes.min()), float(slopes.max())
@@ -58,6 +59,15 @@ def _as_maximum(prelu: PreluOfSource) -> tuple[ChainOp, ...] | Refusal:
             "slopes up to 1, or all from 1 on, none of 0",
             f"slopes {low:g} to {high:g}",
             "nothing to change: slopes on both sides of 1 are a prelu of its own",
+        )
+    smallest = float(np.abs(slopes[slopes != 0]).min(initial=1.0))
+    _, scale, zero = prelu.codes or (None, 1.0, 0.0)
+    if abs(zero * scale) > FAR and abs(zero) > FAR_IN_CODES * smallest:
+        return Refusal(
+            "a*x is lost beside the zero point: of codes, a*(q - z) + z is compared",
+            f"a zero point z of {FAR_IN_CODES:g} times the smallest slope at most, or an s*z of {FAR:g}",
+            f"zero point {zero:g}, scale {scale:g}, slope {smallest:g}",
+            "nothing to change: the values are decoded first",
         )
     algorithm = "max" if high <= 1 else "min"
     if prelu.codes is None:

@@ -353,6 +353,33 @@ def pooled_rows(bare: Bare) -> Case:
     )
 
 
+def pooled_comparison(bare: Bare) -> Case:
+    x = bare.rng.integers(0, 9, (2, 40, 3, 3)).astype(np.uint8)
+    least = np.full((1, 1, 1, 1), 4, np.float32)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_gt, bare.plain(least.shape)),)
+        src, dst = (
+            channels_last(bare.library, dims, DataType.u8) for dims in (x.shape, (2, 40, 1, 1))
+        )
+        return describe(
+            bare.engine,
+            "pooling",
+            src,
+            dst,
+            alg=AlgKind.pooling_avg_include_padding,
+            kernel=(3, 3),
+            strides=(1, 1),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(0, 0),
+            attributes=Attributes(post_ops=chain),
+        )
+
+    want = (x.mean((2, 3), keepdims=True) > least).astype(np.uint8)
+    return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): least}, want
+
+
 def pooled_sum(bare: Bare) -> Case:
     x = bare.normal(1, 3, 4, 4)
 
@@ -616,6 +643,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "softmax with an operand": softmax_with_channels,
     "binary of another order": vectors,
     "row-major pooling with a tensor": pooled_rows,
+    "average of codes with a comparison": pooled_comparison,
     "pooling with a sum": pooled_sum,
     "resampling with a tensor": resampled,
     "resampling of one vector": resampled_vector,
