@@ -56,6 +56,9 @@ def run_boxes(
 
 
 class Run:
+    unseen = 2e-7
+    """What a function that is bounded, or about x, may err in any case."""
+
     def __init__(self, graph: Graph, ulps: float, polynomials: float, largest_code: float) -> None:
         self.largest_code = largest_code
         self.graph, self.eps, self.polynomials = graph, ulps * EPS, polynomials
@@ -107,7 +110,7 @@ class Run:
         scale = self._scale(node, boxes[0]) * error if error else self.grid(node)
         return [box.widened(self.eps * scale) for box in boxes]
 
-    def grid(self, node: Node) -> float:
+    def grid(self, node: Node) -> npt.ArrayLike:
         """For an operation that compares its operands: the largest magnitude on the grid of the
         codes among them, 0 without codes.
 
@@ -123,6 +126,14 @@ class Run:
                 codes = np.abs(np.asarray(self.graph.type(maker.inputs[0]).dtype.range)).max()
                 found = max(found, float(((codes + np.abs(zero)) * np.abs(scale)).max()))
         return found
+
+    def decoding(self, codes: Box, scale: F64, zero: F64) -> F64:
+        """The magnitude that rounding errors of decoded codes are relative to."""
+        return np.maximum(codes.magnitude + np.abs(zero), self.largest_code) * np.abs(scale)
+
+    def stretched(self, box: Box, low: F64, high: F64) -> F64:
+        """The same of a FakeQuantize's results, whose output range is `low` to `high`."""
+        return np.maximum(np.maximum(np.abs(low), np.abs(high)), box.magnitude)
 
     def _scale(self, node: Node, box: Box) -> npt.ArrayLike:
         """The magnitude that rounding errors are relative to."""
@@ -147,7 +158,8 @@ class Run:
         box = Box(np.minimum(a, b) - spread, np.maximum(a, b) + spread)
         # Polynomials and libm differ by a few units in the last place of the largest intermediate,
         # which is about x.
-        return box.widened(8 * self.eps * np.maximum(x.magnitude, box.magnitude) + 2e-7)
+        error = 8 * self.eps * np.maximum(x.magnitude, box.magnitude)
+        return box.widened(error + self.unseen)
 
 
 def _terms(node: Node, run: Run) -> float:
@@ -293,8 +305,7 @@ def _dequantize(run: Run, node: Node) -> Box:
     codes = run.operand(node, 0)
     scale, zero = _shaped(node.attr("quant", Quantization), codes.low.ndim)
     box = hull((codes.low - zero) * scale, (codes.high - zero) * scale)
-    size = np.maximum(codes.magnitude + np.abs(zero), run.largest_code)
-    return box.widened(run.eps * size * np.abs(scale))
+    return box.widened(run.eps * run.decoding(codes, scale, zero))
 
 
 def _run_time_dequantize(run: Run, node: Node) -> Box:
@@ -337,7 +348,7 @@ def _fake_quantize(run: Run, node: Node) -> Box:
     )
     ends = hull(*np.broadcast_arrays(ol + 0 * x.low, oh + 0 * x.low))
     box = Box(np.where(jumps, ends.low, box.low), np.where(jumps, ends.high, box.high))
-    return box.widened(run.eps * np.maximum(np.maximum(np.abs(ol), np.abs(oh)), box.magnitude))
+    return box.widened(run.eps * run.stretched(box, ol, oh))
 
 
 def _lookup(run: Run, node: Node) -> Box:
@@ -431,6 +442,10 @@ _INCREASING: dict[str, float] = {
             "Concat",
             "Pad",
             "Round",
+            "And",
+            "Or",
+            "Trilu",
+            "ConstantOfShape",
         ),
         0.0,
     ),
@@ -450,7 +465,9 @@ _COMPARING = frozenset({"Max", "Min", "Greater", "GreaterOrEqual", "Less", "Less
 _EXACT = frozenset({"Identity", "FakeQuantizeGrid"})
 
 _SLOPES: dict[str, tuple[float, str]] = {
-    **dict.fromkeys(("Sigmoid", "Tanh", "Softplus", "HardSigmoid", "Softsign"), (1.0, "")),
+    **dict.fromkeys(
+        ("Sigmoid", "Tanh", "Softplus", "HardSigmoid", "Softsign", "Cos", "Sin"), (1.0, "")
+    ),
     "Erf": (1.13, ""),
     "Gelu": (1.13, ""),
     "Mish": (1.1, ""),

@@ -31,7 +31,9 @@ def softmax(run: Run, node: Node) -> Box:
     low, high = np.exp(x.low - top), np.exp(x.high - top)
     least = low / (low + high.sum(axis, keepdims=True) - high)
     most = high / (high + low.sum(axis, keepdims=True) - low)
-    return Box(least, most).widened(16 * run.eps * most + 1e-7)
+    # the distance from the largest is rounded, too, in front of the exponential
+    error = run.eps * (16 + np.minimum(top - x.low, 100)) * most
+    return Box(least, most).widened(error + run.unseen / 2)
 
 
 def layer_norm(run: Run, node: Node) -> Box:
