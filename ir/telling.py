@@ -56,8 +56,6 @@ def zero_is_far(graph: Graph, node: Node, quant: Quantization) -> bool:
     It is compared with the steps of what `node` reads, or of the codes that it is rounded to, where
     these are known.
     """
-    with np.errstate(all="ignore"):  # scales of infinity or NaN are the user's
-        distance = np.abs(quant.scales.astype(np.float64) * quant.zero_points).max(initial=0.0)
     readers = graph.consumers(node.output)
     if (
         readers
@@ -67,7 +65,14 @@ def zero_is_far(graph: Graph, node: Node, quant: Quantization) -> bool:
         step = min(_scale(each) for each in readers)
     else:
         step = min(_step(graph, value) for value in node.inputs)
-    return bool(distance > (FAR_IN_CODES * step or FAR))
+    return distance_of_zero(quant) > (FAR_IN_CODES * step or FAR)
+
+
+def distance_of_zero(quant: Quantization) -> float:
+    """How far from 0 the code 0 decodes to, at most."""
+    with np.errstate(all="ignore"):  # scales of infinity or NaN are the user's
+        distance = np.abs(quant.scales.astype(np.float64) * quant.zero_points)
+    return float(distance.max(initial=0.0))
 
 
 def _step(graph: Graph, value: str) -> float:

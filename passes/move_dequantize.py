@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import mul
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
 from ..ir.rule import Refusal
-from ..ir.telling import FAR, jumps_behind, zero_is_far
+from ..ir.telling import FAR, distance_of_zero, jumps_behind, zero_is_far
 from ..ir.types import DType, Quantization
 from .base import Contract, decide, fits_f32, settle, swap
 from .group import Local, Rewrite, Visitor
@@ -404,7 +403,7 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
                 graph, node, "quantize the output of this operation rather than its input"
             ),
         )
-    farthest = max(_read_as(graph, decode), key=_distance)
+    farthest = max(_read_as(graph, decode), key=distance_of_zero)
     if (
         node.op in ("Add", "Sub")
         and not _in_whole_codes(decode.quant, np.asarray(constant, np.float64))
@@ -413,7 +412,7 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
         return Refusal(
             "the constant stays behind the scale: (q - (z - c/s))*s would lose it",
             f"an s*z of {FAR:g} at most, or a c/s without a fraction",
-            f"{_distance(farthest):g}",
+            f"{distance_of_zero(farthest):g}",
             "quantize the output of this operation rather than its input",
         )
     return _Crossed(decode.input, quant, "joined the scale and zero point")
@@ -432,11 +431,6 @@ def _in_whole_codes(quant: Quantization, constant: npt.NDArray[np.float64]) -> b
     codes = constant.reshape(-1) / quant.scales.astype(np.float64)  # of two f32: rounded
     whole = np.abs(codes - np.rint(codes)) <= np.abs(codes) * 2.0**-22
     return bool(whole.all()) and not np.any(quant.zero_points % 1)
-
-
-def _distance(quant: Quantization) -> float:
-    """What the code 0 decodes to, at most."""
-    return max(map(abs, map(mul, quant.scale, quant.zero_point)))
 
 
 def _integers(graph: Graph, node: Node, decode: Node) -> str | Refusal:
