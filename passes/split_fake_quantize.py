@@ -45,14 +45,32 @@ class Split:
 
 def needs_comparison(ranges: Ranges) -> bool:
     """True when no scale and zero point encode: an inverted input range, equal bounds, or two
-    values without an integer zero point.
+    values without an integer zero point, or with a threshold that f32 tells from others where it does
+    not tell the steps.
     """
     if np.any(ranges.input_low >= ranges.input_high) or np.any(
         ranges.output_low == ranges.output_high
     ):
         return True
+    if ranges.levels != 2:
+        return False
     zero = snapped(-ranges.output_low / ranges.output_scale, ranges.levels)
-    return ranges.levels == 2 and bool(np.any(zero != np.rint(zero)))
+    return (
+        bool(np.any(zero != np.rint(zero)))
+        or _too_small(ranges.input_scale)
+        or _too_far(ranges.input_low / ranges.input_scale)
+    )
+
+
+def _too_small(scales: F64) -> bool:
+    sizes = np.abs(scales)
+    return bool(
+        np.any(sizes < np.finfo(np.float32).tiny) or np.any(1 / sizes > np.finfo(np.float32).max)
+    )
+
+
+def _too_far(zero_points: F64) -> bool:
+    return bool(np.any(np.abs(zero_points) > _FARTHEST))
 
 
 def split_refusal(ranges: Ranges) -> str | None:
@@ -71,14 +89,11 @@ def split_refusal(ranges: Ranges) -> str | None:
     widths = np.where(
         two | constant | (ranges.input_low == ranges.input_high), 1.0, ranges.input_scale
     )
-    scales = np.abs(np.concatenate([widths, outputs / (1 if two else ranges.levels - 1)]))
-    if np.any(scales < np.finfo(np.float32).tiny) or np.any(
-        1.0 / scales > np.finfo(np.float32).max
-    ):
+    if _too_small(np.concatenate([widths, outputs / (1 if two else ranges.levels - 1)])):
         return "a scale is below the smallest normal f32"
     starts = np.where(widths == 1.0, 0.0, ranges.input_low / widths)
     ends = np.where(constant, 0.0, ranges.output_low * (1 if two else ranges.levels - 1) / outputs)
-    if np.any(np.abs(np.concatenate([starts, ends])) > _FARTHEST):
+    if _too_far(np.concatenate([starts, ends])):
         return "the range lies so far from zero that f32 cannot tell its steps apart"
     return None
 

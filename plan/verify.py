@@ -274,7 +274,8 @@ def _has_it(plan: Plan, step: Step, fate: QuantizeFate | DequantizeFate) -> bool
     if fate is DequantizeFate.SUM:
         return any(isinstance(op, Sum) for op in step.attr.post_ops)
     if fate in (QuantizeFate.POST_OP, DequantizeFate.POST_OP):
-        return bool(step.attr.post_ops)
+        # the first operation of a chain without an anchor is the primitive itself
+        return bool(step.attr.post_ops) or step.primitive in ("binary", "eltwise")
     if fate is DequantizeFate.WEIGHTS_SCALE:
         return step.arg("weights") is not None
     return True

@@ -41,7 +41,8 @@ def is_normal(values: Vec) -> bool:
     return bool(((magnitude >= SMALLEST_NORMAL) & (magnitude <= 1 / SMALLEST_NORMAL)).all())
 
 
-def _holds(values: Vec) -> bool:
+def holds(values: Vec) -> bool:
+    """True when f32 holds every value, zeros among them."""
     return bool((np.abs(values) <= 1 / SMALLEST_NORMAL).all())
 
 
@@ -80,7 +81,7 @@ def composed(a: BasicOp, b: BasicOp) -> Neighbours | None:
 
 def _distributed(a: BasicOp, b: BasicOp) -> Neighbours | None:
     """(x+B)*C = x*C + B*C: the factor in front of the shift, where f32 holds the product."""
-    if isinstance(a, Shift) and isinstance(b, ScaleBy) and _holds(a.values * b.values):
+    if isinstance(a, Shift) and isinstance(b, ScaleBy) and holds(a.values * b.values):
         return b, a.scaled(b.values)
     return None
 
@@ -290,7 +291,7 @@ def _shift_before_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
             "A = 0",
             "nothing to change: a factor of 0 leaves the shift alone, which stays where it is",
         )
-    return (Shift(vec(b.values / a.values)), a) if _holds(b.values / a.values) else None
+    return (Shift(vec(b.values / a.values)), a) if holds(b.values / a.values) else None
 
 
 COMMUTING: tuple[Rule[Rewrite], ...] = (

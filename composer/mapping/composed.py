@@ -34,6 +34,8 @@ class Front:
         positive: the scale takes factors above 0 only, since it stands in front of a maximum or
             minimum.
         told: which numbers what reads the chain tells from those next to them.
+        largest: of the f32 weights that the scale multiplies as the plan is made; 1 where it
+            multiplies the accumulator.
     """
 
     primitive: str
@@ -47,6 +49,7 @@ class Front:
     per_channel: bool = True
     positive: bool = False
     told: Told = Told.NOTHING
+    largest: float = 1.0
 
     def along_channels(self, values: Vec) -> npt.NDArray[np.float32]:
         """A vector in f32, of the destination's rank, 1 where it is broadcast."""

@@ -17,8 +17,8 @@ import numpy as np
 
 from ...ir.rule import Refusal, Rule, first_fired
 from ...ir.telling import Told
-from ..formula.algebra import in_front, is_normal, joined, merged
-from ..formula.formula import BasicOp, ScaleBy, Shift, vec
+from ..formula.algebra import holds, in_front, is_normal, joined, merged
+from ..formula.formula import BasicOp, ScaleBy, Shift, Vec, vec
 from .composed import Front
 from .cost import Home
 from .homes import folded
@@ -202,24 +202,23 @@ def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
             "a computed one",
             "export the bias as a constant (an initializer)",
         )
-    scale = front.scale * op.values
-    if not is_normal(scale):
+    scale = vec(front.scale * op.values)
+    if not is_normal(scale) or not holds(scale * front.largest):
         return Refusal(
             "f32 does not hold the product of the factors",
             "a normal f32",
-            f"{abs(scale).max():g}",
+            f"{abs(scale).max() * front.largest:g}",
             "calibrate again: the scales are far too large or too small",
         )
-    return replace(
-        front, scale=vec(scale), bias=None if front.bias is None else vec(front.bias * op.values)
-    )
+    bias = None if front.bias is None else vec(front.bias * op.values)
+    return _too_large(bias) or replace(front, scale=scale, bias=bias)
 
 
 def _shift(front: Front, op: BasicOp) -> Front | Refusal | None:
     """A shift goes into the front's bias.
 
     Legal because: addition is associative.
-    Refuses when: the front has no place for a constant bias.
+    Refuses when: the front has no place for a constant bias; f32 does not hold the sum.
     """
     if not isinstance(op, Shift):
         return None
@@ -230,7 +229,19 @@ def _shift(front: Front, op: BasicOp) -> Front | Refusal | None:
             "none, or a computed one",
             "nothing to change: the shift becomes a post-op; a bias that is a constant would take it",
         )
-    return replace(front, bias=vec(front.bias + op.values))
+    bias = vec(front.bias + op.values)
+    return _too_large(bias) or replace(front, bias=bias)
+
+
+def _too_large(bias: Vec | None) -> Refusal | None:
+    if bias is None or holds(bias):
+        return None
+    return Refusal(
+        "f32 does not hold the bias",
+        "numbers of f32",
+        f"{abs(bias).max():g}",
+        "calibrate again: the scales are far too large or too small",
+    )
 
 
 FOLDING: tuple[Rule[Callable[[Front, BasicOp], Front | Refusal | None]], ...] = (

@@ -407,7 +407,10 @@ class _Anchor:
         if data is None and self.primitive != "matmul":
             plain(self.builder, self.node)  # weights computed at run time cannot be packed
             return
-        chain = self._grow(self._front(DType.F32, None if data is None else vec(1.0)))
+        front = self._front(DType.F32, None if data is None else vec(1.0))
+        if data is not None:
+            front = replace(front, largest=float(np.abs(data).max(initial=0.0)))
+        chain = self._grow(front)
         composed = chain.composed
         decode = self.graph.producer(weights)
         if data is not None:

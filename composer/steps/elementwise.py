@@ -169,9 +169,9 @@ def _unary(builder: StepBuilder, node: Node, value: str) -> bool:
     source = source_of(graph, value, capability)
     along = codes_behind(builder, value) if isinstance(source, Refusal) else None
     codes = source if isinstance(source, Source) else Source(value, DType.F32)
-    if (
-        is_told(node) or zero_sensitive(graph, node)
-    ) and codes.decode is not None:  # (q - z)*s rounds once, q*s - z*s twice
+    if codes.decode is not None and (
+        is_told(node) or zero_sensitive(graph, node) or zero_is_far(graph, node, codes.decode.quant)
+    ):  # (q - z)*s rounds once, q*s - z*s twice
         along = codes.decode
     if along is not None:
         codes = Source(along.input, graph.type(along.input).dtype, decode=along)

@@ -23,6 +23,7 @@ from onnx import NodeProto, TensorProto
 
 from ...ir.ops.spec import Attr
 from ...ir.types import DType, Quantization, is_static
+from ...plan.accumulator import less_zero_points
 from ..importer import Handler, Importer
 from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
@@ -155,8 +156,8 @@ def _import_dynamic_quantize(ctx: Importer, node: OnnxNode) -> None:
 def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     """MatMulInteger, ConvInteger(a, b, a_zero_point?, b_zero_point?), in s32.
 
-    A product that one Cast to f32 alone reads is a product of decoded codes, by the scale 1;
-    another one stays what it is.
+    A product that one Cast to f32 alone reads is a product of decoded codes, by the scale 1, where
+    a primitive multiplies codes; another one stays what it is, for f32 rounds its sums.
     """
     a, b, a_zero, b_zero = (node.input(i) for i in range(4))
     for zero in filter(None, (a_zero, b_zero)):
@@ -166,8 +167,10 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
         _split_zero_points(ctx, node)
         return
     cast = _only_cast(ctx, node.output(0)) if a and _are_single(ctx, a_zero) else None
+    if cast is not None and not (_sums_in_f32(ctx, node, b) and _multiplies_codes(ctx, node)):
+        cast = None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
-    if cast is None or right is None or not _sums_in_f32(ctx, node, b):
+    if cast is None or right is None:
         ctx.emit(node, node.op, node.inputs, node.attrs, outputs=node.outputs)
         return
     index, proto = cast
@@ -239,6 +242,22 @@ def _sums_in_f32(ctx: Importer, node: OnnxNode, weights: str) -> bool:
         return True
     kind = ctx.type(weights)
     return is_static(kind.shape) and math.prod(kind.static_shape[1:]) * 255 * 255 <= _EXACT_IN_F32
+
+
+def _multiplies_codes(ctx: Importer, node: OnnxNode) -> bool:
+    """True when a primitive multiplies the codes of a matrix product: not vectors, and not several
+    matrices with several zero points that s8 does not hold their codes less of. f32 rounds the sums
+    of these.
+    """
+    if node.op != "MatMulInteger":
+        return True
+    a, b, b_zero = node.input(0), node.input(1), node.input(3)
+    if any(len(ctx.type(value).shape or ()) < 2 for value in (a, b)):
+        return False
+    codes, zeros = ctx.constant(b), ctx.constant(b_zero) if b_zero else np.zeros(1)
+    if codes is None or zeros is None or codes.ndim == 2 or zeros.size == 1:
+        return True  # `split_weights_zero_point` parts those of one matrix
+    return zeros.ndim == 1 and less_zero_points(codes, zeros, codes.ndim - 1) is not None
 
 
 def _only_cast(ctx: Importer, product: str) -> tuple[int, NodeProto] | None:

@@ -62,6 +62,8 @@ RANGES: dict[str, Quantizer] = {
     "two levels symmetric": quantizer(-1.0, 1.0, levels=2),
     "threshold": quantizer(0.5, 0.5, -1.0, 1.0, levels=2),
     "threshold at zero": quantizer(0.0, 0.0, 0.0, 1.0, levels=2),
+    "threshold of subnormal numbers": quantizer(-3e-43, -2e-43, 0.0, 1.0, levels=2),
+    "threshold far from zero": quantizer(1e9, 1e9 + 128, 0.0, 1.0, levels=2),
     "threshold of 256 levels": quantizer(0.25, 0.25, 0.0, 2.0),
     "constant output": quantizer(-1.0, 1.0, 0.5, 0.5),
     "shift too small to matter": quantizer(-1e-7, 4.0),
@@ -102,6 +104,10 @@ def last(n: Net, fq: Quantizer) -> Value:
 
 def last_behind_a_bias(n: Net, fq: Quantizer) -> Value:
     return fq(n, conv(n, source(n), bias=[0.5, -0.25, 0.0, 1.0]))
+
+
+def alone(n: Net, fq: Quantizer) -> Value:
+    return fq(n, n.input(("N", 4, 4, 4)))
 
 
 def first(n: Net, fq: Quantizer) -> Value:
@@ -256,10 +262,13 @@ POSITIONS |= {f"behind_{name}": _around(name, behind=True) for name in ACTIVATIO
 POSITIONS |= {f"before_{name}": _around(name, behind=False) for name in ACTIVATIONS}
 
 
+EVERYWHERE = POSITIONS | {"alone": alone}
+
+
 @cache
 def case(position: str, form: str) -> tuple[Graph, dict[str, np.ndarray], dict[str, Box], Plan]:
     n = Net(seed=3)
-    outputs = POSITIONS[position](n, RANGES[form])
+    outputs = EVERYWHERE[position](n, RANGES[form])
     graph = n.done(*((outputs,) if isinstance(outputs, str) else outputs))
     feeds = feeds_for(graph)
     return graph, feeds, run_boxes(graph, feeds, GRANTED), plan_from_graph(optimize(graph.copy()))
@@ -267,7 +276,7 @@ def case(position: str, form: str) -> tuple[Graph, dict[str, np.ndarray], dict[s
 
 @EACH_RUNTIME
 @pytest.mark.parametrize("form", RANGES)
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("position", EVERYWHERE)
 def test_numbers(position: str, form: str, runtime: str) -> None:
     _, feeds, boxes, plan = case(position, form)
     assert verify_plan(plan) == []
@@ -338,6 +347,8 @@ COMPARED = (
     "two levels symmetric",
     "threshold",
     "threshold at zero",
+    "threshold of subnormal numbers",
+    "threshold far from zero",
     "threshold of 256 levels",
     "constant output",
     "each channel another form",

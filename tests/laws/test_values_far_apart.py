@@ -24,6 +24,12 @@ class Small(Draw):
 
     def __init__(self) -> None:
         super().__init__(np.random.default_rng(0))
+        self.second = 0.0
+
+    def input_of(self, number: float) -> str:
+        """A second input, which has one number everywhere."""
+        self.second = number
+        return "t"
 
     def decoded(self, x: str, scale: float, zero: int, dtype: type = np.uint8) -> str:
         names = self.constant(F32(scale)), self.constant(dtype(zero))
@@ -87,9 +93,24 @@ def channels_far_apart(draw: Small) -> str:
 def product_of_large_numbers(draw: Small) -> str:
     """What is next to 0 is multiplied by thousands in front of a rounding."""
     near = draw.decoded("x", 950.3009, 127, np.int8)
-    far = draw.decoded("t", 0.21665308, -32768, np.int16)
+    far = draw.decoded(draw.input_of(14000), 0.21665308, -32768, np.int16)
     names = draw.constant(F32(2.13422)), draw.constant(np.uint8(255))
     return draw.op("QuantizeLinear", draw.op("Mul", near, far), *names)
+
+
+def bias_beyond_f32(draw: Small) -> str:
+    """The factor behind the bounds multiplies the bias."""
+    weights = draw.constant(np.array([[[[3.0]], [[0.0]]], [[[0.0]], [[3.0]]]], F32))
+    y = draw.op("Add", draw.op("Conv", "x", weights), draw.constant(F32(5e11)))
+    y = draw.op("Clip", y, draw.constant(F32(-1e-30)), draw.constant(F32(1e-30)))
+    return draw.op("Mul", y, draw.constant(F32(1e35)))
+
+
+def difference_of_far_codes(draw: Small) -> str:
+    """q*s - z*s rounds z*s, which is far from 0 in front of an operand of no known steps."""
+    x = draw.decoded("x", 22491.5625, 127)
+    y = draw.op("Sub", x, draw.op("Add", draw.input_of(0.9), x))
+    return draw.decoded(y, 0.06631, -7, np.int8)
 
 
 CASES: dict[str, tuple[Callable[[Small], str], list[float], list[float]]] = {
@@ -108,6 +129,8 @@ CASES: dict[str, tuple[Callable[[Small], str], list[float], list[float]]] = {
     "far constant": (far_constant, [0, 3e-10, 0, 0], [14.4] * 4),
     "channels far apart": (channels_far_apart, [1e-4, 2e-4, 3, 6], [1e-4, 2e-4, 3, 6]),
     "product of large numbers": (product_of_large_numbers, [0, 0.2, 1, 7], [255] * 4),
+    "bias beyond f32": (bias_beyond_f32, [-1e4, 0, 1e4, 1], [1e5] * 4),
+    "difference of far codes": (difference_of_far_codes, [-22491.5] * 4, [-14 * 0.06631] * 4),
     "dead channel": (dead_channel_of_a_convolution, [1, 0], [1.5, 0.5, 2, 2]),
 }
 
@@ -120,8 +143,8 @@ def test_values_far_apart(name: str, target: str) -> None:
     draw = Small()
     output = build(draw)
     feeds: dict[str, npt.NDArray[np.float32]] = {"x": np.array(x, F32).reshape(shape)}
-    if any("t" in node.input for node in draw.nodes):
-        feeds["t"] = np.full(shape, 14000, F32)
+    if draw.second:
+        feeds["t"] = np.full(shape, draw.second, F32)
     inputs = dict.fromkeys(feeds, shape)
     proto = model(draw.nodes, inputs=inputs, outputs=(output,), constants=draw.constants)
     plan = fqfuse.compile(proto, target=target)

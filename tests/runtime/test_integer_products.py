@@ -103,6 +103,39 @@ def test_a_matrix_product_of_codes_is_one_primitive(
 
 
 @EACH_RUNTIME
+@pytest.mark.parametrize(
+    ("left", "right", "zeros"),
+    [((2, 1000), (1000,), ()), ((1000,), (1000, 2), ()), ((2, 1000), (2, 1000, 3), (2, 1, 3))],
+)
+def test_a_product_without_a_primitive_stays_exact(
+    left: tuple[int, ...], right: tuple[int, ...], zeros: tuple[int, ...], runtime: str
+) -> None:
+    """Vectors, and weights that s8 does not hold less several zero points: sums of f32 beyond 2^24
+    would be rounded.
+    """
+    given = {"a": np.full(left, 255, np.uint8), "b": np.full(right, 250, np.uint8)}
+    given["b"][..., 0] = 3
+    names = ["a", "b"]
+    if zeros:
+        names += ["", "bz"]
+        given["bz"] = np.resize(np.array([1, 120, 7], np.uint8), zeros)
+    given["scale"] = np.float32(0.1)
+    nodes = [
+        node("MatMulInteger", names, ["i"]),
+        node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        node("Mul", ["f", "scale"], ["y"]),
+    ]
+    built = model(
+        nodes,
+        inputs={"a": list(left)},
+        constants={name: data for name, data in given.items() if name != "a"},
+        types={"a": TensorProto.UINT8},
+    )
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(built), runtime).run(None, {"a": given["a"]})
+    np.testing.assert_array_equal(found, exact(given).astype(np.float32) * given["scale"])
+
+
+@EACH_RUNTIME
 @pytest.mark.parametrize("source", TYPES)
 @pytest.mark.parametrize("zero", ZEROS)
 @pytest.mark.parametrize("group", [1, 2])
