@@ -232,8 +232,8 @@ def _operand_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
     scale, into the scale of the operand.
 
     Legal because: multiplication distributes over addition.
-    Refuses when: there is one s for each channel, and a sum: that has one scale. (The operand of a
-    binary has none on every target but `unified`.)
+    Refuses when: there is one s for each channel, and a sum, which has one scale, or an operand that
+    is broadcast along the channels. (The operand of a binary has none on every target but `unified`.)
     """
     if isinstance(a, Add):
         equation = "(x + k*dst)*s = x*s + k*s*dst"
@@ -243,7 +243,7 @@ def _operand_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
         return None
     if not isinstance(b, ScaleBy):
         return None
-    if isinstance(a, BinaryOp):
+    if isinstance(a, BinaryOp) and (a.channels or b.values.size == 1):
         return b, a.scaled(b.values)
     if b.values.size != 1:
         many = f"{b.values.size} scales"
@@ -253,6 +253,7 @@ def _operand_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
             many,
             "quantize per tensor, or leave it: a post-op multiplies by one factor for each channel",
         )
+    assert isinstance(a, Add)
     return b, replace(a, scale=a.scale * float(b.values[0]))
 
 

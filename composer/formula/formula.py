@@ -121,13 +121,14 @@ class BinaryOp:
     """y = algorithm(y, scale * operand): f32 (or codes as plain numbers), destination's rank,
     dimensions 1 or the destination's.
 
-    `scale` is 1 but on a target that scales the operands of binary post-ops: one, or one for each
-    channel.
+    `scale` is 1 but on a target that scales the operands of binary post-ops: one, or, where the
+    operand has `channels`, one for each.
     """
 
     algorithm: str
     operand: str
     scale: float | tuple[float, ...] = 1.0
+    channels: bool = True
 
     def scaled(self, factor: Vec) -> BinaryOp:
         """With the operand's scale multiplied."""
@@ -159,7 +160,7 @@ class Add:
     """y = y + scale * (operand - zero_point): the other branch of a residual add.
 
     `in_place` says that the destination may overwrite the operand: it dies here, with the
-    destination's shape; otherwise `why_not` says why not.
+    destination's shape; otherwise `why_not` says why not. `channels`: it has as many as that.
     """
 
     operand: str
@@ -168,6 +169,7 @@ class Add:
     zero_point: float = 0.0
     in_place: bool = False
     why_not: str = ""
+    channels: bool = True
 
 
 @dataclass(frozen=True, eq=False)

@@ -372,7 +372,7 @@ class PostOpsComposer:
         basic: tuple[BasicOp, ...] = (op,)
         if self.target.operand_scale and not summed:
             shift, add = zero_point_in_front(op)
-            basic = (shift, BinaryOp("add", add.operand, add.scale))
+            basic = (shift, BinaryOp("add", add.operand, add.scale, add.channels))
         elif summed and not float(op.zero_point).is_integer():  # as that of a sum must be
             basic = zero_point_in_front(op)
         elif not summed:  # what tells zeros behind it wants those of codes to be exact

@@ -199,9 +199,11 @@ def _fits(graph: Graph, other: str, value: str) -> bool:
 
 
 def _tensor(end: End, stored: Add, read: str) -> Add:
-    """What is stored, and read as `read`, with what is known of its buffer."""
+    """What is stored, and read as `read`, with what is known of its buffer and shape."""
     why_not = _overwriting_refusal(end, stored.operand, read)
-    return replace(stored, in_place=not why_not, why_not=why_not)
+    shape, axis = end.graph.type(stored.operand).shape or (), end.front.channel_axis
+    channels = len(shape) > axis and shape[axis] == end.front.channels
+    return replace(stored, in_place=not why_not, why_not=why_not, channels=channels)
 
 
 def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[ChainOp] | None:

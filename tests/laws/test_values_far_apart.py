@@ -24,11 +24,11 @@ class Small(Draw):
 
     def __init__(self) -> None:
         super().__init__(np.random.default_rng(0))
-        self.second = 0.0
+        self.second: npt.NDArray[np.float32] | None = None
 
-    def input_of(self, number: float) -> str:
+    def input_of(self, number: float, channels: int = 2) -> str:
         """A second input, which has one number everywhere."""
-        self.second = number
+        self.second = np.full([1, channels, 1, 2], number, F32)
         return "t"
 
     def decoded(self, x: str, scale: float, zero: int, dtype: type = np.uint8) -> str:
@@ -113,6 +113,15 @@ def difference_of_far_codes(draw: Small) -> str:
     return draw.decoded(y, 0.06631, -7, np.int8)
 
 
+def broadcast_operand(draw: Small) -> str:
+    """No scale for each channel on an operand of one channel, as `unified` has them."""
+    less = draw.decoded(draw.input_of(-2.0, channels=1), 1.0, 255)
+    y = draw.op("Sub", draw.decoded("x", 166.65774, -28, np.int8), less)
+    low, high = np.array([[[4e5]], [[160.0]]], F32), np.array([[[1e6]], [[530.0]]], F32)
+    ends = [draw.constant(end[None]) for end in (low, high)]
+    return draw.op("FakeQuantize", y, *ends, *ends, levels=2, domain="org.openvinotoolkit")
+
+
 CASES: dict[str, tuple[Callable[[Small], str], list[float], list[float]]] = {
     "constant behind signed codes": (
         constant_behind_signed_codes,
@@ -131,6 +140,7 @@ CASES: dict[str, tuple[Callable[[Small], str], list[float], list[float]]] = {
     "product of large numbers": (product_of_large_numbers, [0, 0.2, 1, 7], [255] * 4),
     "bias beyond f32": (bias_beyond_f32, [-1e4, 0, 1e4, 1], [1e5] * 4),
     "difference of far codes": (difference_of_far_codes, [-22491.5] * 4, [-14 * 0.06631] * 4),
+    "broadcast operand": (broadcast_operand, [1000, -1000, 1000, -1000], [4e5, 4e5, 530, 160]),
     "dead channel": (dead_channel_of_a_convolution, [1, 0], [1.5, 0.5, 2, 2]),
 }
 
@@ -143,9 +153,9 @@ def test_values_far_apart(name: str, target: str) -> None:
     draw = Small()
     output = build(draw)
     feeds: dict[str, npt.NDArray[np.float32]] = {"x": np.array(x, F32).reshape(shape)}
-    if draw.second:
-        feeds["t"] = np.full(shape, draw.second, F32)
-    inputs = dict.fromkeys(feeds, shape)
+    if draw.second is not None:
+        feeds["t"] = draw.second
+    inputs = {name: list(data.shape) for name, data in feeds.items()}
     proto = model(draw.nodes, inputs=inputs, outputs=(output,), constants=draw.constants)
     plan = fqfuse.compile(proto, target=target)
     runs = {"numpy": plan}
