@@ -4,7 +4,8 @@ intervals: each operation is granted its f32 roundings, and those alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from laws.intervals import Run
 
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.node import Node
+from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.types import Quantization, TensorType
 
 ULPS = 4.0
@@ -31,6 +33,14 @@ _ABSOLUTE = {"Elu": 2.0**-22, "Log": 2.0**-19}
 """What oneDNN's polynomials may miss where the result is near 0: exp(x) - 1, the logarithm next to
 1.
 """
+
+_SELECTING = frozenset({"Relu", "Clip", "Max", "Min"})
+
+_OF_A_TENSOR = 2.0**8
+"""What a tensor that multiplies codes counts as."""
+
+_OF_A_SUM = 16
+"""Steps of a sum of products that count as one of a code."""
 
 Boxes = Mapping[str, Box]
 
@@ -89,7 +99,9 @@ class Held:
             codes = _moved(box, self.kind, self.model)
             return Box(np.rint(codes.low), np.rint(codes.high))
         scale, zero = _shaped(self.kind, self.array.ndim)
-        return exactly((box.low - zero) * scale).widened(cone.eps * cone.decoding(box, scale, zero))
+        return exactly((box.low - zero) * scale).widened(
+            cone.eps * cone.decoding(self.name, box, scale, zero)
+        )
 
 
 def _moved(codes: Box, old: TensorType, new: TensorType) -> Box:
@@ -123,8 +135,9 @@ class Cone(Run):
         super().__init__(graph, ULPS, 0.0, 0.0)
         self.boxes, self._held = dict(known), held
         self._nodes = [] if held.name in given else self._between(held.name, given)
-        self._steps = {_step(each.quant) for each in given.values() if each.quant}
-        self._steps.update(*map(self._steps_of, self._nodes))
+        self._misses: dict[str, float] = {}
+        self._given = given
+        self._steps = {self._step_of(v) for v in (*given, *(n.output for n in self._nodes))}
         self.boxes |= {name: each.given(self) for name, each in given.items()}
         for node in map(graph.producer, given):
             if node is not None and node.op == "Dequantize" and node.inputs[0] in given:
@@ -143,19 +156,50 @@ class Cone(Run):
             for node in self._nodes:
                 self.node(node)
                 box = self.boxes[node.output].widened(_ABSOLUTE.get(node.op, 0.0))
-                if not (box.magnitude <= LARGEST).all():
+                box = box.widened(self._missed_behind(node))
+                if not (np.maximum(box.magnitude, self._added(node)) <= LARGEST).all():
                     raise Unjudged("outgrows f32")
                 self.boxes[node.output] = box
         return self.boxes[self._held.name]
 
-    def _steps_of(self, node: Node) -> set[float]:
-        """Of the codes of a quantizer."""
+    def _missed_behind(self, node: Node) -> float:
+        """What is missed where codes are selected, q*s - z*s computed behind that: max(x, 0) hides
+        nothing.
+        """
+        passes = node.op == "Pad" or node.has(Trait.LAYOUT_ONLY, Trait.SELECTS)
+        if not passes and node.op not in _SELECTING:
+            return 0.0
+        miss = max((self._misses.get(value, 0.0) for value in node.inputs), default=0.0)
+        self._misses[node.output] = max(miss, self._misses.get(node.output, 0.0))
+        return 0.0 if passes else miss
+
+    def _added(self, node: Node) -> float:
+        """What a mean adds up before it divides, at most: where that is no f32, ONNX Runtime has
+        infinity, too.
+        """
+        if not node.has(Trait.AVERAGES):
+            return 0.0
+        box = self.operand(node, 0)
+        return float(box.magnitude.max(initial=0.0)) * box.low.size
+
+    def _step_of(self, value: str) -> float:
+        """Of the codes of a value, or of a sum of products of such; 0: there are none."""
+        held = self._given.get(value)
+        if held is not None and held.quant:
+            return _step(held.quant)
+        node = self.graph.producer(value)
+        if node is not None and (node.op == "Pad" or node.has(Trait.LAYOUT_ONLY, Trait.SELECTS)):
+            return self._step_of(node.inputs[0])
+        if node is None:
+            return 0.0
         if node.op in ("Quantize", "Dequantize"):
-            return {_step(node.attr("quant", Quantization))}
+            return _step(node.attr("quant", Quantization))
+        if node.has(Trait.PRODUCT):
+            return _OF_A_SUM * math.prod(map(self._step_of, node.inputs[:2]))
         if node.op != "FakeQuantize" or not set(node.inputs[3:]) <= self.graph.constants.keys():
-            return set()
+            return 0.0
         low, high = (self.graph.constants[end] for end in node.inputs[3:])
-        return {float(np.abs(high - low).max()) / (node.attr("levels", int) - 1)}
+        return float(np.abs(high - low).max()) / (node.attr("levels", int) - 1)
 
     def _between(self, value: str, given: Mapping[str, Held]) -> list[Node]:
         """The nodes that make a value, in order.
@@ -177,35 +221,58 @@ class Cone(Run):
                 pending += node.inputs
         return self.graph.in_order(found.values())
 
-    def _shift(self, scale: float, *shifts: npt.ArrayLike) -> F64:
+    def _shift(self, values: Iterable[str], scale: float, *shifts: npt.ArrayLike) -> F64:
         """The largest of the shifts, in any of which q*s - shift may stand for (q - z)*s even at
-        q = z: by docs/numerics.md, Zeros.
+        q = z: by docs/numerics.md, Zeros. The misses of `values` are as large.
         """
         others = max(self._steps - {scale}, default=0.0)
-        others = max(others, 16 * others * others)  # a sum of products: of 16 of its steps
         if self._held.quant:
             others = max(others, _step(self._held.quant))
         distances = np.abs(np.stack(np.broadcast_arrays(*shifts)))
-        near = distances <= max(FAR, FAR_IN_CODES * others)
-        return np.where(near, distances, 0.0).max(0)
+        gain = max(map(self._gain, values), default=1.0)
+        near = distances * gain <= max(FAR, FAR_IN_CODES * others)
+        found = np.where(near, distances, 0.0).max(0)
+        self._misses.update(dict.fromkeys(values, self.eps * float(found.max(initial=0.0))))
+        return found
 
-    def decoding(self, codes: Box, scale: F64, zero: F64) -> F64:
+    def _gain(self, value: str) -> float:
+        """What constant factors make of a value on its way through the cone: q*s - z*s may be
+        computed behind them, as q*(s*a) - z*s*a. 1 where they make it larger.
+        """
+        gains = [
+            self._factor(node) * self._gain(node.output)
+            for node in self._nodes
+            if value in node.inputs
+        ]
+        return min(1.0, max(gains, default=1.0))
+
+    def _factor(self, node: Node) -> float:
+        """The largest that a node multiplies by."""
+        if node.op not in ("Mul", "Div"):
+            return 1.0
+        constants = [v for v in node.inputs[node.op == "Div" :] if v in self.graph.constants]
+        if not constants:
+            return _OF_A_TENSOR
+        factors = np.abs(self.graph.constants[constants[0]].astype(np.float64))
+        return float((factors if node.op == "Mul" else 1 / factors).max(initial=0.0))
+
+    def decoding(self, value: str, codes: Box, scale: F64, zero: F64) -> F64:
         ends = hull((codes.low - zero) * scale, (codes.high - zero) * scale).magnitude
         # s8 codes are u8 codes with 128 more
         shifts = [(zero + more) * scale for more in (0, 128, -128)]
         all_of_it = (np.abs(zero) + 128) * np.abs(scale)
         own = float(np.abs(scale).max(initial=0.0))
-        return ends + np.where(ends > 0, all_of_it, self._shift(own, *shifts))
+        return ends + np.where(ends > 0, all_of_it, self._shift([value], own, *shifts))
 
-    def stretched(self, box: Box, low: F64, high: F64) -> F64:
+    def stretched(self, value: str, box: Box, low: F64, high: F64) -> F64:
         ends = np.maximum(np.abs(low), np.abs(high))
-        near = self._shift(0.0, low, (low + high) / 2)
+        near = self._shift([value], 0.0, low, (low + high) / 2)
         # where the grid has no 0, but almost, a code may stand for 0
         least = np.maximum(near, box.magnitude / self.eps)
         return np.where(box.magnitude > 2 * EPS * ends, np.maximum(ends, box.magnitude), least)
 
     def grid(self, node: Node) -> F64:
-        near = self._shift(0.0, super().grid(node))
+        near = self._shift(node.outputs, 0.0, super().grid(node))
         if node.op not in ("Max", "Min"):
             return near
         # max(x, s*q) as s*max(x/s, q): each operand is rounded

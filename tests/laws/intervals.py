@@ -127,11 +127,11 @@ class Run:
                 found = max(found, float(((codes + np.abs(zero)) * np.abs(scale)).max()))
         return found
 
-    def decoding(self, codes: Box, scale: F64, zero: F64) -> F64:
-        """The magnitude that rounding errors of decoded codes are relative to."""
+    def decoding(self, _value: str, codes: Box, scale: F64, zero: F64) -> npt.ArrayLike:
+        """The magnitude that rounding errors of a value decoded from codes are relative to."""
         return np.maximum(codes.magnitude + np.abs(zero), self.largest_code) * np.abs(scale)
 
-    def stretched(self, box: Box, low: F64, high: F64) -> F64:
+    def stretched(self, _value: str, box: Box, low: F64, high: F64) -> npt.ArrayLike:
         """The same of a FakeQuantize's results, whose output range is `low` to `high`."""
         return np.maximum(np.maximum(np.abs(low), np.abs(high)), box.magnitude)
 
@@ -305,7 +305,7 @@ def _dequantize(run: Run, node: Node) -> Box:
     codes = run.operand(node, 0)
     scale, zero = _shaped(node.attr("quant", Quantization), codes.low.ndim)
     box = hull((codes.low - zero) * scale, (codes.high - zero) * scale)
-    return box.widened(run.eps * run.decoding(codes, scale, zero))
+    return box.widened(run.eps * run.decoding(node.output, codes, scale, zero))
 
 
 def _run_time_dequantize(run: Run, node: Node) -> Box:
@@ -348,7 +348,7 @@ def _fake_quantize(run: Run, node: Node) -> Box:
     )
     ends = hull(*np.broadcast_arrays(ol + 0 * x.low, oh + 0 * x.low))
     box = Box(np.where(jumps, ends.low, box.low), np.where(jumps, ends.high, box.high))
-    return box.widened(run.eps * run.stretched(box, ol, oh))
+    return box.widened(run.eps * run.stretched(node.output, box, ol, oh))
 
 
 def _lookup(run: Run, node: Node) -> Box:

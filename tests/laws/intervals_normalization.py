@@ -29,11 +29,23 @@ def softmax(run: Run, node: Node) -> Box:
     x, axis = run.operand(node, 0), node.attr("axis", int)
     top = x.high.max(axis, keepdims=True)
     low, high = np.exp(x.low - top), np.exp(x.high - top)
-    least = low / (low + high.sum(axis, keepdims=True) - high)
-    most = high / (high + low.sum(axis, keepdims=True) - low)
+    # a wide interval's lower end may be far below the others' sum, and be 0 next to it
+    least = np.divide(low, low + _others(high, axis), out=np.zeros_like(low), where=low > 0)
+    most = np.divide(high, high + _others(low, axis), out=np.zeros_like(high), where=high > 0)
     # the distance from the largest is rounded, too, in front of the exponential
     error = run.eps * (16 + np.minimum(top - x.low, 100)) * most
     return Box(least, most).widened(error + run.unseen / 2)
+
+
+def _others(array: F64, axis: int) -> F64:
+    """For each element the sum of all others along an axis, without a difference that would lose
+    what is small.
+    """
+    line = np.moveaxis(array, axis, -1)
+    sums = np.zeros_like(line)
+    sums[..., 1:] += np.cumsum(line[..., :-1], -1)
+    sums[..., :-1] += np.cumsum(line[..., :0:-1], -1)[..., ::-1]
+    return np.moveaxis(sums, -1, axis)
 
 
 def layer_norm(run: Run, node: Node) -> Box:
