@@ -28,24 +28,33 @@ def batch_norm(run: Run, node: Node) -> Box:
 def softmax(run: Run, node: Node) -> Box:
     x, axis = run.operand(node, 0), node.attr("axis", int)
     top = x.high.max(axis, keepdims=True)
-    low, high = np.exp(x.low - top), np.exp(x.high - top)
-    # a wide interval's lower end may be far below the others' sum, and be 0 next to it
-    least = np.divide(low, low + _others(high, axis), out=np.zeros_like(low), where=low > 0)
-    most = np.divide(high, high + _others(low, axis), out=np.zeros_like(high), where=high > 0)
+    low, high = x.low - top, x.high - top
+    least, most = _share(low, _others(high, axis)), _share(high, _others(low, axis))
     # the distance from the largest is rounded, too, in front of the exponential
-    error = run.eps * (16 + np.minimum(top - x.low, 100)) * most
-    return Box(least, most).widened(error + run.unseen / 2)
+    error = run.eps * (16 + np.minimum(-low, 100)) * most
+    return Box(least, most).widened(error + run.unseen / 2 + _FLUSHED)
+
+
+_FLUSHED = 2.0**-124
+"""What oneDNN's softmax may have 0 for, next to the smallest normal number."""
+
+
+def _share(own: F64, others: F64) -> F64:
+    """exp(own) of the sum with the others, whose logarithm is given; 0 of minus infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(own == -np.inf, 0.0, 1 / (1 + np.exp(others - own)))
 
 
 def _others(array: F64, axis: int) -> F64:
-    """For each element the sum of all others along an axis, without a difference that would lose
-    what is small.
+    """For each element the logarithm of the sum of all others' exponentials along an axis, without
+    a difference that would lose what is small, and without what is 0 beside the largest: a wide
+    interval's upper end may be far below it, and far above the others' lower ends.
     """
     line = np.moveaxis(array, axis, -1)
-    sums = np.zeros_like(line)
-    sums[..., 1:] += np.cumsum(line[..., :-1], -1)
-    sums[..., :-1] += np.cumsum(line[..., :0:-1], -1)[..., ::-1]
-    return np.moveaxis(sums, -1, axis)
+    before, behind = np.full_like(line, -np.inf), np.full_like(line, -np.inf)
+    before[..., 1:] = np.logaddexp.accumulate(line[..., :-1], -1)
+    behind[..., :-1] = np.logaddexp.accumulate(line[..., :0:-1], -1)[..., ::-1]
+    return np.moveaxis(np.logaddexp(before, behind), -1, axis)
 
 
 def layer_norm(run: Run, node: Node) -> Box:
