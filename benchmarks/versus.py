@@ -63,11 +63,12 @@ def versus(
         settings: as for the benchmark.
         pairs: of processes for each file; each gives one ratio.
         scratch: takes the workers' stderr.
-        log: gets one line for each file.
+        log: gets one line for each file, with the reason where one of the two cannot run it: such a
+            file is left out.
 
     Raises:
         ValueError: `other` is no checkout of fqfuse, or there are fewer than six pairs.
-        WorkerFailed: one of the two cannot run a file.
+        WorkerFailed: no file runs on both.
     """
     if not (other / "inference.py").is_file():
         raise ValueError(f"{other} is no checkout of fqfuse")
@@ -76,8 +77,14 @@ def versus(
     )
     compared = []
     for case in wanted:
-        compared.append(_compare(case, other.resolve(), settings, pairs, scratch))
-        log(str(compared[-1]))
+        try:
+            compared.append(_compare(case, other.resolve(), settings, pairs, scratch))
+        except WorkerFailed as failed:
+            log(f"{case.name:18} left out: {failed}")
+        else:
+            log(str(compared[-1]))
+    if not compared:
+        raise WorkerFailed("no file runs on both checkouts")
     ratio = math.exp(statistics.fmean(math.log(one.ratio) for one in compared))
     log(f"geometric mean of the ratios: {ratio:.3f}")
     return compared
@@ -110,10 +117,13 @@ def _pair(
             (path / "fqfuse").symlink_to(root, target_is_directory=True)
             log = scratch / f"{case.name}-{name}.log"
             turns.append(started(stack, Row(case.name, _ENGINE), settings, log, path))
-            load_turn(turns[-1], case.path, case.inputs_path, settings)
+            try:
+                load_turn(turns[-1], case.path, case.inputs_path, settings)
+            except WorkerFailed as failed:
+                raise WorkerFailed(f"{name} it does not run: {failed}") from failed
         take_turns(turns, settings)
-    for turn in turns:
+    for name, turn in zip(("here", "there"), turns, strict=True):
         if turn.row.reason:
-            raise WorkerFailed(f"{case.name}: {turn.row.reason}")
+            raise WorkerFailed(f"{name} it does not run: {turn.row.reason}")
     here, there = turns
     return here.row.rounds_ms, there.row.rounds_ms

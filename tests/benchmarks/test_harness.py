@@ -116,6 +116,16 @@ def test_a_checkout_against_itself(chain, capsys):
     assert "geometric mean" in capsys.readouterr().out
 
 
+def test_a_file_that_a_checkout_cannot_run_is_left_out(tmp_path, capsys):
+    case = Case(Network("broken", build=build_chain, feeds=dict, logits=""), "qdq", tmp_path)
+    case.path.write_bytes(b"no model")
+    save_arrays(case.inputs_path, {"input": np.zeros((1, 2), np.float32)})
+    settings = Settings(threads=1, rounds=1, turn_seconds=0.01, pause=0.0)
+    with pytest.raises(WorkerFailed, match="no file runs on both"):
+        versus(ROOT, [case], settings, 6, tmp_path, print)
+    assert "broken-qdq         left out: here it does not run" in capsys.readouterr().out
+
+
 def test_a_crash_is_named(tmp_path):
     with WorkerProcess(1, tmp_path / "log") as worker:
         worker.ask("memory", LIMIT)
