@@ -170,7 +170,8 @@ def _factor(front: Front, op: BasicOp) -> Front | Refusal | None:
     Legal because: multiplication distributes over addition.
     Refuses when: the front has no scale, or one for the tensor against a factor for each channel;
     it is a maximum or minimum and the factor is not positive; it holds a bias that is computed at
-    run time, which the factor would have to pass; f32 does not hold the product.
+    run time, which the factor would have to pass; f32 does not hold the product, or what it makes
+    of the bias or of f32 weights.
     """
     if not isinstance(op, ScaleBy):
         return None

@@ -35,7 +35,7 @@ def softmax(run: Run, node: Node) -> Box:
     return Box(least, most).widened(error + run.unseen / 2 + _FLUSHED)
 
 
-_FLUSHED = 2.0**-124
+_FLUSHED = 2.0**-126
 """What oneDNN's softmax may have 0 for, next to the smallest normal number."""
 
 
