@@ -127,6 +127,11 @@ def fits_f32(values: npt.NDArray[np.float64]) -> bool:
     return bool(np.all((magnitude >= info.tiny) & (magnitude <= info.max)))
 
 
+def holds_f32(values: npt.NDArray[np.float64]) -> bool:
+    """True when f32 holds every value as a finite number, zeros among them."""
+    return bool(np.all(np.abs(values) <= np.finfo(np.float32).max))
+
+
 def rescaled(
     quant: Quantization, factor: npt.NDArray[np.float64], axis: int | None
 ) -> Quantization | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.rule import Refusal
-from .base import Contract, NodePass, Verdict, rescaled, swap
+from .base import Contract, NodePass, Verdict, holds_f32, rescaled, swap
 
 F64 = npt.NDArray[np.float64]
 
@@ -29,8 +29,9 @@ def fold_batch_norm(graph: Graph, node: Node) -> Verdict:
 
     Legal because: convolution is linear in each output channel's weights. The products are formed
     in f64 and rounded once.
-    Refuses when: scale, bias, mean or variance is not constant; x has an unknown rank and no
-    weights in front of it.
+    Refuses when: scale, bias, mean or variance is not constant; f32 does not hold a or c; x has an
+    unknown rank and no weights in front of it. Where f32 does not hold b*a + c, a and c stay behind
+    the convolution.
     """
     parameters = [graph.constant(value) for value in node.inputs[1:5]]
     if any(array is None for array in parameters):
@@ -43,9 +44,16 @@ def fold_batch_norm(graph: Graph, node: Node) -> Verdict:
     scale, bias, mean, variance = (np.asarray(array, np.float64) for array in parameters)
     factor = scale / np.sqrt(variance + node.attr("epsilon", float))
     offset = bias - mean * factor
+    if not (holds_f32(factor) and holds_f32(offset)):
+        return Refusal(
+            "f32 does not hold the normalization as a factor and a shift",
+            "scale / sqrt(variance + epsilon) and bias - mean times it in f32",
+            f"{max(np.abs(factor).max(), np.abs(offset).max()):g}",
+            "look at the channels whose variance is close to 0: this normalization multiplies noise",
+        )
     anchor = graph.producer(node.input, "Conv", "ConvTranspose")
     if anchor is not None and graph.sole_consumer(anchor.output) is node:
-        weights = scaled_weights(graph, anchor, factor)
+        weights = scaled_weights(graph, anchor, factor, offset)
         if weights is not None:
             swap(graph, node, _scaled_anchor(graph, node, anchor, weights, factor, offset))
             graph.erase(anchor)
@@ -67,13 +75,18 @@ FOLD_BATCH_NORM = NodePass(
 )
 
 
-def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
+def scaled_weights(
+    graph: Graph, anchor: Node, factor: F64, offset: F64 | float = 0.0
+) -> str | None:
     """A value that holds the anchor's weights with output channel i multiplied by factor[i]; None
-    when they are not constant.
+    when they are not constant, or f32 does not hold them or a constant bias * factor + offset: the
+    convolution may cancel what is beyond f32 in front of the factor.
 
     Constant f32 weights are multiplied; constant codes behind a Dequantize keep their codes and get
     another scale.
     """
+    if (bias := _bias(graph, anchor)) is not None and not holds_f32(bias * factor + offset):
+        return None
     value = anchor.inputs[1]
     axis, groups = _channel_axis(anchor)
     data = graph.constant(value)
@@ -93,6 +106,14 @@ def scaled_weights(graph: Graph, anchor: Node, factor: F64) -> str | None:
     ):
         return None
     return graph.again(decode, decode.inputs, {"quant": quant}, value=f"{value}/scaled").output
+
+
+def _bias(graph: Graph, anchor: Node) -> F64 | None:
+    """The anchor's bias, 0 where it has none; None where it is computed at run time."""
+    if not anchor.operand(2):
+        return np.zeros(1)
+    bias = graph.constant(anchor.inputs[2])
+    return None if bias is None else np.asarray(bias, np.float64)
 
 
 def _channel_axis(anchor: Node) -> tuple[int, int]:
@@ -117,7 +138,7 @@ def _multiply(
 def _scaled_anchor(
     graph: Graph, node: Node, anchor: Node, weights: str, factor: F64, offset: F64
 ) -> str:
-    old = graph.constant(anchor.inputs[2]) if anchor.operand(2) else np.zeros(1)
+    old = _bias(graph, anchor)
     origin, inputs = origin_of(anchor, node), [anchor.input, weights]
     if old is None:  # a bias computed at run time: it passes through the same multiply and add
         bare = graph.again(anchor, inputs, origin=origin)
@@ -139,7 +160,7 @@ def _scaled_anchor(
             [summed.output, _channels(graph, f"{node.name}/shift", offset, rank)],
             origin=origin,
         ).output
-    bias = (np.asarray(old, np.float64) * factor + offset).astype(np.float32)
+    bias = (old * factor + offset).astype(np.float32)
     name = graph.add_constant(f"{node.name}/bias", bias)
     return graph.again(anchor, [*inputs, name], origin=origin).output
 

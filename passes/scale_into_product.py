@@ -11,7 +11,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.rule import Refusal
-from .base import Contract, NodePass, Verdict, rescaled, swap
+from .base import Contract, NodePass, Verdict, fits_f32, rescaled, swap
 
 A = npt.NDArray[Any]
 
@@ -153,6 +153,8 @@ def _scaled_by_one(graph: Graph, decode: Node, constants: list[A]) -> str | None
     scale = graph.constant(decode.inputs[1])
     if scale is None or any(data.size != 1 for data in constants):
         return None
-    product = np.prod([float(np.asarray(data).item()) for data in (scale, *constants)])
-    value = graph.add_constant(decode.inputs[1], np.asarray(product, np.float32))
+    product = np.asarray(np.prod([float(np.asarray(data).item()) for data in (scale, *constants)]))
+    if not fits_f32(product):
+        return None
+    value = graph.add_constant(decode.inputs[1], product.astype(np.float32))
     return graph.again(decode, [decode.input, value, *decode.inputs[2:]]).output

@@ -122,6 +122,32 @@ def broadcast_operand(draw: Small) -> str:
     return draw.op("FakeQuantize", y, *ends, *ends, levels=2, domain="org.openvinotoolkit")
 
 
+NEXT = float(np.spacing(F32(1e30)))
+FAR, SPREAD = [1e30, 1e30 + NEXT] * 2, [0, NEXT * 1e10, 0, NEXT]
+
+
+def far_from_zero(draw: Small) -> str:
+    """x - 1e30: what is left is small, and the bias times a factor of 1e10 is beyond f32."""
+    weights = draw.constant(np.array([[[[1.0]], [[0.0]]], [[[0.0]], [[1.0]]]], F32))
+    return draw.op("Conv", "x", weights, draw.constant(np.array([-1e30, -1e30], F32)))
+
+
+def normalized_bias(draw: Small) -> str:
+    return draw.normalized(far_from_zero(draw), [1e10, 1.0], [0.0, 0.0])
+
+
+def multiplied_bias(draw: Small) -> str:
+    y = draw.op("Relu", far_from_zero(draw))
+    return draw.op("Mul", y, draw.constant(np.array([[[1e10]], [[1.0]]], F32)))
+
+
+def normalized_far_from_zero(draw: Small) -> str:
+    """bias - mean * factor is beyond f32."""
+    numbers = ([1e10, 1.0], [0.0, 0.0], [1e30, 1e30], [1.0, 1.0])
+    named = [draw.constant(np.array(each, F32)) for each in numbers]
+    return draw.op("BatchNormalization", "x", *named, epsilon=1e-12)
+
+
 CASES: dict[str, tuple[Callable[[Small], str], list[float], list[float]]] = {
     "constant behind signed codes": (
         constant_behind_signed_codes,
@@ -141,6 +167,9 @@ CASES: dict[str, tuple[Callable[[Small], str], list[float], list[float]]] = {
     "bias beyond f32": (bias_beyond_f32, [-1e4, 0, 1e4, 1], [1e5] * 4),
     "difference of far codes": (difference_of_far_codes, [-22491.5] * 4, [-14 * 0.06631] * 4),
     "broadcast operand": (broadcast_operand, [1000, -1000, 1000, -1000], [4e5, 4e5, 530, 160]),
+    "normalized bias": (normalized_bias, FAR, SPREAD),
+    "multiplied bias": (multiplied_bias, FAR, SPREAD),
+    "normalized far from zero": (normalized_far_from_zero, FAR, SPREAD),
     "dead channel": (dead_channel_of_a_convolution, [1, 0], [1.5, 0.5, 2, 2]),
 }
 
