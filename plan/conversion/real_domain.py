@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ...ir.algorithms import ELTWISE
 from ...ir.ops.spec import Array
 from ...ir.rule import Refusal, Rule
+from ...ir.telling import FAR
 from ...ir.types import TensorType
 from ...masks import mask_text
 from ..attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum
@@ -272,7 +273,8 @@ def _linear(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
     shift, if it has one.
 
     Legal because: k*(a*x + b)*d = x*(k*a*d) + b*(k*d).
-    Refuses when: k*a*d is not above 0, which others in front need.
+    Refuses when: k*a*d is not above 0, which others in front need; it takes off a zero point that
+    decodes to a number far from 0, from which x*(k*d) would keep the roundings of large numbers.
     """
     if not isinstance(op, Eltwise) or op.algorithm != "linear":
         return None
@@ -285,6 +287,13 @@ def _linear(op: PostOp, domain: float, times: Times) -> Real | Refusal | None:
             COMPILE_AGAIN,
         )
     shift = float(rounded(factor * op.beta))
+    if op.alpha == 1 and abs(shift) > FAR:
+        return Refusal(
+            "what is small beside the zero point would be lost",
+            f"a shift of at most {FAR:g}",
+            f"{shift:g}",
+            "nothing to change: the zero point is taken off in front of the scale",
+        )
     return factor * op.alpha, (Eltwise("linear", 1.0, shift),) if shift else ()
 
 

@@ -240,6 +240,10 @@ def test_scales_are_taken_apart_and_the_bias_becomes_real() -> None:
         (Eltwise("clip", -4.0, 60.0, 2.0), (Eltwise("clip", -4.0, 60.0),)),
         (Eltwise("relu", 0.0, 0.0, 4.0), (Eltwise("relu"),)),
         (Eltwise("linear", 4.0, 8.0), (Eltwise("linear", 1.0, 4.0),)),
+        (  # a zero point far from 0
+            Eltwise("linear", 1.0, -200.0, 4.0),
+            (Eltwise("linear", 1.0, -200.0), Eltwise("linear", 2.0, 0.0)),
+        ),
         (Eltwise("hardswish", 0.25, 0.5, 2.0), (Eltwise("hardswish", 0.25, 0.5),)),
         (
             Eltwise("hardswish", 0.25, 0.5, 4.0),
