@@ -167,6 +167,57 @@ def test_fed_scales_give_what_constant_ones_give(dtype: type, runtime: str) -> N
         assert found.tobytes() == expected.tobytes()
 
 
+def quantized_product(op: str, stored: bool, given: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """Q/DQ around a product with bias and relu: what is not given is an input."""
+    weights, shape, axis = (KERNEL, [2, 3, 9, 8], 0) if op == "Conv" else (MATRIX, [4, 16], 1)
+    bias = floats(weights.shape[axis], seed=5)
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "ws"], ["v"], axis=axis),
+        node(op, ["d", "v", "b"], ["p"]),
+        node("Relu", ["p"], ["r" if stored else "y"]),
+    ]
+    if stored:
+        nodes += [
+            node("QuantizeLinear", ["r", "os", "oz"], ["o"]),
+            node("DequantizeLinear", ["o", "os", "oz"], ["y"]),
+        ]
+    inputs = {"x": shape, "s": [], "z": [], "ws": list(np.shape(given.get("ws", [])))}
+    inputs |= {"os": [], "oz": []} if stored else {}
+    return model(
+        nodes,
+        inputs={name: dims for name, dims in inputs.items() if name == "x" or name not in given},
+        constants={"w": weights, "b": bias, **{k: v for k, v in given.items() if k in inputs}},
+        types={"z": TensorProto.UINT8, "oz": TensorProto.UINT8},
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "runtime"), [("onednn-v3", "numpy"), ("onednn-v3", "onednn"), ("unified", "numpy")]
+)
+@pytest.mark.parametrize("stored", [False, True], ids=["f32", "codes"])
+@pytest.mark.parametrize("op", ["Conv", "Gemm"])
+def test_fed_parameters_of_products(op: str, stored: bool, target: str, runtime: str) -> None:
+    """Ten feeds of one session against ten models with the same numbers as constants."""
+    scales = {"ws": np.resize(COLUMNS, 8 if op == "Conv" else 24)}
+    proto = quantized_product(op, stored, scales)
+    session = fqfuse.InferenceSession(fqfuse.compile(proto, target=target), runtime, 1)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        fed = {
+            "s": np.asarray(rng.uniform(0.02, 0.06), np.float32),
+            "z": np.asarray(rng.integers(0, 256), np.uint8),
+        }
+        if stored:
+            fed["os"] = np.asarray(rng.uniform(0.02, 0.2), np.float32)
+            fed["oz"] = np.asarray(rng.integers(0, 256), np.uint8)
+        plan = fqfuse.compile(quantized_product(op, stored, {**scales, **fed}), target=target)
+        x = {"x": floats(*plan.type("x").static_shape, seed=seed)}
+        (expected,) = fqfuse.InferenceSession(plan, runtime, 1).run(None, x)
+        assert session.run(None, {**x, **fed})[0].tobytes() == expected.tobytes()
+
+
 @EACH_RUNTIME
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_codes_by_a_fed_scale_are_onnx_runtimes_own(dtype: type, runtime: str) -> None:
