@@ -21,8 +21,6 @@ gets a newer one where an operator needs it.
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
-_CARRIED = (DType.S4, DType.U4, DType.BF16)  # NumPy arrays of them have another element type
-
 
 class Writer:
     """Collects the nodes of an ONNX graph.
@@ -57,7 +55,7 @@ class Writer:
 
     def file(self, name: str, data: Array, dtype: DType | None = None) -> str:
         """Files an initializer under a name that belongs to it."""
-        if dtype in _CARRIED:
+        if dtype is not None and dtype.is_carried:
             kind = ELEMENT_TYPES[dtype]
             self.tensors[name] = helper.make_tensor(
                 name, kind, data.shape, data.reshape(-1).tolist()

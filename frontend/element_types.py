@@ -20,8 +20,8 @@ def dtype_of(number: int, where: str) -> DType:
 
     Raises:
         InvalidModel: ONNX has no such element type.
-        UnsupportedOp: float8, float4, 2-bit integers or complex numbers, which the graph has no
-            type for.
+        UnsupportedOp: float8e8m0, floats of 6 bits or complex numbers, which the graph has no type
+            for.
     """
     found = DTYPES.get(number)
     if found is not None:

@@ -18,12 +18,13 @@ from onnx.external_data_helper import load_external_data_for_tensor, uses_extern
 
 from ..errors import InvalidModel
 from ..ir.ops.spec import Array
+from ..ir.small_floats import decoded
 from ..ir.types import DType
 from .budgets import Budgets
 from .element_types import dtype_of
 
 Constant = tuple[Array, DType]
-"""Data and element type: NumPy's own type does not tell 4-bit integers and bf16."""
+"""Data and element type: NumPy's own type does not tell bf16 and types of fewer than 8 bits."""
 
 _MOST_DIMS: Final = 32  # NumPy 1 ends there
 _REWRITE: Final = "export the model again: its data and its shape do not agree"
@@ -32,8 +33,7 @@ _REWRITE: Final = "export the model again: its data and its shape do not agree"
 _RAW: Final[dict[DType, str]] = {
     DType.BF16: "<u2",
     DType.BOOL: "|u1",
-    DType.S4: "|u1",
-    DType.U4: "|u1",
+    **{dtype: "|u1" for dtype in DType if dtype.is_carried and dtype.bits <= 8},
 }
 _FIELDS: Final[dict[DType, str]] = {
     DType.F32: "float_data",
@@ -228,8 +228,8 @@ def _broken(what: str, where: str) -> InvalidModel:
 
 def _stored_bytes(dtype: DType, shape: Sequence[int]) -> int:
     count = math.prod(shape)
-    if dtype in {DType.S4, DType.U4}:
-        return (count + 1) // 2
+    if dtype.bits < 8:
+        return -(-count * dtype.bits // 8)
     return count * np.dtype(_RAW.get(dtype, dtype.numpy)).itemsize
 
 
@@ -258,7 +258,7 @@ def _from_field(tensor: TensorProto, dtype: DType, shape: Sequence[int], where: 
     name = _FIELDS.get(dtype, _INT32_FIELD)
     data = getattr(tensor, name)
     count = math.prod(shape)
-    needed = (count + 1) // 2 if dtype in {DType.S4, DType.U4} else count
+    needed = -(-count * dtype.bits // 8) if dtype.bits < 8 else count
     if len(data) != needed:
         found = f"{needed} entries of {name}, and has {len(data)}"
         raise _broken(f"a tensor of shape {list(shape)} needs {found}", where)
@@ -290,14 +290,14 @@ def _unpacked(stored: npt.NDArray[Any], dtype: DType, count: int, where: str) ->
         if stored.size and stored.max() > np.uint8(1):
             raise _broken("a bool is neither 0 nor 1", where)
         return stored.view(np.bool_)
-    if dtype in {DType.S4, DType.U4}:  # two in a byte, the low half first
-        codes = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=-1).reshape(-1)[
-            :count
-        ]
-        return (
-            codes
-            if dtype is DType.U4
-            else ((codes.astype(np.int8) ^ np.int8(8)) - np.int8(8)).astype(np.int8)
-        )
+    if dtype.bits < 8:  # several in a byte, the lowest bits first
+        shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+        mask = np.uint8((1 << dtype.bits) - 1)
+        stored = ((stored[:, None] >> shifts) & mask).reshape(-1)[:count]
+    if dtype.is_small_float:
+        return decoded(dtype)[stored]
+    if dtype.bits < 8:
+        sign = dtype.range[0]  # 0 of unsigned ones
+        return ((stored.astype(np.int8) ^ np.int8(-sign)) + np.int8(sign)).astype(dtype.numpy)
     # no copy where the machine's bytes are ordered as the file's
     return stored.astype(dtype.numpy, copy=False)

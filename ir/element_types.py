@@ -21,8 +21,15 @@ ELEMENT_TYPES: Mapping[DType, int] = {
     DType.U32: 12,
     DType.U64: 13,
     DType.BF16: 16,
+    DType.F8E4M3FN: 17,
+    DType.F8E4M3FNUZ: 18,
+    DType.F8E5M2: 19,
+    DType.F8E5M2FNUZ: 20,
     DType.U4: 21,
     DType.S4: 22,
+    DType.F4E2M1: 23,
+    DType.U2: 25,
+    DType.S2: 26,
 }
 
 DTYPES: Mapping[int, DType] = {number: dtype for dtype, number in ELEMENT_TYPES.items()}

@@ -92,3 +92,8 @@ def makes_codes(graph: Graph, node: Node) -> bool:
         and bool(readers)
         and all(reader.op == "Quantize" for reader in readers)
     )
+
+
+def decodes_floats(graph: Graph, node: Node) -> bool:
+    """True of a Cast that decodes codes which are floats of 8 or 4 bits."""
+    return node.op == "Cast" and graph.type(node.input).dtype.is_small_float

@@ -163,7 +163,9 @@ def is_told(node: Node) -> bool:
 def _jumps(node: Node) -> bool:
     """True for an operation that tells some number from those next to it."""
     to = node.attrs.get("to") if node.op == "Cast" else None
-    return node.spec.jumps or (isinstance(to, DType) and (to.is_integer or to is DType.BOOL))
+    return node.spec.jumps or (
+        isinstance(to, DType) and (to.is_integer or to.is_small_float or to is DType.BOOL)
+    )
 
 
 def _rounds(node: Node) -> bool:

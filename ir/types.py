@@ -8,6 +8,7 @@ decodes into a real number: `real = scale * (code - zero_point)`, per tensor or 
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +31,13 @@ class DType(enum.Enum):
     F64 = "f64"
     F16 = "f16"
     BF16 = "bf16"
+    F8E4M3FN = "f8e4m3fn"
+    F8E4M3FNUZ = "f8e4m3fnuz"
+    F8E5M2 = "f8e5m2"
+    F8E5M2FNUZ = "f8e5m2fnuz"
+    F4E2M1 = "f4e2m1"
+    S2 = "s2"
+    U2 = "u2"
     S4 = "s4"
     U4 = "u4"
     S8 = "s8"
@@ -45,10 +53,20 @@ class DType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy type that carries such elements: 4-bit integers travel in 8 bits, bf16 in
-        f32.
+        """The NumPy type that carries such elements: integers of 2 and 4 bits travel in 8 bits, bf16
+        and floats of 8 and 4 bits in f32.
         """
         return _NUMPY[self]
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element in a file."""
+        return _BITS[self]
+
+    @property
+    def is_carried(self) -> bool:
+        """True where NumPy arrays of it have another element type."""
+        return self in _CARRIED
 
     @property
     def is_integer(self) -> bool:
@@ -58,7 +76,12 @@ class DType(enum.Enum):
     @property
     def is_float(self) -> bool:
         """True of the floating-point types."""
-        return self in (DType.F32, DType.F64, DType.F16, DType.BF16)
+        return self is DType.BF16 or self.value.startswith("f")
+
+    @property
+    def is_small_float(self) -> bool:
+        """True of floats of 8 and 4 bits: codes of quantizers with a scale and no zero point."""
+        return self.is_float and self.bits <= 8
 
     @property
     def is_code(self) -> bool:
@@ -98,9 +121,17 @@ class DType(enum.Enum):
 
 def _carrier(name: str) -> np.dtype[np.generic]:
     """The NumPy type for the name of an element type: a letter and the number of bits, mostly."""
-    found = {"bf16": "float32", "s4": "int8", "u4": "uint8", "bool": "bool", "string": "object"}
-    kinds = {"f": "float", "s": "int", "u": "uint"}
-    return np.dtype(found.get(name) or kinds[name[0]] + name[1:])
+    if name in ("bool", "string"):
+        return np.dtype("bool" if name == "bool" else "object")
+    bits = _bits(name)
+    if name[0] in "su":
+        return np.dtype(f"{'u' * (name[0] == 'u')}int{max(bits, 8)}")
+    return np.dtype("float32" if name == "bf16" or bits <= 8 else f"float{bits}")
+
+
+def _bits(name: str) -> int:
+    found = re.search(r"\d+", name)
+    return int(found.group()) if found else 8
 
 
 def _range(name: str) -> tuple[int, int]:
@@ -109,8 +140,13 @@ def _range(name: str) -> tuple[int, int]:
 
 
 _NUMPY = {dtype: _carrier(dtype.value) for dtype in DType}
-_CARRIED_BY_ANOTHER = (DType.BF16, DType.S4, DType.U4)
-_FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype not in _CARRIED_BY_ANOTHER}
+_BITS = {dtype: _bits(dtype.value) for dtype in DType}
+_CARRIED = frozenset(
+    dtype
+    for dtype, numpy in _NUMPY.items()
+    if numpy.kind in "iuf" and 8 * numpy.itemsize != _BITS[dtype]
+)
+_FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype not in _CARRIED}
 _RANGES = {d: _range(d.value) for d, numpy in _NUMPY.items() if numpy.kind in "iu"}
 
 

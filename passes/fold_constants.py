@@ -12,7 +12,7 @@ from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, Use, subject
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
-from ..ir.ranges import makes_codes, ranges_of
+from ..ir.ranges import decodes_floats, makes_codes, ranges_of
 from ..ir.rule import Refusal
 from ..ir.types import is_static
 from .base import Contract, NodePass, Verdict, settle
@@ -194,7 +194,7 @@ def _settle(graph: Graph, node: Node) -> None:
         stored = "codes" if node.op == "Quantize" else "quantized values"
         reason = f"the value is constant: its {stored} are stored"
         settle(graph, node.quantizer, QuantizeFate.CONSTANT, reason)
-    if node.op in ("Dequantize", "DequantizeBlocks", "FakeQuantize"):
+    if node.op in ("Dequantize", "DequantizeBlocks", "FakeQuantize") or decodes_floats(graph, node):
         for use in _read_by(graph, node):
             reason = "the constant is stored as f32, which is what its reader takes"
             is_bias = use.node.op == "Add" or (use.node.has(Trait.PRODUCT) and use.index == 2)

@@ -27,7 +27,7 @@ from ..ir.text_parse import (
 )
 from ..ir.text_read import Reader
 from ..ir.text_write import type_text
-from ..ir.types import DType, TensorType
+from ..ir.types import TensorType
 from .attributes import SCALES, PrimitiveAttr, Scale, ZeroPoint
 from .types import Plan, Step
 from .words import factors_from, post_op_from
@@ -147,7 +147,7 @@ class _PlanParser:
             )
         reader.expect(":")
         type_ = reader.type()
-        if type_.quant is not None or type_.dtype in (DType.S4, DType.U4, DType.BF16):
+        if type_.quant is not None or type_.dtype.is_carried:
             reader.fail_with(
                 f"a plan's constant is a plain array, and {type_text(type_)} is not the type of one"
             )

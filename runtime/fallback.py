@@ -25,7 +25,14 @@ MOST_TRIPS = 1 << 16
 
 _trips = threading.local()
 
-_CARRIERS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
+_CARRIERS = {
+    **dict.fromkeys(("int2", "int4"), np.int8),
+    **dict.fromkeys(("uint2", "uint4"), np.uint8),
+    "bfloat16": np.float32,
+    "float4_e2m1fn": np.float32,
+    **{f"float8_{form}": np.float32 for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")},
+}
+"""ml_dtypes' name of an element type -> what carries it."""
 
 ForeignOp = Callable[[Sequence[Array | None]], list[Array]]
 """Inputs of a foreign op, in order (None: absent) -> its outputs."""

@@ -80,7 +80,7 @@ class Prepared(BackendRep):
 def _carried(value: Any, dtype: np.dtype[Any]) -> Any:
     """An array of a type that NumPy lacks, or of texts, in the type that carries it."""
     array = np.asarray(value)
-    foreign = array.dtype.kind in "UV" or type(array.dtype).__module__ == "ml_dtypes"
+    foreign = array.dtype.kind in "UV" or array.dtype.isbuiltin == 2  # registered by ml_dtypes
     return array.astype(dtype) if foreign else array
 
 

@@ -31,7 +31,7 @@ def tells(op: ChainOp) -> Told:
 
 
 def _exact_zero(
-    a: BasicOp, b: BasicOp, told: Told = Told.ZERO
+    a: BasicOp, b: BasicOp, told: Told = Told.ZERO, *, far: bool = False
 ) -> tuple[BasicOp, ...] | Refusal | None:
     """A shift behind a factor goes in front of it, as far as it is the zero point of codes; what
     was added to 0 stays behind.
@@ -40,8 +40,9 @@ def _exact_zero(
     behind it exactly that, where q*A + (V - z*A) rounds to either side of it: a root is NaN there,
     and the next lower integer another one.
     A number that the model takes off in front of a factor, (x - z)*A, is such a z: near it x - z is exact.
-    Refuses when: z is no f32, or has more than 16 bits behind the point, which x - z could round;
-    V is not 0, and nothing behind tells it from the numbers next to it.
+    Refuses when: z is no f32, or has more than 16 bits behind the point, which x - z could round,
+    and is not far from 0, where z*A rounds by more; V is not 0, and nothing behind tells it from the
+    numbers next to it.
     """
     if not (isinstance(a, ScaleBy) and isinstance(b, Shift)):
         return None
@@ -55,7 +56,9 @@ def _exact_zero(
         )
     zero = np.asarray(moved / a.values)
     with np.errstate(over="ignore"):
-        nearest = np.rint(zero.astype(np.float32) * 2.0**16) * 2.0**-16
+        nearest = zero.astype(np.float32).astype(np.float64)
+        if not far:
+            nearest = np.rint(nearest * 2.0**16) * 2.0**-16
     if bool((np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()):
         return Shift(vec(nearest)), a, *([Shift(kept)] if kept.any() else ())
     return Refusal(
@@ -98,16 +101,16 @@ def exact_zeros(
             continue
         far = gain * np.abs(op.parts[0]).max() > limit
         if far or told is not Told.NOTHING:
-            _apart(result, place, Told.ANY if far else told)
+            _apart(result, place, Told.ANY if far else told, far=bool(far))
     return result
 
 
-def _apart(ops: list[BasicOp], place: int, told: Told) -> None:
+def _apart(ops: list[BasicOp], place: int, told: Told, *, far: bool) -> None:
     """Replaces the shift at a place, and the factor in front of it, where `EXACT_ZERO` does."""
     shift, before = ops[place], ops[place - 1] if place else None
     assert isinstance(shift, Shift)
     if isinstance(before, ScaleBy):
-        found = EXACT_ZERO.apply(before, shift, told)
+        found = EXACT_ZERO.apply(before, shift, told, far=far)
         if isinstance(found, tuple):
             ops[place - 1 : place + 1] = found
     elif told is Told.ANY and shift.parts[1].any():  # the factor is 1

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.decision import DequantizeFate, QuantizeFate
 from ...ir.node import Node, origin_of
+from ...ir.ranges import decodes_floats
 from ...ir.rule import Refusal
 from ...ir.types import DType
 from ...plan.attributes import PrimitiveAttr, Scale
@@ -273,8 +274,13 @@ def _settle_foreign(builder: StepBuilder, node: Node) -> None:
         for reader in builder.readers_of(node):
             builder.decoded(node, DequantizeFate.STANDALONE, how, reader, node.name)
         return
-    reason = "it stays the ONNX operator: its parameters have no form that a primitive takes"
-    decodes = "Dequantize" in str(node.attrs.get("op_type", node.op))
+    floats = decodes_floats(builder.graph, node)
+    reason = (
+        "no primitive has floats of 8 or 4 bits as codes"
+        if floats or builder.graph.type(node.output).dtype.is_small_float
+        else "it stays the ONNX operator: its parameters have no form that a primitive takes"
+    )
+    decodes = "Dequantize" in str(node.attrs.get("op_type", node.op)) or floats
     if not decodes:
         builder.encoded(node, QuantizeFate.FALLBACK, reason, node.name)
     if decodes or node.op in (

@@ -27,7 +27,7 @@ from ...ir.types import DType, Quantization, dimensions
 from ..element_types import dtype_of
 from ..importer import Handler, Importer
 from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
-from . import run_time
+from . import float_codes, run_time
 from .blocked import decode_blocks
 from .derived import FOLD_HINT, RULE
 from .foreign import import_foreign
@@ -49,21 +49,21 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     # A part of a dialect's node has a quantizer already.
     names = ctx.codes.get(output) or (ctx.add_quantizer(node.name, node.op, x),)
     dtype = _code_type(ctx, node)
+    if dtype.is_small_float:
+        float_codes.encode(ctx, node, dtype, names)
+        return
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, Refusal):
-        # they travel in 8 bits, and the evaluator would saturate there
-        if dtype in {
-            DType.S4,
-            DType.U4,
-        }:
+        ctx.codes[output] = names
+        if run_time.encode(ctx, node, dtype, names):
+            return
+        if dtype.is_carried:  # in 8 bits, to which the evaluator would saturate
             raise UnsupportedOp(
-                f"quantizing to 4 bits is not supported where {quant.reason}",
+                f"quantizing to {dtype.bits} bits is not supported where {quant.reason}",
                 where=node.where,
                 hint=quant.hint,
             )
-        ctx.codes[output] = names
-        if not run_time.encode(ctx, node, dtype, names):
-            _keep(ctx, node, quant, names)
+        _keep(ctx, node, quant, names)
         return
     lo, hi, output, absorbed = _clipped(ctx, node, dtype)
     is_half = ctx.type(x).dtype in {DType.F16, DType.BF16}
@@ -86,6 +86,9 @@ def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     _check_wires(node)
     x = node.input(0)
     names = ctx.codes.get(x) or (ctx.add_quantizer(node.name, _source_form(ctx, x), x),)
+    if ctx.type(x).dtype.is_small_float:
+        float_codes.decode(ctx, node, names)
+        return
     quant = _quantization(ctx, node)
     if isinstance(quant, Refusal):
         if node.attr("block_size", 0) > 0 and decode_blocks(ctx, node, names):
@@ -138,10 +141,10 @@ def _code_type(ctx: Importer, node: OnnxNode) -> DType:
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
     given = dtype_of(wanted, node.where) if wanted else DType.U8
     dtype = ctx.type(node.input(2)).dtype if node.input(2) else given
-    if not dtype.is_integer:
+    if not (dtype.is_integer or dtype.is_small_float):
         raise node.invalid(
             f"codes cannot be of type {dtype.value}",
-            "give the zero point an integer type of 4, 8 or 16 bits",
+            "give the zero point an integer type of 2, 4, 8 or 16 bits, or a float8 one",
         )
     return dtype
 

@@ -38,7 +38,7 @@ def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) 
     x, scale, zero = node.input(0), node.input(1), node.input(2)
     floats = {ctx.type(value).dtype for value in (x, scale)}
     axis = _axis(ctx, node)
-    if dtype not in _CODES or floats != {DType.F32} or axis is None:
+    if dtype.bits > 8 or floats != {DType.F32} or axis is None:
         return False
     if node.attr("precision") or not ctx.type(x).shape:  # none, or how many is not known
         return False

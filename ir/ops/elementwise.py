@@ -9,6 +9,7 @@ from functools import reduce
 
 import numpy as np
 
+from ..small_floats import rounded
 from ..types import DType, Shape
 from .broadcasting import broadcast_shapes
 from .carried import axis_stays
@@ -19,6 +20,7 @@ from .rows import (
     A,
     Call,
     UnknownRankError,
+    integer,
     not_covered,
     row,
     same_shape,
@@ -134,9 +136,11 @@ def _cast(x: A, attrs: Attrs) -> A:
     to = _cast_to(attrs)
     if to is DType.BF16:
         return _round_to_bf16(x.astype(np.float32))
-    if to in (DType.S4, DType.U4):
-        codes = x.astype(np.int64)  # the lowest four bits, as for the wider integers
-        return ((codes + 8) % 16 - 8 if to is DType.S4 else codes % 16).astype(to.numpy)
+    if to.is_small_float:
+        return rounded(x, to, saturate=bool(integer(attrs, "saturate")))
+    if to.is_carried:
+        low, count = to.range[0], 1 << to.bits  # the lowest bits, as for the wider integers
+        return ((x.astype(np.int64) - low) % count + low).astype(to.numpy)
     if x.dtype.kind == "f" and to.is_integer:
         x = x.astype(np.uint64 if to is DType.U64 else np.int64)
     return x.astype(to.numpy, copy=False)
@@ -253,7 +257,7 @@ _OTHERS = (
     ),
     row(
         "Cast",
-        "x in the element type `to` (a DType); `saturate` and `round_mode` concern float8 only, which fqfuse has not.",
+        "x in the element type `to` (a DType); `saturate` concerns floats of 8 bits, `round_mode` float8e8m0, which fqfuse has not.",
         "x",
         attrs={"to": REQUIRED, "saturate": 1, "round_mode": "up"},
         shape=same_shape,

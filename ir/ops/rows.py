@@ -24,7 +24,7 @@ from .spec import Array, Attr, Attrs, NotCovered, OpSpec, Param, Required, Shape
 A = npt.NDArray[Any]
 """An array inside the functions of a row, where arithmetic would be refused on NDArray[generic]."""
 
-FLOATS = frozenset({DType.F32, DType.F64, DType.F16, DType.BF16})
+FLOATS = frozenset(d for d in DType if d.is_float and not d.is_small_float)
 INTEGERS = frozenset(d for d in DType if d.is_integer)
 NUMBERS = FLOATS | INTEGERS
 ANY = frozenset(DType)

@@ -149,6 +149,22 @@ def _rounds_wide(step: Step) -> bool:
     return False
 
 
+def float_codes(view: View) -> Iterable[int]:
+    """Quantizers whose codes are floats, what writes f32 for them and decodes them, and the products
+    behind.
+    """
+
+    def holds(index: int) -> bool:
+        step = view.steps[index]
+        types = [view.type(value) for value in (*step.inputs, *step.outputs) if value]
+        return any(type_ is not None and type_.dtype.is_small_float for type_ in types)
+
+    casts = steps_where(view, holds)
+    readers = {reading.step for index in casts for reading in view.readings(index)}
+    decoding = {index for index in readers if not view.is_product(index)}
+    return _with_products(view, casts | decoding | feeders_of(view, casts))
+
+
 def per_channel(view: View) -> Iterable[int]:
     """Codes with a scale for each channel that are decoded by a step, and the products behind."""
     return _decoded(view, lambda quant: not quant.per_tensor)

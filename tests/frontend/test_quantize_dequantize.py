@@ -446,9 +446,23 @@ def test_computed_scales_of_a_tensor_without_dimensions_stay_foreign():
 def test_quantizing_to_four_bits_with_a_computed_scale():
     nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q")]
     proto = model(nodes, inputs={"x": [2, 3], "s": []}, constants={"z": int4(TensorProto.INT4, 0)})
+    (quantize,) = graph_from_onnx(proto).each("Quantize")
+    assert (quantize.attrs["dtype"], quantize.attrs["lo"], quantize.attrs["hi"]) == (
+        DType.S4,
+        -8,
+        7,
+    )
+
+
+def test_quantizing_to_four_bits_in_blocks():
+    nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q", block_size=2, axis=1)]
+    proto = model(
+        nodes,
+        inputs={"x": [2, 4], "s": [2, 2]},
+        constants={"z": int4(TensorProto.INT4, [[0, 0]] * 2)},
+    )
     with pytest.raises(
-        UnsupportedOp,
-        match="quantizing to 4 bits is not supported where a parameter is known at run time only",
+        UnsupportedOp, match="quantizing to 4 bits is not supported where the scales are in blocks"
     ):
         graph_from_onnx(proto)
 
@@ -503,13 +517,6 @@ def test_codes_of_a_float_type_are_refused():
         graph_from_onnx(
             model(
                 [node("QuantizeLinear", ["x", "s"], output_dtype=TensorProto.FLOAT)],
-                constants={"s": np.float32(1)},
-            )
-        )
-    with pytest.raises(UnsupportedOp, match="float8e4m3fn"):
-        graph_from_onnx(
-            model(
-                [node("QuantizeLinear", ["x", "s"], output_dtype=TensorProto.FLOAT8E4M3FN)],
                 constants={"s": np.float32(1)},
             )
         )

@@ -122,7 +122,15 @@ def broadcast_operand(draw: Small) -> str:
     return draw.op("FakeQuantize", y, *ends, *ends, levels=2, domain="org.openvinotoolkit")
 
 
+def number_of_many_bits(draw: Small) -> str:
+    """c*a is far from 0, and c has 17 bits behind the point."""
+    y = draw.op("Sub", "x", draw.constant(F32(121.003334)))
+    y = draw.op("Mul", y, draw.constant(F32(2.75)))
+    return draw.op("Add", y, draw.constant(F32([[[0.125]], [[-0.5]]])))
+
+
 NEXT = float(np.spacing(F32(1e30)))
+MANY = float(F32(121.003334))
 FAR, SPREAD = [1e30, 1e30 + NEXT] * 2, [0, NEXT * 1e10, 0, NEXT]
 
 
@@ -167,6 +175,11 @@ CASES: dict[str, tuple[Callable[[Small], str], list[float], list[float]]] = {
     "bias beyond f32": (bias_beyond_f32, [-1e4, 0, 1e4, 1], [1e5] * 4),
     "difference of far codes": (difference_of_far_codes, [-22491.5] * 4, [-14 * 0.06631] * 4),
     "broadcast operand": (broadcast_operand, [1000, -1000, 1000, -1000], [4e5, 4e5, 530, 160]),
+    "number of many bits": (
+        number_of_many_bits,
+        [121.003334, 121.125, 121.003334, 0],
+        [0.125, 0.125 + 2.75 * (121.125 - MANY), -0.5, -0.5 - 2.75 * MANY],
+    ),
     "normalized bias": (normalized_bias, FAR, SPREAD),
     "multiplied bias": (multiplied_bias, FAR, SPREAD),
     "normalized far from zero": (normalized_far_from_zero, FAR, SPREAD),

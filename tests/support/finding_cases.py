@@ -188,6 +188,19 @@ def wide_codes(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
+def float_codes(cured: bool) -> onnx.ModelProto:
+    """Quantizers to float8 in front of a convolution, or to int8."""
+    net = Net()
+    if cured:
+        source = net.quantized("x")
+    else:
+        scale = net.constant(np.float32(0.1))
+        codes = net.op("QuantizeLinear", "x", scale, output_dtype=TensorProto.FLOAT8E4M3FN)
+        source = net.op("DequantizeLinear", codes, scale)
+    net.conv(source, "conv", out="y")
+    return net.proto()
+
+
 def per_channel(cured: bool) -> onnx.ModelProto:
     net = Net()
     scales = np.linspace(0.1, 0.2, 8).astype(np.float32)
@@ -458,6 +471,7 @@ CASES: dict[str, Case] = {
     "dynamic-beside-lstm": coded_recurrence,
     "control-flow": control_flow,
     "half-float": half_float,
+    "float-codes": float_codes,
     "wide-codes": wide_codes,
     "per-channel-activation": per_channel,
     "fractional-zero-point": fractional_zero,

@@ -390,9 +390,7 @@ def _constant(draw: Draw, plan: Plan) -> Plan:
     if data.dtype.kind == "O":
         return plan
     if kind == 0:
-        dtype = draw.choice(
-            [d for d in DType if d not in (DType.STRING, DType.BF16, DType.U4, DType.S4)]
-        )
+        dtype = draw.choice([d for d in DType if d is not DType.STRING and not d.is_carried])
         with np.errstate(all="ignore"):
             data = data.astype(dtype.numpy)
     elif kind == 1:
