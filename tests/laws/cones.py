@@ -164,10 +164,10 @@ class Cone(Run):
 
     def _missed_behind(self, node: Node) -> float:
         """What is missed where codes are selected, q*s - z*s computed behind that: max(x, 0) hides
-        nothing.
+        nothing, nor do the codes of 0 that a Pad puts beside others.
         """
-        passes = node.op == "Pad" or node.has(Trait.LAYOUT_ONLY, Trait.SELECTS)
-        if not passes and node.op not in _SELECTING:
+        passes = node.op != "Pad" and node.has(Trait.LAYOUT_ONLY, Trait.SELECTS)
+        if not passes and node.op not in (*_SELECTING, "Pad"):
             return 0.0
         miss = max((self._misses.get(value, 0.0) for value in node.inputs), default=0.0)
         self._misses[node.output] = max(miss, self._misses.get(node.output, 0.0))

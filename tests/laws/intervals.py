@@ -293,7 +293,9 @@ def _quantize(run: Run, node: Node) -> Box:
     x = run.operand(node, 0)
     scale, zero = _shaped(node.attr("quant", Quantization), x.low.ndim)
     box = hull(x.low / scale + zero, x.high / scale + zero)
-    box = box.widened(run.eps * (x.magnitude / np.abs(scale) + np.abs(zero) + 1))
+    # s8 codes may be stored as u8, 128 added in front of the rounding
+    moved = 128 * (node.attrs["dtype"] is DType.S8)
+    box = box.widened(run.eps * (x.magnitude / np.abs(scale) + np.abs(zero) + moved + 1))
     return _codes(box, node.attr("lo", int), node.attr("hi", int))
 
 
