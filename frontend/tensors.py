@@ -17,8 +17,8 @@ from onnx import TensorProto
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from ..errors import InvalidModel
+from ..ir.ops.small_floats import decoded
 from ..ir.ops.spec import Array
-from ..ir.small_floats import decoded
 from ..ir.types import DType
 from .budgets import Budgets
 from .element_types import dtype_of
@@ -295,7 +295,7 @@ def _unpacked(stored: npt.NDArray[Any], dtype: DType, count: int, where: str) ->
         mask = np.uint8((1 << dtype.bits) - 1)
         stored = ((stored[:, None] >> shifts) & mask).reshape(-1)[:count]
     if dtype.is_small_float:
-        return decoded(dtype)[stored]
+        return np.asarray(decoded(dtype)[stored])
     if dtype.bits < 8:
         sign = dtype.range[0]  # 0 of unsigned ones
         return ((stored.astype(np.int8) ^ np.int8(-sign)) + np.int8(sign)).astype(dtype.numpy)

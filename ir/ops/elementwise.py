@@ -9,7 +9,6 @@ from functools import reduce
 
 import numpy as np
 
-from ..small_floats import rounded
 from ..types import DType, Shape
 from .broadcasting import broadcast_shapes
 from .carried import axis_stays
@@ -26,6 +25,7 @@ from .rows import (
     same_shape,
     unary,
 )
+from .small_floats import rounded
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 _E, _C, _S = Trait.ELEMENTWISE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING

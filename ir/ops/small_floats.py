@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .types import DType
+from ..types import DType
 
 
 @dataclass(frozen=True)

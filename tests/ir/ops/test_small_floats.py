@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fqfuse.ir.small_floats import decoded, rounded
+from fqfuse.ir.ops.small_floats import decoded, rounded
 from fqfuse.ir.types import DType
 
 THEIRS = {
