@@ -13,6 +13,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
+from ..ir.ops.movement import permutation
 from ..ir.ops.spec import Attr, Trait
 from ..ir.paths import keeps_shape
 from ..ir.rule import Refusal
@@ -39,6 +40,7 @@ def move_dequantize(graph: Graph) -> Visitor:
     Before -> after::
 
         Op(Dequantize(q){s, z})            ->  Dequantize(Op(q)){s, z}        Op moves data; per tensor
+        Op(RunTimeDequantize(q, s, z))     ->  RunTimeDequantize(Op(q), s, z)     likewise; behind a Transpose along its axis, too
         MaxPool(Dequantize(q){s, z})       ->  Dequantize(MaxPool(q)){s, z}   Op selects by order; s > 0, per tensor
         Relu(Dequantize(q: u8){s, 0})      ->  Dequantize(q){s, 0}            s > 0: codes are never negative
         Relu(Dequantize(Quantize(x){lo}){s, z})  ->  Dequantize(Quantize(x){max(lo, z)}){s, z}      s > 0, read by nothing else
@@ -105,7 +107,7 @@ def _visited(graph: Graph, trail: _Trail, tables: frozenset[str], node: Node) ->
         return _cast(graph, trail, node)
     decodes = _decodes(graph, node)
     if not decodes:
-        return None
+        return _moved_at_run_time(graph, node)
     found: _Crossed | Refusal | None
     if node.op == "Concat":
         found = _joined(graph, node, decodes)
@@ -280,11 +282,7 @@ def _moved(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None:
         return _relu(graph, node, decode)
     # Pad brings values that x has not: their code is looked up below.
     layout = node.has(Trait.LAYOUT_ONLY) or node.op == "Pad" or _repeats_for_codes(graph, node)
-    if (
-        not (layout or node.has(Trait.SELECTS))
-        or len([v for v in node.outputs if v]) != 1
-        or decode.output in node.inputs[1:]
-    ):
+    if not (layout or node.has(Trait.SELECTS)) or not _is_all_of(node, decode):
         return None
     if not quant.per_tensor:
         reason = "the quantization runs along an axis"
@@ -307,6 +305,48 @@ def _moved(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None:
         )
     moved = graph.again(node, [codes, *inputs], value=f"{node.output}/codes")
     return _Crossed(moved.output, quant, "works on codes")
+
+
+def _moved_at_run_time(graph: Graph, node: Node) -> Rewrite | None:
+    """An operation that moves elements works on codes whose scale is computed or fed; s may be any
+    number then, so that nothing is known of their order.
+    """
+    decode = graph.producer(node.input, "RunTimeDequantize") if node.inputs else None
+    if decode is None or not node.has(Trait.LAYOUT_ONLY) or not _is_all_of(node, decode):
+        return None
+    axis = None if decode.attrs["axis"] is None else decode.attr("axis", int)
+    if axis is not None and node.op != "Transpose":
+        refusal = Refusal(
+            "the quantization runs along an axis",
+            "per-tensor quantization",
+            f"axis {axis}",
+            "quantize per tensor",
+        )
+        decide(graph, MOVE_DEQUANTIZE.name, node, refusal)
+        return None
+    attrs: dict[str, Attr] = {}
+    if axis is not None:
+        attrs["axis"] = permutation(node.attrs, graph.type(decode.input).rank).index(axis)
+    moved = graph.again(node, [decode.input, *node.inputs[1:]], value=f"{node.output}/codes")
+    again = graph.again(
+        decode,
+        [moved.output, *decode.inputs[1:]],
+        attrs,
+        value=f"{node.output}/values",
+        origin=origin_of(decode, node),
+    )
+    swap(graph, node, again.output)
+    erase_unread(graph, [decode])
+    decide(graph, MOVE_DEQUANTIZE.name, node, "works on codes")
+    value = graph.node(again.name).output
+    return Rewrite([reader.name for reader in graph.consumers(value)])
+
+
+def _is_all_of(node: Node, decode: Node) -> bool:
+    """True when the node's one result is made of the decoded values alone: they are its first
+    operand and no other.
+    """
+    return len([v for v in node.outputs if v]) == 1 and decode.output not in node.inputs[1:]
 
 
 def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:

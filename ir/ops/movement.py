@@ -16,7 +16,12 @@ from .rows import LAYOUT, A, Call, UnknownRankError, integer, integers, row, tex
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 
-def _perm(attrs: Attrs, rank: int) -> tuple[int, ...]:
+def permutation(attrs: Attrs, rank: int) -> tuple[int, ...]:
+    """The axis of x that each axis of a Transpose's result is: in reverse order without `perm`.
+
+    Raises:
+        ShapeError: `perm` does not name each axis once.
+    """
     perm = integers(attrs, "perm") or tuple(reversed(range(rank)))
     if sorted(perm) != list(range(rank)):
         raise ShapeError(f"perm must order the {rank} dimensions, found {list(perm)}")
@@ -25,12 +30,12 @@ def _perm(attrs: Attrs, rank: int) -> tuple[int, ...]:
 
 def _transpose_shape(call: Call) -> Shape:
     x = call.shape(0)
-    return tuple(x[axis] for axis in _perm(call.attrs, len(x)))
+    return tuple(x[axis] for axis in permutation(call.attrs, len(x)))
 
 
 def _transpose_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
     known = shape is not None
-    perm = _perm(call.attrs, len(shape or ())) if known else integers(call.attrs, "perm")
+    perm = permutation(call.attrs, len(shape or ())) if known else integers(call.attrs, "perm")
     return perm.index(axis) if axis in perm else None
 
 
@@ -241,7 +246,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         "x",
         attrs={"perm": ()},
         shape=_transpose_shape,
-        compute=lambda x, attrs: x.transpose(_perm(attrs, x.ndim)),
+        compute=lambda x, attrs: x.transpose(permutation(attrs, x.ndim)),
         carries=_transpose_carries,
         traits=LAYOUT,
     ),

@@ -219,6 +219,68 @@ def test_fed_parameters_of_products(op: str, stored: bool, target: str, runtime:
 
 
 @EACH_RUNTIME
+@pytest.mark.parametrize("by_rows", [False, True], ids=["one scale", "scales by rows"])
+@pytest.mark.parametrize("moved", ["Gemm transB", "Transpose", "Reshape of the source"])
+def test_fed_parameters_of_operands_that_are_moved(moved: str, by_rows: bool, runtime: str) -> None:
+    """Codes are moved, and decoded by their product: ten feeds against ten models of constants."""
+    held = {"w": weights_of((24, 16), np.int8), "b": COLUMNS * 9}
+    shapes = {"q": [3, 4, 2, 16], "s": [], "z": [], "ws": [24] if by_rows else []}
+
+    def built(constants: dict[str, np.ndarray]) -> onnx.ModelProto:
+        shape = [-1, 2, 16] if moved == "Reshape of the source" else [-1, 16]
+        nodes = [
+            node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+            node("Reshape", ["d", "shape"], ["x"]),
+            node("DequantizeLinear", ["w", "ws"], ["v"], axis=0),
+        ]
+        if moved == "Gemm transB":
+            nodes += [node("Gemm", ["x", "v", "b"], ["y"], transB=1)]
+        else:
+            nodes += [node("Transpose", ["v"], ["t"]), node("MatMul", ["x", "t"], ["y"])]
+        return model(
+            nodes,
+            inputs={name: dims for name, dims in shapes.items() if name not in constants},
+            constants={**held, "shape": np.array(shape), **constants},
+            types={"q": TensorProto.UINT8, "z": TensorProto.UINT8},
+        )
+
+    plan = fqfuse.compile(built({}))
+    (step,) = [step for step in plan.steps if step.primitive == "matmul"]
+    assert plan.type(step.inputs[0]).dtype.value == "u8"
+    assert plan.type(step.inputs[1]).dtype.value == "s8"
+    session = fqfuse.InferenceSession(plan, runtime, 1)
+    for seed in range(10):
+        fed = drawn(np.uint8, seed)
+        fed["ws"] = np.resize(COLUMNS, shapes["ws"]) * np.float32(1 + seed)
+        q = {"q": weights_of(shapes["q"], np.uint8, seed)}
+        alone = fqfuse.InferenceSession(fqfuse.compile(built(fed)), runtime, 1)
+        (expected,) = alone.run(None, q)
+        (found,) = session.run(None, {**q, **fed})
+        assert found.tobytes() == expected.tobytes()
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("read", [["a"], ["b"], ["a", "b"]])
+def test_the_parts_of_what_a_fed_scale_decodes(read: list[str], runtime: str) -> None:
+    """A part may be read by nothing."""
+    nodes = [
+        node("DequantizeLinear", ["q", "s", "z"], ["x"]),
+        node("Split", ["x", "sizes"], ["a", "b"], axis=1),
+    ]
+    built = model(
+        nodes,
+        inputs={"q": [2, 5], "s": [], "z": []},
+        constants={"sizes": np.array([2, 3])},
+        outputs=read,
+        types={"q": TensorProto.UINT8, "z": TensorProto.UINT8},
+    )
+    feeds = {"q": weights_of((2, 5), np.uint8), **drawn(np.uint8, 1)}
+    found = fqfuse.InferenceSession(built, runtime).run(None, feeds)
+    for one, expected in zip(found, run_ort(built, feeds), strict=True):
+        np.testing.assert_array_equal(one, expected)
+
+
+@EACH_RUNTIME
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_codes_by_a_fed_scale_are_onnx_runtimes_own(dtype: type, runtime: str) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
