@@ -13,6 +13,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops import dims
+from ..ir.ops.movement import permutation
 from ..ir.ops.spec import Trait
 from ..ir.types import Quantization, Shape
 from .base import Contract, Pass, decide, swap
@@ -300,8 +301,8 @@ def _over_one_axis(graph: Graph, node: Node, axis: int) -> Axes | None:
     return None if over == axis else _whole(node, axis)
 
 
-def _transposed(_: Graph, node: Node, axis: int) -> Axes | None:
-    return [node.attr("perm", tuple)[axis]]
+def _transposed(graph: Graph, node: Node, axis: int) -> Axes | None:
+    return [permutation(node.attrs, _rank(graph, node.input))[axis]]
 
 
 def _reshaped(graph: Graph, node: Node, axis: int) -> Axes | None:

@@ -149,7 +149,9 @@ def transpose(d: Draw, x: Value) -> Value:
     if not x.rank:
         return x
     perm = [int(axis) for axis in d.rng.permutation(x.rank)]
-    return d.op("Transpose", [x.name], [x.shape[axis] for axis in perm], x, perm=perm)
+    # ONNX's default is the reverse order, and files leave it away
+    given = {} if perm == list(range(x.rank))[::-1] else {"perm": perm}
+    return d.op("Transpose", [x.name], [x.shape[axis] for axis in perm], x, **given)
 
 
 def swap(d: Draw, x: Value) -> Value:

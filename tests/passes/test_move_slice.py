@@ -70,3 +70,15 @@ def test_the_last_result_of_a_split_is_cut_as_it_is() -> None:
     power = np.exp(np.tanh(x[:, -1]))
     # a few roundings of f32
     np.testing.assert_allclose(found, power / power.sum(-1, keepdims=True), rtol=1e-6)
+
+
+def test_a_transpose_without_perm_behind_which_rows_are_cut() -> None:
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("Transpose", ["a"], ["t"]),
+        node("Gather", ["t", "i"], ["y"], axis=1),
+    ]
+    proto = model(nodes, inputs={"x": ["N", 6, 4]}, constants={"i": np.int64(-2)})
+    x = np.arange(-12, 36, dtype=np.float32).reshape(2, 6, 4)
+    (found,) = fqfuse.InferenceSession(proto, "numpy").run(None, {"x": x})
+    np.testing.assert_array_equal(found, np.maximum(x, 0).T[:, -2])
