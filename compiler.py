@@ -96,7 +96,7 @@ def check_budgets(budgets: object) -> None:
     """
     if not isinstance(budgets, Budgets):
         raise InvalidInput(
-            f"budgets are given as a {type(budgets).__name__}",
+            f"budgets are of type {type(budgets).__name__}",
             hint="pass budgets=fqfuse.Budgets(...)",
         )
 

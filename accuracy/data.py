@@ -77,7 +77,7 @@ def listed(data: object) -> list[Any]:
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return list(data)
     raise InvalidInput(
-        f"data is given as a {type(data).__name__}",
+        f"data is of type {type(data).__name__}",
         where="data",
         hint="give a dictionary {name of input: array}, or a list of such dictionaries",
     )
@@ -86,7 +86,7 @@ def listed(data: object) -> list[Any]:
 def _split(graph: Graph, sample: Mapping[str, npt.ArrayLike]) -> Iterator[dict[str, Array]]:
     if not isinstance(sample, Mapping):
         raise InvalidInput(
-            f"a sample is a {type(sample).__name__}",
+            f"a sample is of type {type(sample).__name__}",
             where="data",
             hint="give a dictionary for each: {name of input: array}",
         )

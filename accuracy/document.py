@@ -48,7 +48,7 @@ def compare(
     """
     if not isinstance(suggest, bool):
         raise InvalidInput(
-            f"suggest is given as a {type(suggest).__name__}",
+            f"suggest is of type {type(suggest).__name__}",
             where="suggest",
             hint="give True or False",
         )

@@ -37,7 +37,7 @@ def check_approximate(names: object) -> tuple[str, ...]:
     known = ", ".join(APPROXIMATIONS)
     if not isinstance(names, Sequence) or isinstance(names, str | bytes | bytearray | memoryview):
         raise InvalidInput(
-            f"approximate is given as a {type(names).__name__}",
+            f"approximate is of type {type(names).__name__}",
             where="approximate",
             hint=f"pass a list of names: {known}",
         )

@@ -237,7 +237,7 @@ def _cases(plan: Plan, asked: Measurement) -> Iterator[_Case]:
 def _combinations(sizes: object) -> list[dict[str, int]]:
     if not isinstance(sizes, Mapping):
         raise InvalidInput(
-            f"sizes are given as a {type(sizes).__name__}", hint='give sizes={"name": [1, 8]}'
+            f"sizes are of type {type(sizes).__name__}", hint='give sizes={"name": [1, 8]}'
         )
     listed = {
         name: list(given) if isinstance(given, list | tuple) else [given]

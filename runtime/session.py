@@ -312,7 +312,7 @@ class InferenceSession:
         """The feeds as arrays of the right types and shapes."""
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInput(
-                f"the feeds are a {type(feeds).__name__}",
+                f"the feeds are of type {type(feeds).__name__}",
                 where=self.plan.name,
                 hint="give a dictionary: {name: array}",
             )
@@ -336,7 +336,7 @@ class InferenceSession:
         if isinstance(output_names, (str, bytes)) or not isinstance(
             output_names, (Sequence, AbstractSet)
         ):
-            what = f"the names of outputs are a {type(output_names).__name__}"
+            what = f"the names of outputs are of type {type(output_names).__name__}"
             raise InvalidInput(
                 what, where=self.plan.name, hint="give a list of names, or None for all outputs"
             )

@@ -74,7 +74,7 @@ def _checked(plan: Plan, given: object, name: str, unit: str) -> dict[int, float
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise InvalidInput(f"{name} are given as a {type(given).__name__}", hint=hint)
+        raise InvalidInput(f"{name} are of type {type(given).__name__}", hint=hint)
     for index, value in given.items():
         if not isinstance(index, int) or not 0 <= index < len(plan.steps):
             raise InvalidInput(

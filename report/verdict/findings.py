@@ -222,7 +222,7 @@ def checked_sizes(sizes: object, symbols: Sequence[str]) -> dict[str, int]:
     """
     if not isinstance(sizes, Mapping):
         raise InvalidInput(
-            f"sizes are given as a {type(sizes).__name__}", hint='give sizes={"name": 128}'
+            f"sizes are of type {type(sizes).__name__}", hint='give sizes={"name": 128}'
         )
     known: dict[str, int] = {}
     for name, size in sizes.items():

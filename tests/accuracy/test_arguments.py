@@ -15,11 +15,11 @@ from fqfuse.models.digits import digits_model_path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"data": 3}, "data is given as a int"),
-        ({"data": Path("images.npz")}, "data is given as a"),
+        ({"data": 3}, "data is of type int"),
+        ({"data": Path("images.npz")}, "data is of type .*Path"),
         ({"data": {1: 2}}, "unknown inputs: 1"),
         ({"against": []}, "nothing called \\[\\]"),
-        ({"suggest": np.zeros(2)}, "suggest is given as a ndarray"),
+        ({"suggest": np.zeros(2)}, "suggest is of type ndarray"),
     ],
 )
 def test_arguments_of_other_kinds(arguments: dict[str, Any], said: str) -> None:

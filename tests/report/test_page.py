@@ -161,7 +161,7 @@ def test_measured_times_and_errors_stand_with_their_steps(plan) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"times": [1.0]}, "times are given as a list"),
+        ({"times": [1.0]}, "times are of type list"),
         ({"times": {10_000: 1.0}}, "times hold 10000"),
         ({"times": {-1: 1.0}}, "times hold -1"),
         ({"times": {0: -1.0}}, r"times hold -1\.0 for step 0"),

@@ -172,7 +172,7 @@ def test_runs_take_the_other_names() -> None:
         session.run(output_names=None, input_feed=feeds),
     ):
         np.testing.assert_array_equal(found[0], expected[0])
-    with pytest.raises(InvalidInput, match="the feeds are a NoneType"):
+    with pytest.raises(InvalidInput, match="the feeds are of type NoneType"):
         session.run(None)
 
 
