@@ -1,5 +1,5 @@
-"""Gemm -> MatMul, with what is left of it in front and behind; transposes of constant codes are
-done at compile time.
+"""Gemm -> MatMul, with what is left of it in front and behind; vectors -> matrices; transposes of
+constant codes are done at compile time.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ from .base import Contract, Pass, decide, swap
 
 
 def normalize_gemm(graph: Graph) -> None:
-    """Writes Gemm as MatMul, so that one anchor serves both.
+    """Writes each matrix product as one of matrices, MatMul or MatMulInteger, which one anchor serves.
 
     Before -> after::
 
         Gemm(A, B, C){alpha, beta, transA, transB}  ->  Add(Mul(MatMul(A', B'), alpha), beta*C)
+        MatMul(a: [K], B)                           ->  Squeeze(MatMul(Unsqueeze(a){0}, B)){-2}
+        MatMul(A, b: [K])                           ->  Squeeze(MatMul(A, Unsqueeze(b){1})){-1}
         Transpose(Dequantize(codes))                ->  Dequantize(codes')                        codes constant
 
     A' and B' are transposed where asked: constants (and constant codes behind a Dequantize) at
     compile time, others by Transpose. Mul and Add are left out where alpha is 1 and C is absent.
 
-    Legal because: it is Gemm's definition. beta*C is formed once, in f64 for a constant C of
-    floats. A scale along an axis follows it.
+    Legal because: it is the definition of Gemm, and of a product with a vector. beta*C is formed
+    once, in f64 for a constant C of floats. A scale along an axis follows it.
     Refuses when: C may have more columns or rows than the product, which only a run can tell.
     """
     for node in graph.each("Gemm"):
         decide(graph, NORMALIZE_GEMM.name, node, _product(graph, node))
+    for node in graph.each("MatMul", "MatMulInteger"):
+        vectors = _vectors(graph, node)
+        if vectors:
+            decide(graph, NORMALIZE_GEMM.name, node, _matrices(graph, node, vectors))
     for node in graph.each("Transpose"):
         turned = _turned(graph, node.input, _permutation(node))
         if turned is not None:
@@ -61,6 +67,44 @@ def _product(graph: Graph, node: Node) -> str | Refusal:
         value = graph.part(node, "Add", [value, addend], "biased")
     swap(graph, node, value)
     return "a matrix product with what is behind it"
+
+
+def _vectors(graph: Graph, node: Node) -> tuple[int, ...]:
+    """Which factors of a product are vectors."""
+    shapes = [graph.type(value).shape for value in node.inputs[:2]]
+    return tuple(i for i, shape in enumerate(shapes) if shape is not None and len(shape) == 1)
+
+
+def _matrices(graph: Graph, node: Node, vectors: tuple[int, ...]) -> str:
+    """Writes a product with vectors as one of matrices: the first has one row, the second one
+    column, which the product drops.
+    """
+    inputs = list(node.inputs)
+    for index in vectors:
+        inputs[index] = _with_axis(graph, node, inputs[index], index)
+    product = graph.part(node, node.op, inputs, "matrix", node.attrs)
+    axes = graph.add_constant(f"{node.name}/dropped", np.array(vectors) - 2)
+    swap(graph, node, graph.part(node, "Squeeze", [product, axes], "vector"))
+    return "a product of matrices of one row or column"
+
+
+def _with_axis(graph: Graph, node: Node, vector: str, axis: int) -> str:
+    """A vector with an axis of one element, 0 or 1; constants, and constant codes behind a
+    Dequantize, get it at compile time.
+    """
+    decode = graph.producer(vector, "Dequantize")
+    codes = vector if decode is None else decode.input
+    data = graph.constant(codes)
+    if data is None:
+        axes = graph.add_constant(f"{node.name}/axis{axis}", np.array([axis]))
+        return graph.part(node, "Unsqueeze", [vector, axes], f"matrix{axis}")
+    made = graph.add_constant(
+        f"{codes}/matrix", np.expand_dims(data, axis), graph.type(codes).dtype
+    )
+    if decode is None:
+        return made
+    along = None if decode.quant.axis is None else 1 - axis
+    return graph.again(decode, [made], {"quant": decode.quant.with_axis(along)}).output
 
 
 def _times(graph: Graph, node: Node, value: str, role: str, name: str) -> str:

@@ -8,6 +8,8 @@ They become what static quantization becomes, with the parameters as operands::
     DequantizeLinear(q, s, z)      ->  RunTimeDequantize(q, s, z)
     Cast(MatMulInteger(a, b, ..))  ->  MatMul(RunTimeDequantize(a, 1, az), Dequantize{1,bz}(b))
     ConvInteger(a, @b, az, bz)     ->  ConvInteger(a, @b, az) - bz*ConvInteger(a, @1, az)        bz: computed
+    MatMulInteger(a, b, az, bz)    ->  MatMulInteger(a, b, az) - bz*MatMulInteger(a, 1, az)      bz: one for each column
+    MatMulInteger(a, b, az, bz)    ->  MatMulInteger(a, b, bz) - az*MatMulInteger(1, b, bz)      az: one for each row
 
 ONNX rounds x/s before it adds the zero point; Quantize{1,0} stores the integers that this gives.
 """
@@ -15,14 +17,14 @@ ONNX rounds x/s before it adds the zero point; Quantize{1,0} stores the integers
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from onnx import NodeProto, TensorProto
 
 from ...ir.ops.spec import Attr
-from ...ir.types import DType, Quantization, is_static
+from ...ir.types import DType, Quantization, Shape, is_static
 from ...plan.accumulator import less_zero_points
 from ..importer import Handler, Importer
 from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
@@ -157,13 +159,14 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     """MatMulInteger, ConvInteger(a, b, a_zero_point?, b_zero_point?), in s32.
 
     A product that one Cast to f32 alone reads is a product of decoded codes, by the scale 1, where
-    a primitive multiplies codes; another one stays what it is, for f32 rounds its sums.
+    a primitive multiplies codes; another one stays what it is, for f32 rounds its sums. Zero points
+    that no primitive takes are multiplied by sums of codes, behind the product.
     """
     a, b, a_zero, b_zero = (node.input(i) for i in range(4))
     for zero in filter(None, (a_zero, b_zero)):
         if 0 in (ctx.type(zero).shape or ()):
             raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
-    if _is_split(ctx, node):
+    if node.op == "ConvInteger" and _has_computed_zero_points(ctx, node):
         _split_zero_points(ctx, node)
         return
     cast = _only_cast(ctx, node.output(0)) if a and _are_single(ctx, a_zero) else None
@@ -171,7 +174,10 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
         cast = None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
     if cast is None or right is None:
-        ctx.emit(node, node.op, node.inputs, node.attrs, outputs=node.outputs)
+        if node.op == "ConvInteger":
+            ctx.emit(node, node.op, node.inputs, node.attrs, outputs=node.outputs)
+        else:
+            _emit_matrix_product(ctx, node, (a, b, a_zero, b_zero), outputs=node.outputs)
         return
     index, proto = cast
     ctx.absorbed.add(index)
@@ -189,49 +195,134 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     )
 
 
-def _is_split(ctx: Importer, node: OnnxNode) -> bool:
-    """True where zero points of constant weights are computed, and no primitive takes such: those of
-    a convolution, or several of a matrix.
-    """
+def _has_computed_zero_points(ctx: Importer, node: OnnxNode) -> bool:
+    """True of a convolution of constant weights whose zero points are computed."""
     a, b, b_zero = node.input(0), node.input(1), node.input(3)
     codes = ctx.constant(b) if b else None
     if codes is None or not b_zero or ctx.constant(b_zero) is not None or not ctx.type(a).shape:
         return False
     kind = ctx.type(b_zero).shape
-    if kind is None or len(kind) > 1 or ctx.type(b).dtype not in _CODES:
+    if kind is None or ctx.type(b).dtype not in _CODES:
         return False
-    if node.op == "ConvInteger":
-        return kind in ((), (1,), (codes.shape[0],)) and codes.ndim == ctx.rank(node, a)
-    return codes.ndim == 2 and kind == (codes.shape[1],) != (1,)
+    return kind in ((), (1,), (codes.shape[0],)) and codes.ndim == ctx.rank(node, a)
 
 
 def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
     """sum of (a - az)*(b - bz) = sum of (a - az)*(b - t) - (bz - t)*(sum of (a - az)), all in s32; t
-    makes s8 of the weights, and the last sum is a product with ones, one for each group.
+    makes s8 of the weights, and the last sum is a convolution by ones, one for each group.
     """
     b, b_zero = node.input(1), node.input(3)
-    codes, convolves = np.asarray(ctx.constant(b)), node.op == "ConvInteger"
-    middle = 128 if ctx.type(b).dtype is DType.U8 else 0
+    codes, middle = np.asarray(ctx.constant(b)), _middle(ctx, b)
     less = ctx.add_constant(node, "weights", codes.astype(np.int16) - middle, DType.S8)
-    shape = (codes.shape[0], 1)
-    if convolves:  # of several groups, each output channel has its own sum
-        shape = codes.shape if node.attr("group", 1) != 1 else (1, *codes.shape[1:])
+    # of several groups, each output channel has its own sum
+    shape = codes.shape if node.attr("group", 1) != 1 else (1, *codes.shape[1:])
     ones = ctx.add_constant(node, "ones", np.ones(shape), DType.S8)
     inputs = (node.input(0), node.input(2)) if node.input(2) else (node.input(0),)
     product, sums = (
         ctx.emit(node, node.op, (inputs[0], weights, *inputs[1:]), node.attrs, role=role)
         for weights, role in ((less, "product"), (ones, "sums"))
     )
-    zero = ctx.cast(node, b_zero, DType.S32, "zero")
-    if middle:
-        moved = ctx.add_constant(node, "middle", middle, DType.S32)
-        zero = ctx.emit(node, "Sub", (zero, moved), role="moved")
-    if convolves:
-        along = [-1, *[1] * (codes.ndim - 2)]
-        wanted = ctx.add_constant(node, "along", along, DType.S64)
-        zero = ctx.emit(node, "Reshape", (zero, wanted), role="along")
+    along = ctx.add_constant(node, "along", [-1, *[1] * (codes.ndim - 2)], DType.S64)
+    zero = ctx.emit(node, "Reshape", (_above(ctx, node, b_zero, middle), along), role="along")
     taken = ctx.emit(node, "Mul", (sums, zero), role="taken")
     ctx.emit(node, "Sub", (product, taken), outputs=node.outputs)
+
+
+def _middle(ctx: Importer, codes: str) -> int:
+    """What makes s8 codes of codes when it is taken off."""
+    return 128 if ctx.type(codes).dtype is DType.U8 else 0
+
+
+def _above(ctx: Importer, node: OnnxNode, zero: str, middle: int) -> str:
+    """Zero points less the middle of their type, in s32."""
+    zero = ctx.cast(node, zero, DType.S32, "zero")
+    if not middle:
+        return zero
+    return ctx.emit(
+        node, "Sub", (zero, ctx.add_constant(node, "middle", middle, DType.S32)), role="moved"
+    )
+
+
+def _emit_matrix_product(
+    ctx: Importer,
+    node: OnnxNode,
+    operands: tuple[str, str, str, str],
+    role: str = "",
+    outputs: Sequence[str] | None = None,
+) -> str:
+    """A product of codes in s32: a primitive takes one zero point for each operand; of several ones,
+    for the columns of b or the rows of a, the product with the sums of the other operand's codes
+    is taken off behind it.
+
+    Args:
+        operands: a, b, and their zero points, which may be absent.
+        role: names what is made, where it is a part.
+        outputs: names the result, where it is the whole.
+    """
+    a, b, a_zero, b_zero = operands
+    depth, (a_shape, b_shape) = _depth(ctx, a, b), (ctx.type(a).shape, ctx.type(b).shape)
+    if depth is not None and len(b_shape) > 1 and _needs_split(ctx, b, b_zero):
+        middle = _middle(ctx, b)
+        one = ctx.add_constant(node, f"{role}middle", middle, ctx.type(b).dtype) if middle else ""
+        ones = ctx.add_constant(node, f"{role}columns", np.ones((depth, 1)), DType.S8)
+        parts = ((a, b, a_zero, one), (a, ones, a_zero, ""))
+        zero = _beside(ctx, node, _above(ctx, node, b_zero, middle), a_shape, -1)
+    elif depth is not None and len(a_shape) > 1 and a_zero and not _are_single(ctx, a_zero):
+        shape = (*[1] * max(len(b_shape) - 2, 0), 1, depth)
+        ones = ctx.add_constant(node, f"{role}rows", np.ones(shape), DType.S8)
+        parts = ((a, b, "", b_zero), (ones, b, "", b_zero))
+        zero = _beside(ctx, node, ctx.cast(node, a_zero, DType.S32, "zero"), b_shape, -2)
+    else:
+        inputs = [a, b, a_zero, b_zero]
+        while not inputs[-1]:
+            inputs.pop()
+        return ctx.emit(node, "MatMulInteger", inputs, role=role, outputs=outputs)
+    product, sums = (
+        _emit_matrix_product(ctx, node, part, role + name)
+        for part, name in zip(parts, ("product", "sums"), strict=True)
+    )
+    taken = ctx.emit(node, "Mul", (sums, zero), role=f"{role}taken")
+    return ctx.emit(node, "Sub", (product, taken), role=role, outputs=outputs)
+
+
+def _depth(ctx: Importer, a: str, b: str) -> int | None:
+    """How many products an element of a matrix product adds; None where only a run can tell, or one
+    of the operands has an unknown rank.
+    """
+    left, right = (ctx.type(value).shape for value in (a, b))
+    if not left or not right:
+        return None
+    sizes = (left[-1], right[-2] if len(right) > 1 else right[-1])
+    return next((size for size in sizes if isinstance(size, int)), None)
+
+
+def _needs_split(ctx: Importer, codes: str, zero: str) -> bool:
+    """True of several zero points, for the columns, that the codes cannot be stored less of."""
+    if not zero or _are_single(ctx, zero):
+        return False
+    data, zeros = ctx.constant(codes), ctx.constant(zero)
+    if data is None or zeros is None or zeros.ndim > 1:
+        return True
+    return less_zero_points(np.asarray(data), np.asarray(zeros), data.ndim - 1) is None
+
+
+def _beside(ctx: Importer, node: OnnxNode, zero: str, other: Shape, axis: int) -> str:
+    """Zero points with the dimensions of the product that they multiply.
+
+    Args:
+        zero: for each row (axis -2) or column (-1) of one matrix, a vector, or of several.
+        other: the shape of the other operand, which drops a dimension where it is a vector.
+        axis: along which they run.
+    """
+    rank, one = len(ctx.type(zero).shape or ()), -3 - axis  # the other one of the last two
+    if rank > 1 and len(other) == 1:
+        op = "Squeeze"
+    elif rank == 1 and axis == -2 and len(other) > 1:
+        op = "Unsqueeze"
+    else:
+        return zero
+    axes = ctx.add_constant(node, "one", np.array([one]), DType.S64)
+    return ctx.emit(node, op, (zero, axes), role="beside")
 
 
 def _sums_in_f32(ctx: Importer, node: OnnxNode, weights: str) -> bool:
@@ -245,19 +336,15 @@ def _sums_in_f32(ctx: Importer, node: OnnxNode, weights: str) -> bool:
 
 
 def _multiplies_codes(ctx: Importer, node: OnnxNode) -> bool:
-    """True when a primitive multiplies the codes of a matrix product: not vectors, and not several
-    matrices with several zero points that s8 does not hold their codes less of. f32 rounds the sums
-    of these.
+    """True when a primitive multiplies the codes of a matrix product, or
+    `split_weights_zero_point` makes such of it. f32 rounds the sums of others.
     """
     if node.op != "MatMulInteger":
         return True
-    a, b, b_zero = node.input(0), node.input(1), node.input(3)
-    if any(len(ctx.type(value).shape or ()) < 2 for value in (a, b)):
-        return False
+    b, b_zero = node.input(1), node.input(3)
     codes, zeros = ctx.constant(b), ctx.constant(b_zero) if b_zero else np.zeros(1)
-    if codes is None or zeros is None or codes.ndim == 2 or zeros.size == 1:
-        return True  # `split_weights_zero_point` parts those of one matrix
-    return zeros.ndim == 1 and less_zero_points(codes, zeros, codes.ndim - 1) is not None
+    one_matrix = codes is not None and codes.ndim == 2 and zeros is not None and zeros.ndim < 2
+    return one_matrix or not _needs_split(ctx, b, b_zero)
 
 
 def _only_cast(ctx: Importer, product: str) -> tuple[int, NodeProto] | None:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from support.onnx_cases import model, node
 
 import fqfuse
+from fqfuse.ir.types import DType
 from fqfuse.plan.types import Plan, Step
 
 EACH_RUNTIME = pytest.mark.parametrize("runtime", ["numpy", "onednn"])
@@ -71,7 +72,7 @@ def exact(given: dict[str, np.ndarray]) -> np.ndarray:
 def the_product(plan: Plan) -> Step:
     (step,) = [step for step in plan.steps if step.primitive in ("matmul", "convolution")]
     assert not any("Integer" in other.primitive for other in plan.steps)
-    assert plan.type(step.arg("weights")).dtype is fqfuse.ir.types.DType.S8
+    assert plan.type(step.arg("weights")).dtype is DType.S8
     return step
 
 
@@ -102,17 +103,93 @@ def test_a_matrix_product_of_codes_is_one_primitive(
             assert place.runtime == "onednn", place.reason
 
 
+SHAPES = [
+    ((5, 20), (20, 9)),
+    ((20,), (20, 9)),
+    ((5, 20), (20,)),
+    ((20,), (20,)),
+    ((2, 5, 20), (20, 9)),
+    ((5, 20), (2, 20, 9)),
+    ((2, 5, 20), (2, 20, 9)),
+    ((3, 1, 5, 20), (2, 20, 9)),
+    ((2, 5, 20), (20,)),
+    ((20,), (3, 2, 20, 9)),
+    ((1, 1), (1, 1)),
+    ((3, 0), (0, 2)),
+]
+WIRED = ("absent", "constant", "fed", "constants of a line", "fed, of a line", "of each matrix")
+
+
+def zero_points(wired: str, dtype: type, shape: tuple[int, ...], axis: int) -> np.ndarray | None:
+    """One zero point, or one for each row or column, `axis`, of one matrix or of each."""
+    if wired == "absent" or len(shape) < 2:
+        return None if wired == "absent" else codes(dtype, 1, seed=7).reshape(())
+    along = [*shape[:-2], 1, 1] if wired == "of each matrix" else [1]
+    along[axis if len(along) > 1 else 0] = shape[axis] if "line" in wired or len(along) > 1 else 1
+    drawn = codes(dtype, *along, seed=8)
+    return drawn if "line" in wired or len(along) > 1 else drawn.reshape(())
+
+
+@pytest.mark.parametrize(("left", "right"), list(product(TYPES, TYPES)))
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_each_wiring_is_a_product_in_integers(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], left: type, right: type
+) -> None:
+    """Vectors, matrices and stacks of them; one zero point, or one for each row of the first or
+    column of the second operand.
+    """
+    rng = np.random.default_rng([*shapes[0], *shapes[1], TYPES.index(left), TYPES.index(right)])
+    each = list(product(WIRED, WIRED, [False, True], [False, True]))
+    for index in rng.choice(len(each), 24, replace=False):
+        of_rows, of_columns, fed, cast = each[index]
+        given = {"a": codes(left, *shapes[0], seed=1), "b": codes(right, *shapes[1], seed=2)}
+        exactly, names = [], ["a", "b"]
+        for name, wired, axis in (("a", of_rows, -2), ("b", of_columns, -1)):
+            dtype, shape = given[name].dtype.type, given[name].shape
+            zero = zero_points(wired, dtype, shape, axis)
+            names.append("" if zero is None else f"{name}z")
+            taken = np.zeros((), np.int64)
+            if zero is not None:
+                given[f"{name}z"] = zero
+                by_row = zero.ndim == 1 and zero.size == shape[axis] and axis == -2
+                taken = (zero[:, None] if by_row else zero).astype(np.int64)
+            exactly.append(given[name].astype(np.int64) - taken)
+        feeds = {"a"} | ({"b"} if fed else set())
+        feeds |= {f"{n}z" for n, w in (("a", of_rows), ("b", of_columns)) if "fed" in w}
+        feeds &= set(given)
+        nodes = [node("MatMulInteger", names, ["i" if cast else "y"])]
+        if cast:
+            nodes.append(node("Cast", ["i"], ["y"], to=TensorProto.FLOAT))
+        built = model(
+            nodes,
+            inputs={name: list(given[name].shape) for name in sorted(feeds)},
+            constants={name: data for name, data in given.items() if name not in feeds},
+            types={name: kind(data.dtype.type) for name, data in given.items()}
+            | ({} if cast else {"y": TensorProto.INT32}),
+        )
+        plan = fqfuse.compile(built)
+        assert not any("MatMul" in step.primitive for step in plan.steps)
+        sums = [step for step in plan.steps if step.primitive == "matmul"]
+        assert sums
+        if not cast:
+            assert all(plan.type(step.outputs[0]).dtype is DType.S32 for step in sums)
+        for runtime in ("numpy", "onednn"):
+            (found,) = fqfuse.InferenceSession(plan, runtime).run(
+                None, {name: given[name] for name in plan.inputs}
+            )
+            # sums of 20 products are integers that f32 holds
+            np.testing.assert_array_equal(found, np.matmul(*exactly), f"{each[index]}")
+
+
 @EACH_RUNTIME
 @pytest.mark.parametrize(
     ("left", "right", "zeros"),
     [((2, 1000), (1000,), ()), ((1000,), (1000, 2), ()), ((2, 1000), (2, 1000, 3), (2, 1, 3))],
 )
-def test_a_product_without_a_primitive_stays_exact(
+def test_long_products_of_vectors_and_stacks_are_exact(
     left: tuple[int, ...], right: tuple[int, ...], zeros: tuple[int, ...], runtime: str
 ) -> None:
-    """Vectors, and weights that s8 does not hold less several zero points: sums of f32 beyond 2^24
-    would be rounded.
-    """
+    """Sums beyond 2^24, which f32 would round on the way."""
     given = {"a": np.full(left, 255, np.uint8), "b": np.full(right, 250, np.uint8)}
     given["b"][..., 0] = 3
     names = ["a", "b"]
