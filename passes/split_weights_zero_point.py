@@ -38,10 +38,11 @@ def split_weights_zero_point(graph: Graph, node: Node) -> Verdict:
         MatMul(x, Dequantize(w){s, z})
         ->  Add(MatMul(x, Dequantize(w - t){s, 0}), MatMul(MatMul(x, ones), -s*(z - t): [1,N]))
 
-    where t makes w - t codes of s8, and x is decoded from 8-bit codes. oneDNN's convolution takes
-    no zero point on its weights, and matmul one for all. The sum of a window has one channel, and
-    is exact in integers; its product with the factors is one more f32 tensor of the destination's
-    size, which the first product adds.
+    where the integer t makes w - t codes of s8, and x is decoded from 8-bit codes; z may be no
+    integer (-1..1 in 256 levels: 127.5). oneDNN's convolution takes no zero point on its weights,
+    and matmul one for all, an integer. The sum of a window has one channel, and is exact in
+    integers; its product with the factors is one more f32 tensor of the destination's size, which
+    the first product adds.
 
     Legal because: sum of x*s*(w - z) = sum of x*s*(w - t) - s*(z - t) * (sum of x); padding is 0 in
     both.
@@ -55,11 +56,13 @@ def split_weights_zero_point(graph: Graph, node: Node) -> Verdict:
     outputs = 0 if node.op == "Conv" else 1
     if codes is None or graph.type(decode.input).dtype not in (DType.U8, DType.S8):
         return None
-    if not quant.integral or quant.axis not in (None, outputs) or codes.ndim < 2:
+    if quant.axis not in (None, outputs) or codes.ndim < 2:
         return None
-    if node.op == "MatMul" and (codes.ndim != 2 or len(set(quant.zero_point)) == 1):
+    if node.op == "MatMul" and (
+        codes.ndim != 2 or (quant.integral and len(set(quant.zero_point)) == 1)
+    ):
         return None
-    if less_zero_points(codes, quant.zero_points, quant.axis) is not None:
+    if quant.integral and less_zero_points(codes, quant.zero_points, quant.axis) is not None:
         return None
     refusal = _refusal(graph, node, codes.shape, outputs)
     if refusal is not None:
@@ -76,7 +79,7 @@ SPLIT_WEIGHTS_ZERO_POINT = NodePass(
 
 
 def _reads_codes(graph: Graph, node: Node) -> bool:
-    """True when the source is decoded from computed 8-bit codes by one scale."""
+    """True when the source is decoded from computed 8-bit codes by one scale and zero point."""
     decode = graph.producer(node.input, "Dequantize", "RunTimeDequantize")
     if decode is None or decode.input in graph.constants:
         return False
@@ -84,7 +87,7 @@ def _reads_codes(graph: Graph, node: Node) -> bool:
         return False
     if decode.op == "RunTimeDequantize":
         return decode.attrs.get("axis") is None
-    return decode.quant.per_tensor and decode.quant.integral
+    return decode.quant.per_tensor
 
 
 def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> Refusal | None:
@@ -130,8 +133,9 @@ class _Split:
         self._graph, self._node, self._decode = graph, node, decode
         self._codes, self._outputs = codes.astype(np.int64), outputs
         channels = codes.shape[outputs]
-        self._zeros = np.broadcast_to(decode.quant.zero_points.astype(np.int64), (channels,))
-        self._rest = self._least_rest()
+        self._zeros = np.broadcast_to(decode.quant.zero_points, (channels,))
+        self._taken = self._nearest()
+        self._rest = self._zeros - self._taken
 
     def write(self) -> Verdict:
         """Writes the sum of the two products in the place of the one."""
@@ -151,22 +155,21 @@ class _Split:
         swap(graph, node, graph.part(node, "Add", [product, term], "split"))
         erase_unread(graph, [self._decode])
         low, high = self._rest.min(), self._rest.max()
-        told = f"{low}" if low == high else f"{low}..{high}"
+        told = f"{low:g}" if low == high else f"{low:g}..{high:g}"
         return f"{told} of the zero points of the weights multiplies the sum of each window"
 
-    def _least_rest(self) -> npt.NDArray[np.int64]:
-        """What is left of the zero point of each output channel, z - t: as little as can be."""
+    def _nearest(self) -> npt.NDArray[np.int64]:
+        """The integer t of each output channel: as near to its zero point as s8 holds w - t."""
         low, high = DType.S8.range
         axes = tuple(axis for axis in range(self._codes.ndim) if axis != self._outputs)
-        least = self._zeros - self._codes.min(axes) + low
-        most = self._zeros - self._codes.max(axes) + high
-        return np.asarray(np.clip(0, least, most), np.int64)
+        least, most = self._codes.max(axes) - high, self._codes.min(axes) - low
+        return np.asarray(np.clip(np.rint(self._zeros), least, most), np.int64)
 
     def _weights(self) -> str:
         """The codes less t, decoded without a zero point."""
         shape = [1] * self._codes.ndim
         shape[self._outputs] = -1
-        less = self._codes - (self._zeros - self._rest).reshape(shape)
+        less = self._codes - self._taken.reshape(shape)
         quant = self._decode.quant
         return self._graph.again(
             self._decode,
