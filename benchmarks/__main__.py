@@ -225,13 +225,12 @@ def _speed(
                 found, count_macs(onnx.load(case.float_path)), peak.get("operations_per_second")
             )
         )
-    transformers = frozenset(case.name for case in wanted if case.network.transformer)
     result = {
         "environment": environment,
         "settings": asdict(settings),
         "label": label,
         "peak": peak,
-        "summary": summarize(summaries, transformers),
+        "summary": summarize(summaries),
     }
     return write_speed(_out(options), result, rows)
 

@@ -140,15 +140,11 @@ def _summary(summary: Mapping[str, Any]) -> str:
     ]
     over = [
         (
-            "Geometric mean of the ratios, all files that both peers run",
+            f"Geometric mean of the ratios over the {summary['files_both_peers']} files that both peers run",
             summary["geometric_mean_both_peers"],
         ),
-        (
-            f"The same over the {summary['files_both_peers_convolutional']} convolutional ones",
-            summary["geometric_mean_both_peers_convolutional"],
-        ),
-        ("Worst ratio of a convolutional file", summary["worst_ratio_convolutional"]),
-        ("Worst SQNR gap of a convolutional file, dB", summary["worst_sqnr_gap_db_convolutional"]),
+        ("Worst ratio of a file", summary["worst_ratio"]),
+        ("Worst SQNR gap of a quantized file, dB", summary["worst_sqnr_gap_db"]),
     ]
     return (
         _markdown(header, table)

@@ -64,30 +64,20 @@ def summarize_file(rows: Sequence[Row], macs: int, peak: float | None) -> FileSu
     )
 
 
-def summarize(files: Sequence[FileSummary], transformers: frozenset[str]) -> dict[str, Any]:
-    """Return each file's summary and the figures over files; ``transformers`` names the files that
-    count apart.
+def summarize(files: Sequence[FileSummary]) -> dict[str, Any]:
+    """Return each file's summary and the figures over files.
 
-    The geometric mean counts the files that both peers run, over all of them and over the
-    convolutional ones.
+    The geometric mean counts the files that both peers run, the worst ones those of any peer. A
+    gap to a peer that gave the reference's bits is none: such a file is not quantized.
     """
-    both = [f for f in files if f.both_peers and f.ratio is not None]
-    convolutional = [f for f in both if f.file not in transformers]
-    ratios = [f.ratio for f in files if f.ratio is not None and f.file not in transformers]
-    gaps = [
-        f.sqnr_gap_db for f in files if f.sqnr_gap_db is not None and f.file not in transformers
-    ]
+    both = [f.ratio for f in files if f.both_peers and f.ratio is not None]
+    gaps = [f.sqnr_gap_db for f in files if f.sqnr_gap_db is not None]
     return {
         "files": [asdict(f) for f in files],
-        "geometric_mean_both_peers": _geometric_mean(
-            [f.ratio for f in both if f.ratio is not None]
-        ),
-        "geometric_mean_both_peers_convolutional": _geometric_mean(
-            [f.ratio for f in convolutional if f.ratio is not None]
-        ),
-        "files_both_peers_convolutional": len(convolutional),
-        "worst_ratio_convolutional": max(ratios, default=None),
-        "worst_sqnr_gap_db_convolutional": max(gaps, default=None),
+        "files_both_peers": len(both),
+        "geometric_mean_both_peers": _geometric_mean(both),
+        "worst_ratio": max((f.ratio for f in files if f.ratio is not None), default=None),
+        "worst_sqnr_gap_db": max(filter(math.isfinite, gaps), default=None),
     }
 
 

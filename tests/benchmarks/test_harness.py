@@ -211,17 +211,22 @@ def test_summary_means_count_only_files_of_both_peers():
         for name, times in {
             "a": (4, 10, 5),
             "b": (5, 10, 25),
-            "crash": (9, 10, None),
-            "bert": (20, 10, 10),
+            "crash": (9.5, 10, None),
+            "bert": (9, 10, 10),
         }.items()
     ]
-    summary = summarize(files, frozenset({"bert"}))
-    assert summary["geometric_mean_both_peers_convolutional"] == pytest.approx(math.sqrt(0.8 * 0.5))
-    assert summary["geometric_mean_both_peers"] == pytest.approx((0.8 * 0.5 * 2.0) ** (1 / 3))
-    assert summary["files_both_peers_convolutional"] == 2
+    summary = summarize(files)
+    assert summary["geometric_mean_both_peers"] == pytest.approx((0.8 * 0.5 * 0.9) ** (1 / 3))
+    assert summary["files_both_peers"] == 3
     # the crash file still counts against the living peer
-    assert summary["worst_ratio_convolutional"] == pytest.approx(0.9)
-    assert summarize(files[:0], frozenset())["worst_ratio_convolutional"] is None
+    assert summary["worst_ratio"] == pytest.approx(0.95)
+    assert summary["worst_sqnr_gap_db"] == pytest.approx(0.1)
+    assert summarize(files[:0])["worst_ratio"] is None
+
+
+def test_a_file_that_is_not_quantized_has_no_gap():
+    found = replace(summarize_file(rows("f32", 4, 10, 5), 1, None), sqnr_gap_db=math.inf)
+    assert summarize([found])["worst_sqnr_gap_db"] is None
 
 
 ENVIRONMENT = {
@@ -244,7 +249,7 @@ def test_report_says_what_crashed_and_is_strict_json(tmp_path):
         "settings": {"threads": 2, "rounds": 7, "pause": 0.3, "accuracy_inputs": 64},
         "label": "rough",
         "peak": {"reason": "unavailable"},
-        "summary": summarize([summarize_file(measured, 10**9, None)], frozenset()),
+        "summary": summarize([summarize_file(measured, 10**9, None)]),
     }
     text = write_speed(tmp_path, result, measured).read_text()
     assert "| a | openvino |  |  |  |  |  |  |  |  | crashed by SIGSEGV |" in text
