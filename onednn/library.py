@@ -14,7 +14,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from ..errors import BackendUnavailable, InvalidInput
+from ..errors import InvalidInput
 from .capi import Version, failure
 from .enums import CpuIsa, CpuRuntime
 from .openmp import openmp_function
@@ -53,27 +53,17 @@ class Library:
         primitive is laid out for the number in force when its descriptor is made; use the same
         number to create and to execute.
 
+        A sequential library uses one thread, whatever the number.
+
         Raises:
             InvalidInput: `count` is below 1.
-            BackendUnavailable: the library is not built on OpenMP, and `count` is not what it uses
-                anyway.
         """
         if count < 1:
             raise InvalidInput(
                 f"the number of threads must be at least 1, not {count}", hint="give 1 or more"
             )
-        runtime = self.version.cpu_runtime
         if self._omp_set is not None:
             self._omp_set(count)
-        elif not (runtime == CpuRuntime.sequential and count == 1):
-            name = next(
-                (known.name for known in CpuRuntime if known == runtime), f"runtime {runtime}"
-            )
-            raise BackendUnavailable(
-                f"cannot run oneDNN on {count} threads: it is built on {name}, and threads are set through OpenMP only",
-                where=self.path,
-                hint="use an OpenMP build, such as the one in `fqfuse[onednn]`",
-            )
 
     def max_threads(self) -> int:
         """OpenMP threads that the calling thread's next primitive may use; 1 where the library is

@@ -14,11 +14,16 @@ from ..errors import BackendUnavailable
 from ..locks import ProcessLock
 from .capi import Version, declare
 from .discovery import WHEEL, Candidate, candidates, how_to_install, installed_wheel, user_candidate
+from .enums import CpuRuntime
 from .library import Library
 from .openmp import short_waits
 
 MINIMUM = (3, 2)
 BELOW = (4, 0)
+RUNTIMES = (CpuRuntime.openmp, CpuRuntime.sequential)
+"""What a library may run its threads on: sessions set their number through OpenMP, and take it that
+a primitive has written its results when `execute` returns, which SYCL does not promise.
+"""
 
 _lock = ProcessLock()
 _loaded: dict[
@@ -35,8 +40,8 @@ def load(path: str | os.PathLike[str] | None = None) -> Library:
             system.
 
     Raises:
-        BackendUnavailable: there is none, it cannot be loaded, or it is not 3.2 <= version < 4. The
-            message says which was found where, and what to install.
+        BackendUnavailable: there is none, it cannot be loaded, it is not 3.2 <= version < 4, or is
+            not built on OpenMP. The message says which was found where, and what to install.
     """
     with _lock:
         if path is None and "" in _loaded:
@@ -89,6 +94,14 @@ def _open(candidate: Candidate) -> Library:
             f"oneDNN {found} is installed, but fqfuse needs at least {MINIMUM[0]}.{MINIMUM[1]} and less than {BELOW[0]}.{BELOW[1]}",
             where=path,
             hint=how_to_install(),
+        )
+    if found.cpu_runtime not in RUNTIMES:
+        names = {known.value: known.name for known in CpuRuntime}
+        built = names.get(found.cpu_runtime, f"a runtime of the number {found.cpu_runtime}")
+        raise BackendUnavailable(
+            f"oneDNN {found} runs its threads on {built}, and fqfuse sets threads through OpenMP",
+            where=path,
+            hint="use a build on OpenMP (DNNL_CPU_RUNTIME=OMP), such as the one in `fqfuse[onednn]`",
         )
     declare(cdll, path)
     library = Library(cdll, path, candidate.source, found)

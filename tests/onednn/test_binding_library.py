@@ -325,14 +325,25 @@ def test_no_threads_is_refused(library: Library) -> None:
         library.set_threads(0)
 
 
-def test_a_library_without_openmp_says_that_threads_cannot_be_set(library: Library) -> None:
-    tbb = Library(library.c, library.path, "user", Version(3, 2, 0, b"", CpuRuntime.tbb))
-    with pytest.raises(BackendUnavailable, match="built on tbb"):
-        tbb.set_threads(2)
-    assert tbb.max_threads() == 1
-    Library(
-        library.c, library.path, "user", Version(3, 2, 0, b"", CpuRuntime.sequential)
-    ).set_threads(1)
+def test_a_sequential_library_has_one_thread(library: Library) -> None:
+    version = Version(3, 2, 0, b"", CpuRuntime.sequential)
+    sequential = Library(library.c, library.path, "user", version)
+    sequential.set_threads(2)
+    assert sequential.max_threads() == 1
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+@pytest.mark.parametrize(
+    ("runtime", "named"), [(CpuRuntime.sycl, "sycl"), (CpuRuntime.tbb, "tbb"), (77, "number 77")]
+)
+def test_threads_of_another_runtime_are_refused_when_the_library_is_loaded(
+    library: Library, runtime: int, named: str, monkeypatch
+) -> None:
+    """So that a session on `auto` runs on NumPy, and says why."""
+    monkeypatch.setattr(loading, "_loaded", {})
+    monkeypatch.setattr(loading, "_read_version", lambda *_: Version(3, 13, 2, b"", runtime))
+    with pytest.raises(BackendUnavailable, match=f"oneDNN 3.13.2 runs its threads on .*{named}"):
+        loading.load(library.path)
 
 
 @pytest.mark.parametrize("name", ["SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI"])
