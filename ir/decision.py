@@ -16,7 +16,7 @@ MAY_ROUND = " (accuracy_level=4)"
 """In the form of a quantizer of weights: the product that reads them may round its source to codes.
 """
 
-DYNAMIC_FORMS = frozenset({DYNAMIC_FORM, "DynamicQuantizeLinear"})
+DYNAMIC_FORMS = frozenset({DYNAMIC_FORM, "DynamicQuantizeLinear", "DynamicQuantizeLSTM"})
 """Forms of quantizers that take their range at run time."""
 
 

@@ -15,7 +15,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
-from ..plan.accumulator import ACCUMULATOR, less_zero_points
+from ..plan.accumulator import ACCUMULATOR, EXACT_IN_F32, less_zero_points
 from .base import Contract, NodePass, Verdict, fits_f32, swap
 
 _FEWEST_PRODUCTS = 64
@@ -102,7 +102,9 @@ def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> 
     added = math.prod(shape) // max(shape[outputs], 1)
     # of what has computed parameters f32 needs a copy
     static = graph.producer(node.input, "Dequantize") is not None
-    if static and (added < _FEWEST_PRODUCTS or shape[outputs] < _FEWEST_OUTPUTS):
+    # f32 rounds longer sums on the way
+    few = shape[outputs] < _FEWEST_OUTPUTS and added * 255 * 255 <= EXACT_IN_F32
+    if static and (added < _FEWEST_PRODUCTS or few):
         return Refusal(
             "the sum of the source would cost what int8 saves",
             f"{_FEWEST_PRODUCTS} products for each of {_FEWEST_OUTPUTS} output channels",

@@ -14,6 +14,7 @@ from ..errors import InternalError, PlanError
 from ..ir.decision import DequantizeFate, Half, QuantizeFate
 from ..ir.diagnostic import Diagnostic, Finding, diagnose, save_text, summary
 from ..ir.ops import dims
+from ..ir.ops.recurrent import DYNAMIC
 from ..ir.text_write import name_text, type_text
 from ..ir.verify import quantization_problem
 from .attributes import OPERANDS, DepthwiseConv, Sum
@@ -270,14 +271,14 @@ def _has_it(plan: Plan, step: Step, fate: QuantizeFate | DequantizeFate) -> bool
             plan.values[v].dtype.is_integer for v in step.outputs if v in plan.values
         )
     if fate is QuantizeFate.SOURCE:
-        return codes_source(step)
+        return codes_source(step) or step.op == DYNAMIC
     if fate is DequantizeFate.SUM:
         return any(isinstance(op, Sum) for op in step.attr.post_ops)
     if fate in (QuantizeFate.POST_OP, DequantizeFate.POST_OP):
         # the first operation of a chain without an anchor is the primitive itself
         return bool(step.attr.post_ops) or step.primitive in ("binary", "eltwise")
     if fate is DequantizeFate.WEIGHTS_SCALE:
-        return step.arg("weights") is not None
+        return step.arg("weights") is not None or step.op == DYNAMIC
     return True
 
 

@@ -233,6 +233,8 @@ class Notation:
         """True when the step rounds to codes, rather than moving or selecting those of its
         source.
         """
+        if not step.output:  # of an operator's several results, the first is not wanted
+            return False
         result, source = (
             self.plan.type(value)
             for value in (step.output, step.args[0][1] if step.args else step.output)

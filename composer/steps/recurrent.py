@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -66,6 +67,21 @@ def recurrent(builder: StepBuilder, node: Node) -> None:
     if node.op in ("LSTM", "GRU"):
         builder.refuse(_RULE_INT8, node, refusal or _NOT_QUANTIZED)
     _add(builder, node, args, PrimitiveAttr())
+    if node.op == DYNAMIC:
+        _settle(builder, node)
+
+
+def _settle(builder: StepBuilder, node: Node) -> None:
+    """The fates of the quantizers of a DynamicQuantizeLSTM: its input, hidden state, W and R."""
+    data, weights = (
+        replace(node, quantizer=part) for part in (node.quantizer[:2], node.quantizer[2:])
+    )
+    made = "the layer makes codes of it at each step, by the range that it has then"
+    builder.encoded(data, QuantizeFate.SOURCE, made, node.name)
+    how = f"the scale that each step of {node.op} finds"
+    builder.decoded(data, DequantizeFate.SOURCE_SCALE, how, node, node.name)
+    how = f"scales and zero points of {node.op}'s weights"
+    builder.decoded(weights, DequantizeFate.WEIGHTS_SCALE, how, node, node.name)
 
 
 def _arguments(node: Node) -> list[tuple[str, str]]:

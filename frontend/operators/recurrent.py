@@ -21,7 +21,7 @@ _CODES: Final = (DType.U8, DType.S8)
 def _import(ctx: Importer, node: OnnxNode) -> None:
     """DynamicQuantizeLSTM(X, W, R, B?, sequence_lens?, initial_h?, initial_c?, P?, ws, wz, rs, rz)
     {attributes of LSTM}: parameters of the weights stand behind what may be absent; the row has
-    them in front.
+    them in front. Its quantizers are those of X, of the hidden state, of W and of R, in this order.
 
     Raises:
         InvalidModel: an input is missing, or its weights are no codes.
@@ -40,12 +40,20 @@ def _import(ctx: Importer, node: OnnxNode) -> None:
                 f"weights of {DYNAMIC} and their zero points are {ctx.type(weights)} and {ctx.type(zero)}",
                 "give both as uint8, or both as int8",
             )
+    names = (
+        *(ctx.add_quantizer(f"{node.name}.{part}", DYNAMIC, given[0]) for part in ("x", "h")),
+        *(
+            ctx.add_quantizer(f"{node.name}.{part}", f"{DYNAMIC} of codes", given[index])
+            for index, part in ((1, "w"), (2, "r"))
+        ),
+    )
     ctx.emit(
         node,
         DYNAMIC,
         (*needed, *given[_OPTIONAL]),
         row_attrs(node, OPS[DYNAMIC]),
         outputs=node.outputs,
+        quantizer=names,
     )
 
 

@@ -26,10 +26,12 @@ from onnx import NodeProto, TensorProto
 from ...ir.ops.spec import Attr
 from ...ir.types import DType, Quantization, Shape, is_static
 from ...plan.accumulator import less_zero_points
+from ..element_types import dtype_of
 from ..importer import Handler, Importer
 from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
 _CODES: Final = (DType.U8, DType.S8)
+_FLOATS: Final = frozenset({DType.F32, DType.F16, DType.BF16})
 _EXACT_IN_F32: Final = 1 << 24  # every integer up to here is an f32
 
 
@@ -40,10 +42,14 @@ def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) 
     x, scale, zero = node.input(0), node.input(1), node.input(2)
     floats = {ctx.type(value).dtype for value in (x, scale)}
     axis = _axis(ctx, node)
-    if dtype.bits > 8 or floats != {DType.F32} or axis is None:
+    if dtype.bits > 8 or not floats <= _FLOATS or axis is None:
         return False
     if node.attr("precision") or not ctx.type(x).shape:  # none, or how many is not known
         return False
+    # x/s of half floats is formed in f32, as by constant scales
+    x, scale = (
+        ctx.cast(node, value, DType.F32, role) for value, role in ((x, "real"), (scale, "scale"))
+    )
     scale, zero = (_along(ctx, node, value, axis) for value in (scale, zero))
     _store(ctx, node, x, scale, zero, dtype, names, node.output(0))
     return True
@@ -54,23 +60,32 @@ def decode(ctx: Importer, node: OnnxNode, names: tuple[str, ...]) -> bool:
     one for each index of an axis; False where it has other parameters.
     """
     codes, scale, zero = node.input(0), node.input(1), node.input(2)
+    kind = ctx.type(codes).dtype
+    if kind.is_integer and kind.bits < 8:
+        wide = DType.S8 if kind.range[0] < 0 else DType.U8
+        codes = _of_type(ctx, node, codes, wide, "codes")
+        zero = zero and _of_type(ctx, node, zero, wide, "zero")
     sums = ctx.type(codes).dtype is DType.S32 and not zero
-    known = (sums or ctx.type(codes).dtype in _CODES) and ctx.type(scale).dtype is DType.F32
-    wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
-    if not known or wanted not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
+    if not (sums or ctx.type(codes).dtype in _CODES) or ctx.type(scale).dtype not in _FLOATS:
         return False
     axis = _axis(ctx, node)
     if axis is None:
         return False
+    wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
+    result = dtype_of(wanted, node.where) if wanted else ctx.type(scale).dtype
+    outputs = node.outputs[:1] if result is DType.F32 else None
+    scale = ctx.cast(node, scale, DType.F32, "scale")
     if sums:  # a bias, say: integers, which no primitive decodes
         unit = {"quant": Quantization.of(1.0)}
         real = ctx.emit(node, "Dequantize", (codes,), unit, role="codes", quantizer=names)
         factor = _along(ctx, node, scale, axis)
-        ctx.emit(node, "Mul", (real, factor), outputs=node.outputs[:1])
-        return True
-    inputs = (codes, scale, zero) if zero else (codes, scale)
-    attrs: dict[str, Attr] = {} if axis < 0 else {"axis": axis}
-    ctx.emit(node, "RunTimeDequantize", inputs, attrs, outputs=node.outputs[:1], quantizer=names)
+        real = ctx.emit(node, "Mul", (real, factor), outputs=outputs)
+    else:
+        inputs = (codes, scale, zero) if zero else (codes, scale)
+        attrs: dict[str, Attr] = {} if axis < 0 else {"axis": axis}
+        real = ctx.emit(node, "RunTimeDequantize", inputs, attrs, outputs=outputs, quantizer=names)
+    if outputs is None:
+        ctx.cast(node, real, result, "cast", output=node.output(0))
     return True
 
 
@@ -125,7 +140,7 @@ def _store(
     value = ctx.emit(node, "Div", (x, scale), role="scaled")
     value = ctx.emit(node, "Round", (value,), role="rounded")
     if zero:
-        shift = ctx.cast(node, zero, DType.F32, "shift")
+        shift = _of_type(ctx, node, zero, DType.F32, "shift")
         value = ctx.emit(node, "Add", (value, shift), role="shifted")
     low, high = dtype.range
     attrs: dict[str, Attr] = {
@@ -137,6 +152,14 @@ def _store(
     }
     ctx.emit(node, "Quantize", (value,), attrs, outputs=(output,), quantizer=names)
     ctx.codes[output] = names
+
+
+def _of_type(ctx: Importer, node: OnnxNode, value: str, dtype: DType, role: str) -> str:
+    """Integers as numbers of another type; a constant, which may have 4 bits, as a constant."""
+    data = ctx.constant(value)
+    if data is None:
+        return ctx.cast(node, value, dtype, role)
+    return ctx.add_constant(node, role, np.asarray(data).astype(dtype.numpy), dtype)
 
 
 # -- ONNX's dynamic quantization -------------------------------------------------------------------
@@ -166,10 +189,12 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     for zero in filter(None, (a_zero, b_zero)):
         if 0 in (ctx.type(zero).shape or ()):
             raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
-    if node.op == "ConvInteger" and _has_computed_zero_points(ctx, node):
+    if node.op == "ConvInteger" and _takes_zero_points_apart(ctx, node):
         _split_zero_points(ctx, node)
         return
-    cast = _only_cast(ctx, node.output(0)) if a and _are_single(ctx, a_zero) else None
+    # a constant that is decoded is an f32 operand
+    decoded = bool(a) and ctx.constant(a) is None and _are_single(ctx, a_zero)
+    cast = _only_cast(ctx, node.output(0)) if decoded else None
     if cast is not None and not (_sums_in_f32(ctx, node, b) and _multiplies_codes(ctx, node)):
         cast = None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
@@ -195,16 +220,22 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     )
 
 
-def _has_computed_zero_points(ctx: Importer, node: OnnxNode) -> bool:
-    """True of a convolution of constant weights whose zero points are computed."""
+def _takes_zero_points_apart(ctx: Importer, node: OnnxNode) -> bool:
+    """True of a convolution of constant weights whose zero points are computed, or that s8 does not
+    hold less their zero points where the sums stay integers.
+    """
     a, b, b_zero = node.input(0), node.input(1), node.input(3)
     codes = ctx.constant(b) if b else None
-    if codes is None or not b_zero or ctx.constant(b_zero) is not None or not ctx.type(a).shape:
+    if codes is None or not ctx.type(a).shape or ctx.type(b).dtype not in _CODES:
         return False
-    kind = ctx.type(b_zero).shape
-    if kind is None or ctx.type(b).dtype not in _CODES:
+    zeros = ctx.constant(b_zero) if b_zero else np.zeros((), np.int64)
+    kind = ctx.type(b_zero).shape if b_zero else ()
+    if kind not in ((), (1,), (codes.shape[0],)) or codes.ndim != ctx.rank(node, a):
         return False
-    return kind in ((), (1,), (codes.shape[0],)) and codes.ndim == ctx.rank(node, a)
+    if zeros is None:
+        return True
+    fits = less_zero_points(np.asarray(codes), np.ravel(np.asarray(zeros)), 0) is not None
+    return not fits and _only_cast(ctx, node.output(0)) is None
 
 
 def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
@@ -223,6 +254,8 @@ def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
         for weights, role in ((less, "product"), (ones, "sums"))
     )
     along = ctx.add_constant(node, "along", [-1, *[1] * (codes.ndim - 2)], DType.S64)
+    if not b_zero:
+        b_zero = ctx.add_constant(node, "no_zero_point", 0, ctx.type(b).dtype)
     zero = ctx.emit(node, "Reshape", (_above(ctx, node, b_zero, middle), along), role="along")
     taken = ctx.emit(node, "Mul", (sums, zero), role="taken")
     ctx.emit(node, "Sub", (product, taken), outputs=node.outputs)

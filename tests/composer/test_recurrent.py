@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from laws.recurrent import draw_dynamic
 from laws.runtimes import EACH_RUNTIME
 from support.onnx_cases import model, node, random, run_ort
 
@@ -16,6 +17,7 @@ import fqfuse
 from fqfuse.ir.decision import DequantizeFate, Outcome
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import Scale
+from fqfuse.report.summary import summary_of
 
 STEPS, BATCH, INPUTS, HIDDEN = 6, 2, 5, 7
 FEEDS = {"x": random([STEPS, BATCH, INPUTS])}
@@ -255,3 +257,35 @@ def test_what_has_no_int8_stays_f32() -> None:
 def test_approximations_that_there_are_not(names: Any) -> None:
     with pytest.raises(fqfuse.FqfuseError, match="approximat"):
         fqfuse.compile(of(*lstm()), approximate=names)
+
+
+def test_quantizers_of_a_dynamic_layer_have_fates() -> None:
+    plan = fqfuse.compile(draw_dynamic(0).model)
+    told = {
+        (fate["quantizer"].rpartition(".")[2], fate["half"]): fate["fate"] for fate in plan.fates()
+    }
+    for part in "xh":
+        assert told[part, "quantize"] == "source"
+        assert told[part, "dequantize"] == "source_scale"
+    for part in "wr":
+        assert told[part, "quantize"] == "constant"
+        assert told[part, "dequantize"] == "weights_scale"
+    assert summary_of(plan).dynamic >= 2
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_a_layer_of_half_floats_whose_last_state_alone_is_read_has_a_row(op: str) -> None:
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    constants = {
+        "w": random([1, 3 * gates, 2]).astype(np.float16),
+        "r": random([1, 3 * gates, 3]).astype(np.float16),
+    }
+    built = model(
+        [node(op, ["x", "w", "r"], ["", "h"], hidden_size=3)],
+        inputs={"x": [2, 1, 2]},
+        outputs=["h"],
+        constants=constants,
+        types=dict.fromkeys("xh", onnx.TensorProto.FLOAT16),
+    )
+    (row,) = fqfuse.compile(built).steps_table()
+    assert row["primitive"] == f"onnx.{op}"

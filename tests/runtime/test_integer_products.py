@@ -473,3 +473,75 @@ def test_sums_by_fed_kernels_are_rounded_once(channels: int, runtime: str) -> No
     one = (image[0, :, 0, 0].astype(np.int64) * kernel[0, :, 0, 0]).sum() * 9
     assert found.shape == (1, 2, 4, 4)
     assert (found == np.float32(one)).all()
+
+
+@EACH_RUNTIME
+def test_a_constant_first_factor_is_codes_as_well(runtime: str) -> None:
+    """It was decoded, and sums beyond 2^24 that cancel were rounded on the way."""
+    depth = 4096
+    a, b = np.full((2, depth), 255, np.uint8), np.full((depth, 3), 127, np.int8)
+    a[0, ::3], b[depth // 2 :], b[-1] = 253, -127, 1
+    built = model(
+        [
+            node("MatMulInteger", ["a", "b"], ["i"]),
+            node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+        ],
+        inputs={"b": list(b.shape)},
+        constants={"a": a},
+        types={"b": TensorProto.INT8},
+    )
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(built), runtime).run(None, {"b": b})
+    np.testing.assert_array_equal(found, a.astype(np.int64) @ b.astype(np.int64))
+
+
+@EACH_RUNTIME
+def test_few_columns_of_long_sums_are_multiplied_in_int8(runtime: str) -> None:
+    """Weights less their zero points need nine bits: f32 would round the sums on the way."""
+    depth, columns = 4096, 4
+    weights, zeros = codes(np.uint8, depth, columns, seed=3), np.uint8([0, 255, 7, 130])
+    built = model(
+        [
+            node("MatMulInteger", ["a", "b", "", "bz"], ["i"]),
+            node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+        ],
+        inputs={"a": [ROWS, depth]},
+        constants={"b": weights, "bz": zeros},
+        types={"a": TensorProto.UINT8},
+    )
+    a = codes(np.uint8, ROWS, depth)
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(built), runtime).run(None, {"a": a})
+    # two sums of at most depth * 255 * 128, each rounded to f32, and their sum
+    bound = 3 * 2.0**-24 * depth * 255 * 128
+    expected = a.astype(np.int64) @ (weights.astype(np.int64) - zeros)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("zero", [None, 100, "channels"])
+def test_constant_weights_of_a_convolution_by_any_constant_zero_points(
+    zero: int | str | None, group: int, runtime: str
+) -> None:
+    weights = codes(np.uint8, 6, 4 // group, 3, 2, seed=3)
+    zeros = codes(np.uint8, 6, seed=5) if zero == "channels" else np.asarray(zero or 0, np.uint8)
+    moved = {"pads": [1, 0, 2, 1], "strides": [2, 1], "group": group}
+    built = model(
+        [node("ConvInteger", ["a", "w", "az", *([] if zero is None else ["wz"])], ["y"], **moved)],
+        inputs={"a": ["N", 4, 7, 6]},
+        constants={"w": weights, "az": np.uint8(77)} | ({} if zero is None else {"wz": zeros}),
+        types={"a": TensorProto.UINT8, "y": TensorProto.INT32},
+    )
+    plan = fqfuse.compile(built)
+    assert sum(step.primitive == "convolution" for step in plan.steps) == 2
+    assert not any("Conv" in step.primitive for step in plan.steps)
+    a = codes(np.uint8, 2, 4, 7, 6, seed=1)
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, {"a": a})
+    exactly = model(
+        [node("Conv", ["x", "v"], ["y"], **moved)],
+        inputs={"x": list(a.shape), "v": list(weights.shape)},
+        types={"x": TensorProto.DOUBLE, "v": TensorProto.DOUBLE},
+    )
+    along = zeros.astype(np.float64).reshape(-1, 1, 1, 1)
+    given = {"x": a.astype(np.float64) - 77, "v": weights - along}
+    (expected,) = onnx.reference.ReferenceEvaluator(exactly).run(None, given)
+    np.testing.assert_array_equal(found, expected)

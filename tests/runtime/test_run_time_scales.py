@@ -484,3 +484,39 @@ def test_a_result_in_s32_is_requantized_by_its_own_range(runtime: str) -> None:
         # half a step, and what f32 rounds
         assert np.abs(decoded - np.clip(sums, low, high)).max() <= float(found["s"]) * 0.501 + 1e-3
         assert {0, 255} <= set(found["y"].reshape(-1).tolist()), "the whole range of the codes"
+
+
+@pytest.mark.parametrize("runtime", ["numpy", "onednn"])
+@pytest.mark.parametrize("scale_type", [np.float16, np.float32])
+@pytest.mark.parametrize("kind", [TensorProto.UINT8, TensorProto.UINT4, TensorProto.INT4])
+@pytest.mark.parametrize("zero", ["absent", "constant", "fed"])
+def test_codes_of_4_bits_and_half_floats_by_a_fed_scale(
+    zero: str, kind: int, scale_type: type, runtime: str
+) -> None:
+    """x/s in f32, and rounded half to even, as by constant scales."""
+    low, high = {TensorProto.UINT8: (0, 255), TensorProto.UINT4: (0, 15)}.get(kind, (-8, 7))
+    point = 0 if zero == "absent" else 3
+    real = helper.np_dtype_to_tensor_dtype(np.dtype(scale_type))
+    names = ["s"] if zero == "absent" else ["s", "z"]
+    typed = {"output_dtype": kind} if zero == "absent" else {}
+    built = model(
+        [
+            node("QuantizeLinear", ["x", *names], ["q"], **typed),
+            node("DequantizeLinear", ["q", *names], ["y"]),
+        ],
+        inputs={"x": [3, 50], "s": [], **({"z": []} if zero == "fed" else {})},
+        types={"x": real, "s": real, "z": kind, "y": real},
+        opset=21,
+    )
+    if zero == "constant":
+        built.graph.initializer.append(helper.make_tensor("z", kind, [], [point]))
+    scale = scale_type(0.3)
+    x = (np.random.default_rng(3).uniform(low - 9, high + 9, (3, 50)) * scale).astype(scale_type)
+    feeds = {"x": x, "s": np.asarray(scale)}
+    if zero == "fed":
+        feeds["z"] = np.asarray(point, np.int8 if low else np.uint8)
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(built), runtime).run(None, feeds)
+    assert found.dtype == scale_type
+    codes = np.clip(np.rint(x.astype(np.float32) / np.float32(scale)) + point, low, high)
+    expected = ((codes - point) * np.float32(scale)).astype(scale_type)
+    np.testing.assert_array_equal(found, expected)
