@@ -21,7 +21,10 @@ from ..ir.types import DType, Quantization
 from ..plan.accumulator import ACCUMULATOR, less_zero_points
 from .base import Contract, Pass, Verdict, decide, settle
 
-DYNAMIC: dict[str, tuple[str, ...]] = {"matmul": ("MatMul",), "all": ("MatMul", "Conv")}
+DYNAMIC: dict[str, tuple[str, ...]] = {
+    "matmul": ("MatMul",),
+    "all": ("MatMul", "Conv", "ConvTranspose"),
+}
 """Word of the option -> the products whose sources are quantized."""
 
 _WEIGHTS = "weights of a dynamic product"
@@ -43,9 +46,10 @@ def quantize_at_run_time(graph: Graph, products: str | None = None) -> None:
         ->  MatMul(RunTimeDequantize(q, s, z), Dequantize(round(w / c)){c along the columns})
             s, z = DynamicRange(x);  q = Quantize{1,0}(round(x / s) + z): u8
 
-    as ONNX Runtime's `quantize_dynamic` writes it; for convolutions likewise. One quantizer serves
-    all products that read x. It is the recipe of oneDNN's guide to attributes: find minimum and
-    maximum, derive the scale, quantize.
+    as ONNX Runtime's `quantize_dynamic` writes it; for convolutions likewise, and for
+    deconvolutions, which that leaves alone. One quantizer serves all products that read x. It is
+    the recipe of oneDNN's guide to attributes: find minimum and maximum, derive the scale,
+    quantize.
 
     In front of weights in blocks each block of a row of x has a scale of its own, and symmetric
     codes of s8::
@@ -179,7 +183,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
             "train or export again: infinite weights compute nothing",
         )
     outputs = _outputs(node, array.ndim)
-    if _sums_exceed(array.shape, outputs):
+    if _sums_exceed(array.shape, outputs, matrices=node.op == "MatMul"):
         return _too_many(array.shape)
     codes, scales = _symmetric(array, outputs)
     name = _quantizer(graph, f"{subject(node)}.weights", _WEIGHTS, value)
@@ -207,30 +211,31 @@ def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
             "quantize weights to 8 bits per output channel, or leave them in float32",
         )
     data = graph.constant(decode.input)
-    grouped = node.op == "Conv" and node.attr("group", int) != 1
+    plain = node.op == "MatMul" or (node.op == "Conv" and node.attr("group", int) == 1)
     if (
-        grouped
+        not plain
         and data is not None
         and less_zero_points(data, quant.zero_points, quant.axis) is None
     ):
         return Refusal(
-            "a convolution in groups takes no zero point on its weights",
+            "a deconvolution, or a convolution in groups, takes no zero point on its weights",
             "weights that are s8 codes less it",
             f"{codes.dtype.value}, zero points {min(quant.zero_point):g}..{max(quant.zero_point):g}",
             "quantize weights symmetrically",
         )
     shape = codes.static_shape
-    return _too_many(shape) if _sums_exceed(shape, outputs) else decode.output
+    exceeds = _sums_exceed(shape, outputs, matrices=node.op == "MatMul")
+    return _too_many(shape) if exceeds else decode.output
 
 
 def _outputs(node: Node, rank: int) -> int:
-    """Where output channels run in the weights."""
-    return 0 if node.op == "Conv" else rank - 1
+    """Where output channels run in the weights; of a deconvolution, those of one group."""
+    return {"Conv": 0, "ConvTranspose": 1}.get(node.op, rank - 1)
 
 
-def _sums_exceed(shape: tuple[int, ...], outputs: int) -> bool:
+def _sums_exceed(shape: tuple[int, ...], outputs: int, *, matrices: bool) -> bool:
     """True where 32 bits might not hold the sums of u8 codes less a zero point times the weights."""
-    axes = [outputs] if outputs == 0 else [*range(len(shape) - 2), outputs]
+    axes = [*range(len(shape) - 2), outputs] if matrices else [outputs]
     added = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
     return added * 255 * 255 > ACCUMULATOR
 

@@ -25,9 +25,9 @@ def shift_behind_product(graph: Graph, node: Node) -> Verdict:
         MatMul(RunTimeDequantize(q, s, z) + c, Dequantize(@w))
         ->  MatMul(RunTimeDequantize(q, s, z), Dequantize(@w)) + c*@S       S: the sums of the decoded weights
 
-    so that the product reads codes. For convolutions likewise; where windows
-    reach into padding, S has an entry for each position: the sum of the weights that read something
-    there.
+    so that the product reads codes. For convolutions likewise; where windows reach into padding,
+    and at the edges of a deconvolution, S has an entry for each position: the sum of the weights
+    that read something there.
 
     Legal because: products are linear in their source, and c is one number.
     Refuses when: c is several numbers, the weights are no constant codes, or have a computed zero
@@ -76,8 +76,11 @@ SHIFT_BEHIND_PRODUCT = NodePass(
     "shift_behind_product",
     Contract("identity", "ulp", 8),
     shift_behind_product,
-    ("Conv", "MatMul"),
+    ("Conv", "ConvTranspose", "MatMul"),
 )
+
+_OUTPUTS = {"Conv": 0, "ConvTranspose": 1, "MatMul": -1}
+"""The axis of the weights that runs along the output channels, of one group."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,9 @@ class _Weights:
             scale, zero = decode.quant.shaped(codes.ndim)
             return cls((codes - zero) * scale.astype(np.float64))
         zeros = graph.constant(decode.inputs[2]) if decode.operand(2) else np.zeros(())
-        axis, outputs = decode.attrs["axis"], codes.ndim - 1 if node.op == "MatMul" else 0
-        if zeros is None or axis not in (None, outputs):
+        axis, outputs = decode.attrs["axis"], _OUTPUTS[node.op] % codes.ndim
+        grouped = node.op == "ConvTranspose" and node.attr("group", int) != 1
+        if zeros is None or axis not in (None, *(() if grouped else (outputs,))):
             found = decode.inputs[2] if zeros is None else f"axis {axis!r}"
             return _not_constant(found, "one scale for each output, and a constant zero point")
         shape = [-1 if index == axis else 1 for index in range(codes.ndim)]
@@ -139,14 +143,16 @@ def _sums(graph: Graph, node: Node, weights: F64) -> F64 | Refusal:
     """
     if node.op == "MatMul":
         return np.asarray(weights.sum(-2, keepdims=True))
-    taps = weights.sum(1, keepdims=True)  # as those of one input channel
-    if not is_padded(node):
+    taps = weights
+    if node.op == "Conv":
+        taps = weights.sum(1, keepdims=True)  # as those of one input channel
+    if node.op == "Conv" and not is_padded(node):
         spatial = [1] * (weights.ndim - 2)
         return np.asarray(taps.reshape(len(taps), -1).sum(1).reshape(1, -1, *spatial))
     source = graph.type(node.input)
     if source.shape is None or not is_static(source.shape[2:]):
         return Refusal(
-            "padding is the real 0, and the model does not tell the sizes of what is padded",
+            "where the product reads nothing is the real 0, and the model does not tell the sizes",
             "fixed sizes",
             str(source),
             "export the model with fixed sizes, or quantize this input by constant ranges",
@@ -154,5 +160,6 @@ def _sums(graph: Graph, node: Node, weights: F64) -> F64 | Refusal:
     evaluate = node.spec.evaluate
     assert evaluate is not None
     sizes = [size for size in source.shape[2:] if isinstance(size, int)]
-    ones = np.ones((1, 1, *sizes), np.float64)
-    return np.asarray(evaluate([ones, taps], {**node.attrs, "group": 1})[0], np.float64)
+    ones = np.ones((1, 1 if node.op == "Conv" else len(taps), *sizes), np.float64)
+    attrs = {**node.attrs, "group": 1} if node.op == "Conv" else node.attrs
+    return np.asarray(evaluate([ones, taps], attrs)[0], np.float64)

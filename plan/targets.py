@@ -125,7 +125,7 @@ _V3: Mapping[str, Capability] = {
     "convolution": replace(
         _PRODUCT, run_time=True, sums=True, post_ops=_GEMM_POST_OPS | {DepthwiseConv.kind}
     ),
-    "deconvolution": _PRODUCT,
+    "deconvolution": replace(_PRODUCT, run_time=True),
     "matmul": replace(_PRODUCT, run_time=True, sums=True),
     "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
     "binary": Capability(
@@ -176,7 +176,11 @@ _V2: Mapping[str, Capability] = {
         for name in ("convolution", "matmul", "reorder")
     },
     "deconvolution": replace(
-        _PRODUCT, output_scale="dimension", dst_scale=False, src_scale=False, sum_type=False
+        _V3["deconvolution"],
+        output_scale="dimension",
+        dst_scale=False,
+        src_scale=False,
+        sum_type=False,
     ),
     "concat": Capability(_ANY, _ALL),
     "softmax": Capability(_F32, {DType.F32: _ANY}, "tensor"),

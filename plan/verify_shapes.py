@@ -58,10 +58,12 @@ class Schema:
 
 _WEIGHTED = ("src", "weights")
 SCHEMAS: Mapping[str, Schema] = {
-    "convolution": Schema(
-        _WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME, "scales_weights"), constant=("weights", "bias")
+    **dict.fromkeys(
+        ("convolution", "deconvolution"),
+        Schema(
+            _WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME, "scales_weights"), constant=("weights", "bias")
+        ),
     ),
-    "deconvolution": Schema(_WEIGHTED, ("bias",), constant=("weights", "bias")),
     "matmul": Schema(_WEIGHTED, ("bias", *AT_RUN_TIME)),
     "binary": Schema(("src_0", "src_1"), ()),
     "concat": Schema(("src_0",), (), repeats=True),

@@ -297,7 +297,6 @@ def _kernel(d: _Drawing, shape: Sequence[int], axis: int, alike: int = 1) -> tup
     d.anchor.floats = (
         (zero != 0 and d.anchor.kind != "MatMul")
         or d.fed > fed  # only a source may be decoded by what a run is given
-        or (fed > 0 and d.anchor.kind == "ConvTranspose")
     )
     return (
         name,

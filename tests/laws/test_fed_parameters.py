@@ -122,14 +122,16 @@ def source(d: Drawn, shape: tuple[int, ...], *, per_channel: bool = False) -> st
 
 
 def weights(d: Drawn, shape: tuple[int, ...], axis: int) -> str:
-    """Codes of s8 by fed or constant scales, one or one for each output channel."""
+    """Codes of s8 by fed or constant scales, one or one for each output channel; one where the axis
+    is -1.
+    """
     d.constants["w"] = d.codes(np.int8, shape)
-    along = (shape[axis],) if d.yes() else ()
+    along = (shape[axis],) if axis >= 0 and d.yes() else ()
     if d.yes():
         d.fed["ws"] = (np.float32, along)
     else:
         d.constants["ws"] = d.scales(along)
-    d.nodes.append(node("DequantizeLinear", ["w", "ws"], ["v"], axis=axis))
+    d.nodes.append(node("DequantizeLinear", ["w", "ws"], ["v"], axis=max(axis, 0)))
     return "v"
 
 
@@ -162,6 +164,18 @@ def convolution(d: Drawn) -> None:
     ended(d, "m", (outputs, 1, 1))
 
 
+def deconvolution(d: Drawn) -> None:
+    groups = d.size(1, 2)
+    inputs, outputs = d.size(1, 6) * groups, d.size(1, 6) * groups
+    kernel, pads = (d.size(1, 3), d.size(1, 3)), [d.size(0, 1) for _ in range(4)]
+    left = source(d, (-d.size(1, 3), inputs, d.size(4, 7), d.size(4, 7)))
+    right = weights(d, (inputs, outputs // groups, *kernel), 1 if groups == 1 else -1)
+    strides = [d.size(1, 2), d.size(1, 2)]
+    more = {"group": groups, "pads": pads, "strides": strides}
+    d.nodes.append(node("ConvTranspose", [left, right], ["m"], **more))
+    ended(d, "m", (outputs, 1, 1))
+
+
 def decoded(d: Drawn) -> None:
     shape = tuple(-d.size(1, 5) if d.yes(4) else d.size(1, 6) for _ in range(d.size(2, 4)))
     shape = (shape[0], abs(shape[1]), *shape[2:])
@@ -180,6 +194,7 @@ def encoded(d: Drawn) -> None:
 FAMILY = {
     "matmul": matmul,
     "convolution": convolution,
+    "deconvolution": deconvolution,
     "decoded": decoded,
     "encoded": encoded,
 }

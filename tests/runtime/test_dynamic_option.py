@@ -260,3 +260,46 @@ def test_weights_in_groups_by_a_zero_point_leave_the_source_in_f32() -> None:
     constants["wz"] = np.uint8(128)
     built = model(nodes, inputs={"x": [1, 2, 9]}, constants=constants)
     assert len(in_int8(fqfuse.compile(built, dynamic="all"))) == 1
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("group", [1, 3])
+def test_deconvolutions_are_quantized_where_all_are_asked_for(group: int, runtime: str) -> None:
+    """By the numbers of u8 codes of the whole range and of s8 weights by 127/max of each channel."""
+    weights = random((6, 4, 3, 2), 3, 0.3)
+    built = model(
+        [node("ConvTranspose", ["x", "w"], ["y"], group=group, strides=[2, 1], pads=[1, 0, 1, 1])],
+        inputs={"x": ["N", 6, "H", 5]},
+        constants={"w": weights},
+    )
+    plan = fqfuse.compile(built, dynamic="all")
+    (step,) = [step for step in plan.steps if step.primitive == "deconvolution"]
+    assert plan.type(step.arg("src")).dtype is DType.U8
+    x = random((2, 6, 4, 5), 4)
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, {"x": x})
+    low, high = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
+    scale = np.float32((high - low) / np.float32(255))
+    zero = np.rint(-low / scale)
+    real = (np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale
+    scales = (np.abs(weights.astype(np.float64)).max((0, 2, 3)) / 127).astype(np.float32)
+    scales = scales.reshape(1, -1, 1, 1)
+    decoded = np.rint(weights / scales) * scales
+    (expected,) = run_ort(
+        model(
+            [
+                node(
+                    "ConvTranspose",
+                    ["x", "w"],
+                    ["y"],
+                    group=group,
+                    strides=[2, 1],
+                    pads=[1, 0, 1, 1],
+                )
+            ],
+            inputs={"x": list(x.shape)},
+            constants={"w": decoded.astype(np.float32)},
+        ),
+        {"x": real.astype(np.float32)},
+    )
+    # sums of 36 products, in f32 there
+    np.testing.assert_allclose(found, expected, rtol=0, atol=3e-6 * np.abs(expected).max())

@@ -520,3 +520,54 @@ def test_codes_of_4_bits_and_half_floats_by_a_fed_scale(
     codes = np.clip(np.rint(x.astype(np.float32) / np.float32(scale)) + point, low, high)
     expected = ((codes - point) * np.float32(scale)).astype(scale_type)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("runtime", ["numpy", "onednn"])
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("weights_fed", [False, True])
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+def test_a_deconvolution_by_parameters_of_a_run(
+    target: str, taken: bool, weights_fed: bool, group: int, runtime: str
+) -> None:
+    """In int8: `taken`: by DynamicQuantizeLinear, else fed; padding is the fed zero point's 0."""
+    rng = np.random.default_rng([taken, weights_fed, group])
+    inputs: dict[str, list[int | str]] = {"x": ["N", 8, "H", 6]}
+    scales = rng.uniform(0.005, 0.02, () if group == 2 else (3,)).astype(np.float32)
+    constants = {
+        "w": weights_of((8, 3, 3, 2), np.int8),
+        "b": rng.standard_normal(3 * group).astype(np.float32),
+    }
+    feeds = {"s": np.float32(0.03), "z": np.uint8(111)}
+    first = node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])
+    if not taken:
+        inputs |= {"s": [], "z": []}
+        first = node("QuantizeLinear", ["x", "s", "z"], ["q"])
+    if weights_fed:
+        inputs["ws"], feeds["ws"] = list(scales.shape), scales
+    else:
+        constants["ws"] = scales
+    more = {"group": group, "pads": [1, 1, 0, 1], "strides": [2, 1]}
+    built = model(
+        [
+            first,
+            node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+            node("DequantizeLinear", ["w", "ws"], ["v"], axis=1),
+            node("ConvTranspose", ["d", "v", "b"], ["p"], **more),
+            node("Relu", ["p"], ["y"]),
+        ],
+        inputs=inputs,
+        constants=constants,
+        types={"z": TensorProto.UINT8},
+    )
+    plan = fqfuse.compile(built, target=target)
+    (step,) = [step for step in plan.steps if "onv" in step.primitive]
+    assert step.primitive == "deconvolution"
+    assert plan.type(step.arg("src")).dtype.value == "u8"
+    session = fqfuse.InferenceSession(plan, runtime)
+    for size in (4, 7):
+        x = floats(2, 8, size, 6, seed=size)
+        given = {"x": x} | {name: feeds[name] for name in inputs if name != "x"}
+        (found,), (expected,) = session.run(None, given), run_ort(built, given)
+        # sums of 48 products in f32 there, exact here
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
