@@ -1,5 +1,5 @@
-"""The second operand of a matrix product of two activations becomes s8, where it is made or in front
-of the product.
+"""The second operand of a product of two activations becomes s8, where it is made or in front of the
+product.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .retyping import made_with, retype, shifted
 
 
 def retype_matmul_operand(graph: Graph, node: Node) -> Verdict:
-    """Writes u8 codes that are the second operand of a matrix product as s8 codes with 128 less.
+    """Writes u8 codes that are the second operand of a product as s8 codes with 128 less.
 
     Before -> after::
 
@@ -27,8 +27,8 @@ def retype_matmul_operand(graph: Graph, node: Node) -> Verdict:
         MatMul(a, Dequantize(b: u8){s, z})    ->  MatMul(a, Dequantize(c: s8){s, z-128}), c = Quantize(Dequantize(b){1, 0}){1, -128}
         MatMulInteger(a, b: u8, az, bz)       ->  MatMulInteger(a, c, az, cz: s8)             and RunTimeDequantize(b, s, bz)
 
-    with all other codes that data movement makes of the same ones, because integer matrix products
-    take s8 weights only. Attention has two such products in each layer; the three operands may be
+    and ConvInteger likewise, with all other codes that data movement makes of the same ones, because
+    integer products take s8 weights only. Attention has two such products in each layer; the three operands may be
     parts of one product's codes. Codes that others read too, or that come from outside, are
     converted in front of the product, and so is a computed zero point. A first operand is read as
     s8, too, then, which costs less than a product in f32.
@@ -37,7 +37,7 @@ def retype_matmul_operand(graph: Graph, node: Node) -> Verdict:
     codes, and (b - 128) - (bz - 128) = b - bz.
     Refuses when: never; constant operands are rewritten by the composer.
     """
-    if node.op == "MatMulInteger":
+    if node.op != "MatMul":
         return _integers(graph, node)
     first = graph.producer(node.input, "Dequantize", "RunTimeDequantize")
     second = graph.producer(node.inputs[1], "Dequantize", "RunTimeDequantize")
@@ -63,7 +63,7 @@ RETYPE_MATMUL_OPERAND = NodePass(
     "retype_matmul_operand",
     Contract("identity", "ties"),
     retype_matmul_operand,
-    ("MatMul", "MatMulInteger"),
+    ("MatMul", "MatMulInteger", "ConvInteger"),
 )
 
 

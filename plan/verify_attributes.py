@@ -117,14 +117,16 @@ def zero_points_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | No
         if not all(map(_is_s32, point.values)):
             yield f"has a zero point of {role} that is no s32"
         if any(isinstance(value, float) for value in point.values):
-            yield _fraction_problem(step, role, point)
+            yield _fraction_problem(plan, step, role, point)
 
 
-def _fraction_problem(step: Step, role: str, point: ZeroPoint) -> str | None:
+def _fraction_problem(plan: Plan, step: Step, role: str, point: ZeroPoint) -> str | None:
     """Only a bias that may vary with the position takes what an integer leaves of a zero point, by
-    scales that are known when it is formed.
+    scales and weights that are known when it is formed.
     """
     computed = next(iter(at_run_time(step.op, step.args)), "")
+    if not computed and step.arg("weights") not in (None, *plan.constants):
+        computed = "its weights"
     if computed:
         return (
             f"has a zero point of {role} that is no integer, and {computed} is computed at run time"

@@ -57,13 +57,10 @@ class Schema:
 
 
 _WEIGHTED = ("src", "weights")
+_OF_WINDOWS = ("bias", *SOURCE_AT_RUN_TIME, "scales_weights")
 SCHEMAS: Mapping[str, Schema] = {
-    **dict.fromkeys(
-        ("convolution", "deconvolution"),
-        Schema(
-            _WEIGHTED, ("bias", *SOURCE_AT_RUN_TIME, "scales_weights"), constant=("weights", "bias")
-        ),
-    ),
+    "convolution": Schema(_WEIGHTED, _OF_WINDOWS, constant=("bias",)),
+    "deconvolution": Schema(_WEIGHTED, _OF_WINDOWS, constant=("weights", "bias")),
     "matmul": Schema(_WEIGHTED, ("bias", *AT_RUN_TIME)),
     "binary": Schema(("src_0", "src_1"), ()),
     "concat": Schema(("src_0",), (), repeats=True),

@@ -345,12 +345,20 @@ def _bind_step(
     layouts: Mapping[str, Layout],
     profile: NumericsProfile,
     threads: int,
+    given: Mapping[str, Array] | None = None,
 ) -> Kernel | EvaluatedKernel | None:
-    """The kernel of a step; None where only a run tells a shape, or a scale."""
+    """The kernel of a step; None where only a run tells a shape, a scale, or weights that a kernel
+    packs. `given`: the values that the step reads in the one run that it is bound for.
+    """
     if step.primitive.startswith("onnx."):
         return EvaluatedKernel(plan, step)
-    if at_run_time(step.op, step.args):
+    weights = step.arg("weights")
+    packed = step.primitive == "convolution" and weights not in plan.constants
+    if given is None and (packed or at_run_time(step.op, step.args)):
         return None
+    constants = plan.constants
+    if given is not None and packed and weights is not None:
+        constants = {**constants, weights: given[weights]}
     if any(value not in shapes for value in (*step.inputs, *filter(None, step.outputs))):
         return None
     operands = {
@@ -359,7 +367,7 @@ def _bind_step(
             plan.type(value).dtype,
             shapes[value],
             layouts.get(value, Layout.PLAIN),
-            plan.constants.get(value),
+            constants.get(value),
         )
         for value in step.inputs
     }
@@ -385,7 +393,7 @@ def _run_once(
     }
     budget.check(plan, shapes)
     step = with_numbers(step, arrays)
-    kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads)
+    kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads, arrays)
     if kernel is None:
         raise InternalError(f"the shapes of step {step.name} cannot be told from its inputs")
     if isinstance(kernel, EvaluatedKernel):

@@ -132,7 +132,7 @@ class _Anchor:
 
     def _refusal(self, source: Source, weights: Weights) -> Refusal | None:
         """Why codes of both operands are not multiplied."""
-        if self.primitive != "matmul" and self.graph.constant(weights.value) is None:
+        if self.primitive == "deconvolution" and self.graph.constant(weights.value) is None:
             return Refusal(
                 f"{self.primitive} packs its weights beforehand",
                 "constant weights",
@@ -404,8 +404,8 @@ class _Anchor:
     def _f32(self, reason: str) -> None:
         weights = self.node.inputs[1]
         data = float_weights(self.graph, weights)
-        if data is None and self.primitive != "matmul":
-            plain(self.builder, self.node)  # weights computed at run time cannot be packed
+        if data is None and self.primitive == "deconvolution":
+            plain(self.builder, self.node)  # weights computed at run time cannot be turned
             return
         front = self._front(DType.F32, None if data is None else vec(1.0))
         if data is not None:

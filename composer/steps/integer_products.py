@@ -89,13 +89,6 @@ def _weights(builder: StepBuilder, node: Node, primitive: str) -> Weights | Refu
     graph = builder.graph
     value, name, scale = node.inputs[1], node.operand(3), np.ones(1)
     data, zeros = graph.constant(value), graph.constant(name) if name else np.zeros(())
-    if primitive != "matmul" and data is None:
-        return Refusal(
-            f"{primitive} packs its weights beforehand",
-            "constant weights",
-            "weights that are computed at run time",
-            "export the weights as a constant (an initializer)",
-        )
     if data is not None and zeros is not None and zeros.ndim < 2:
         axis = data.ndim - 1 if primitive == "matmul" else 0
         less = less_zero_points(np.asarray(data), zeros.reshape(-1), axis)

@@ -7,7 +7,7 @@ They become what static quantization becomes, with the parameters as operands::
     QuantizeLinear(x, s, z)        ->  Quantize{1,0}(round(x / s) + z)          s, z: one number each
     DequantizeLinear(q, s, z)      ->  RunTimeDequantize(q, s, z)
     Cast(MatMulInteger(a, b, ..))  ->  MatMul(RunTimeDequantize(a, 1, az), Dequantize{1,bz}(b))
-    ConvInteger(a, @b, az, bz)     ->  ConvInteger(a, @b, az) - bz*ConvInteger(a, @1, az)        bz: computed
+    ConvInteger(a, b, az, bz)      ->  ConvInteger(a, b, az) - bz*ConvInteger(a, 1, az)          b or bz: computed
     MatMulInteger(a, b, az, bz)    ->  MatMulInteger(a, b, az) - bz*MatMulInteger(a, 1, az)      bz: one for each column
     MatMulInteger(a, b, az, bz)    ->  MatMulInteger(a, b, bz) - az*MatMulInteger(1, b, bz)      az: one for each row
 
@@ -16,7 +16,6 @@ ONNX rounds x/s before it adds the zero point; Quantize{1,0} stores the integers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -32,7 +31,6 @@ from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 
 _CODES: Final = (DType.U8, DType.S8)
 _FLOATS: Final = frozenset({DType.F32, DType.F16, DType.BF16})
-_EXACT_IN_F32: Final = 1 << 24  # every integer up to here is an f32
 
 
 def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) -> bool:
@@ -195,7 +193,7 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     # a constant that is decoded is an f32 operand
     decoded = bool(a) and ctx.constant(a) is None and _are_single(ctx, a_zero)
     cast = _only_cast(ctx, node.output(0)) if decoded else None
-    if cast is not None and not (_sums_in_f32(ctx, node, b) and _multiplies_codes(ctx, node)):
+    if cast is not None and not _multiplies_codes(ctx, node):
         cast = None
     right = None if cast is None else _weights(ctx, node, b, b_zero)
     if cast is None or right is None:
@@ -221,19 +219,23 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
 
 
 def _takes_zero_points_apart(ctx: Importer, node: OnnxNode) -> bool:
-    """True of a convolution of constant weights whose zero points are computed, or that s8 does not
-    hold less their zero points where the sums stay integers.
+    """True of a convolution of codes whose weights, or their zero points, are computed and not s8
+    codes by 0, or that s8 does not hold less their zero points where the sums stay integers.
     """
     a, b, b_zero = node.input(0), node.input(1), node.input(3)
-    codes = ctx.constant(b) if b else None
-    if codes is None or not ctx.type(a).shape or ctx.type(b).dtype not in _CODES:
+    shape = ctx.type(b).shape if b else None
+    if not is_static(shape) or not ctx.type(a).shape or ctx.type(b).dtype not in _CODES:
+        return False
+    sizes = ctx.type(b).static_shape
+    kind = ctx.type(b_zero).shape if b_zero else ()
+    if kind not in ((), (1,), (sizes[0],)) or len(sizes) != ctx.rank(node, a):
         return False
     zeros = ctx.constant(b_zero) if b_zero else np.zeros((), np.int64)
-    kind = ctx.type(b_zero).shape if b_zero else ()
-    if kind not in ((), (1,), (codes.shape[0],)) or codes.ndim != ctx.rank(node, a):
-        return False
+    codes = ctx.constant(b)
     if zeros is None:
         return True
+    if codes is None:
+        return ctx.type(b).dtype is DType.U8 or bool(np.any(zeros))
     fits = less_zero_points(np.asarray(codes), np.ravel(np.asarray(zeros)), 0) is not None
     return not fits and _only_cast(ctx, node.output(0)) is None
 
@@ -243,17 +245,19 @@ def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
     makes s8 of the weights, and the last sum is a convolution by ones, one for each group.
     """
     b, b_zero = node.input(1), node.input(3)
-    codes, middle = np.asarray(ctx.constant(b)), _middle(ctx, b)
-    less = ctx.add_constant(node, "weights", codes.astype(np.int16) - middle, DType.S8)
+    sizes, middle = ctx.type(b).static_shape, _middle(ctx, b)
     # of several groups, each output channel has its own sum
-    shape = codes.shape if node.attr("group", 1) != 1 else (1, *codes.shape[1:])
+    shape = sizes if node.attr("group", 1) != 1 else (1, *sizes[1:])
     ones = ctx.add_constant(node, "ones", np.ones(shape), DType.S8)
-    inputs = (node.input(0), node.input(2)) if node.input(2) else (node.input(0),)
+    less = ctx.add_constant(node, "less", middle, ctx.type(b).dtype) if middle else ""
     product, sums = (
-        ctx.emit(node, node.op, (inputs[0], weights, *inputs[1:]), node.attrs, role=role)
-        for weights, role in ((less, "product"), (ones, "sums"))
+        ctx.emit(node, node.op, _without_absent(node.input(0), *of), node.attrs, role=role)
+        for of, role in (
+            ((b, node.input(2), less), "product"),
+            ((ones, node.input(2), ""), "sums"),
+        )
     )
-    along = ctx.add_constant(node, "along", [-1, *[1] * (codes.ndim - 2)], DType.S64)
+    along = ctx.add_constant(node, "along", [-1, *[1] * (len(sizes) - 2)], DType.S64)
     if not b_zero:
         b_zero = ctx.add_constant(node, "no_zero_point", 0, ctx.type(b).dtype)
     zero = ctx.emit(node, "Reshape", (_above(ctx, node, b_zero, middle), along), role="along")
@@ -274,6 +278,12 @@ def _above(ctx: Importer, node: OnnxNode, zero: str, middle: int) -> str:
     return ctx.emit(
         node, "Sub", (zero, ctx.add_constant(node, "middle", middle, DType.S32)), role="moved"
     )
+
+
+def _without_absent(*inputs: str) -> tuple[str, ...]:
+    """Inputs up to the last one that there is."""
+    count = max((i + 1 for i, value in enumerate(inputs) if value), default=0)
+    return inputs[:count]
 
 
 def _emit_matrix_product(
@@ -306,9 +316,7 @@ def _emit_matrix_product(
         parts = ((a, b, "", b_zero), (ones, b, "", b_zero))
         zero = _beside(ctx, node, ctx.cast(node, a_zero, DType.S32, "zero"), b_shape, -2)
     else:
-        inputs = [a, b, a_zero, b_zero]
-        while not inputs[-1]:
-            inputs.pop()
+        inputs = _without_absent(a, b, a_zero, b_zero)
         return ctx.emit(node, "MatMulInteger", inputs, role=role, outputs=outputs)
     product, sums = (
         _emit_matrix_product(ctx, node, part, role + name)
@@ -358,19 +366,9 @@ def _beside(ctx: Importer, node: OnnxNode, zero: str, other: Shape, axis: int) -
     return ctx.emit(node, op, (zero, axes), role="beside")
 
 
-def _sums_in_f32(ctx: Importer, node: OnnxNode, weights: str) -> bool:
-    """False of a convolution that would add more in f32 than it holds exactly: it packs its weights
-    beforehand, so that codes computed at run time are decoded.
-    """
-    if node.op != "ConvInteger" or ctx.constant(weights) is not None:
-        return True
-    kind = ctx.type(weights)
-    return is_static(kind.shape) and math.prod(kind.static_shape[1:]) * 255 * 255 <= _EXACT_IN_F32
-
-
 def _multiplies_codes(ctx: Importer, node: OnnxNode) -> bool:
-    """True when a primitive multiplies the codes of a matrix product, or
-    `split_weights_zero_point` makes such of it. f32 rounds the sums of others.
+    """True when a primitive multiplies the codes of a product, or `split_weights_zero_point` makes
+    such of it. f32 rounds the sums of others.
     """
     if node.op != "MatMulInteger":
         return True

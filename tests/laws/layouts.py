@@ -509,12 +509,21 @@ def _weights(d: Draw, shape: Sequence[int]) -> str:
     """Codes from -3 to 3 behind DequantizeLinear, or the floats."""
     codes = d.rng.integers(-3, 4, tuple(shape))
     if d.yes(0.3):
-        return d.constant((codes / 4).astype(np.float32))
+        return _held(d, (codes / 4).astype(np.float32))
     scale = np.float32(0.25)
-    node = [d.constant(codes.astype(np.int8)), d.constant(scale), d.constant(np.int8(0))]
+    node = [_held(d, codes.astype(np.int8)), d.constant(scale), d.constant(np.int8(0))]
     name = f"v{len(d.nodes)}"
     d.nodes.append(helper.make_node("DequantizeLinear", node, [name]))
     d.errors[name] = 0.0
+    return name
+
+
+def _held(d: Draw, array: np.ndarray) -> str:
+    """A constant, or, now and then, what is fed."""
+    if d.yes(0.9):
+        return d.constant(array)
+    name = f"x{len(d.feeds)}"
+    d.feeds[name] = array
     return name
 
 

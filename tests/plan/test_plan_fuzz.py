@@ -253,9 +253,9 @@ FOUND = {
         "convolution c multiplies u8 by f32",
     ),
     "codes times u8": (_convolution(CODES.astype(np.uint8)), "convolution c multiplies u8 by u8"),
-    "weights at run time": (
-        _convolution(CODES, args=(("src", "x"), ("weights", "x"))),
-        "convolution c computes its weights at run time",
+    "bias at run time": (
+        _convolution(CODES, args=(("src", "x"), ("weights", "w"), ("bias", "x"))),
+        "convolution c computes its bias at run time",
     ),
     "op without a row": (_convolution(CODES, op="Convolve"), "the op table has no row Convolve"),
     "op of another primitive": (

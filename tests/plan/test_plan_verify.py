@@ -168,7 +168,7 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "roles.algorithm": step("act", params={"algorithm": "tanh"}),
     "roles.computes": step("pool", op="Softmax"),
     "roles.strange": step("conv", args=(("src", "q"), ("weights", "w"), ("src_1", "q"))),
-    "roles.run-time": step("conv", args=(("src", "q"), ("weights", "q"))),
+    "roles.run-time": step("conv", args=(("src", "q"), ("weights", "w"), ("bias", "x"))),
     "roles.outputs": step("conv", outputs=("c", "c2")),
     "params.strange": step("pool", params={"kernel_shape": (2, 2), "algorithm": "max"}),
     "params.required": step("turn", primitive="onnx.Cast", op="Cast", params={}),

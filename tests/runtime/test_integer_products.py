@@ -11,7 +11,7 @@ import onnx
 import onnx.reference
 import pytest
 from onnx import TensorProto, helper
-from support.onnx_cases import model, node
+from support.onnx_cases import model, node, run_ort
 
 import fqfuse
 from fqfuse.ir.types import DType
@@ -368,12 +368,17 @@ def test_a_quantized_product_of_two_inputs(left: type, right: type, runtime: str
 
 def test_what_stays_an_operator_says_why() -> None:
     built = model(
-        [node("ConvInteger", ["a", "w"], ["y"])],
-        inputs={"a": [1, 2, 5, 5], "w": [3, 2, 2, 2]},
-        types=dict.fromkeys("aw", TensorProto.UINT8) | {"y": TensorProto.INT32},
+        [
+            node("DequantizeLinear", ["a", "s"], ["d"]),
+            node("DequantizeLinear", ["w", "s"], ["v"]),
+            node("ConvTranspose", ["d", "v"], ["y"]),
+        ],
+        inputs={"a": [1, 2, 5, 5], "w": [2, 3, 2, 2]},
+        constants={"s": np.float32(0.5)},
+        types={"a": TensorProto.UINT8, "w": TensorProto.INT8},
     )
     plan = fqfuse.compile(built)
-    (decision,) = [d for d in plan.decision_records if d.rule == "convolution in int8"]
+    (decision,) = [d for d in plan.decision_records if d.rule == "deconvolution in int8"]
     assert "packs its weights beforehand" in decision.reason
 
 
@@ -545,3 +550,113 @@ def test_constant_weights_of_a_convolution_by_any_constant_zero_points(
     given = {"x": a.astype(np.float64) - 77, "v": weights - along}
     (expected,) = onnx.reference.ReferenceEvaluator(exactly).run(None, given)
     np.testing.assert_array_equal(found, expected)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("zero", ["absent", "one", "channels"])
+@pytest.mark.parametrize("kind_of_weights", TYPES)
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+def test_a_convolution_by_fed_weights(
+    target: str, kind_of_weights: type, zero: str, group: int, cast: bool, runtime: str
+) -> None:
+    """Sums of 4608 products, beyond what f32 holds of them one by one; other weights each time."""
+    shape = (6, 512 // group, 3, 3)
+    fed = {
+        "a": codes(np.uint8, 1, 512, 4, 5, seed=1),
+        "az": np.asarray(77, np.uint8),
+        "w": codes(kind_of_weights, *shape, seed=2),
+    }
+    names = ["a", "w", "az"]
+    if zero != "absent":
+        fed["wz"] = codes(kind_of_weights, *((6,) if zero == "channels" else (1,)), seed=3)
+        names.append("wz")
+    moved = {"pads": [1, 0, 1, 1], "group": group}
+    nodes = [node("ConvInteger", names, ["i" if cast else "y"], **moved)]
+    if cast:
+        nodes.append(node("Cast", ["i"], ["y"], to=TensorProto.FLOAT))
+    built = model(
+        nodes,
+        inputs={name: list(data.shape) for name, data in fed.items()},
+        types={name: kind(data.dtype.type) for name, data in fed.items()}
+        | ({} if cast else {"y": TensorProto.INT32}),
+    )
+    plan = fqfuse.compile(built, target=target)
+    assert not any("Conv" in step.primitive for step in plan.steps)
+    exactly = onnx.reference.ReferenceEvaluator(
+        model(
+            [node("Conv", ["x", "v"], ["y"], **moved)],
+            inputs={"x": list(fed["a"].shape), "v": list(shape)},
+            types={"x": TensorProto.DOUBLE, "v": TensorProto.DOUBLE},
+        )
+    )
+    session = fqfuse.InferenceSession(plan, runtime)
+    for seed in range(3):
+        fed["w"] = codes(kind_of_weights, *shape, seed=seed)
+        zeros = fed.get("wz", np.zeros(1)).astype(np.float64).reshape(-1, 1, 1, 1)
+        given = {"x": fed["a"].astype(np.float64) - 77, "v": fed["w"] - zeros}
+        (found,), (expected,) = session.run(None, fed), exactly.run(None, given)
+        np.testing.assert_array_equal(found, expected.astype(found.dtype))
+
+
+WINDOWS = {
+    "padded": ((2, 8, 7, 6), (6, 8, 3, 3), {"pads": [1, 1, 0, 1]}),
+    "1x1": ((2, 8, 7, 6), (16, 8, 1, 1), {}),
+    "groups": ((2, 8, 7, 6), (8, 4, 3, 3), {"group": 2, "strides": [2, 2]}),
+    "depthwise": ((2, 8, 7, 6), (8, 1, 3, 3), {"group": 8, "pads": [1, 1, 1, 1]}),
+    "one dimension": ((2, 4, 11), (5, 4, 3), {"dilations": [2]}),
+    "three dimensions": ((1, 4, 5, 6, 7), (3, 4, 2, 2, 2), {}),
+    "first layer": ((1, 3, 32, 32), (16, 3, 7, 7), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+}
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("form", ["f32", "codes", "quantized", "dynamic source"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_weights_of_convolutions_that_are_computed(name: str, form: str, runtime: str) -> None:
+    shape, kernel, moved = WINDOWS[name]
+    rng = np.random.default_rng(len(name))
+    x = rng.standard_normal(shape).astype(np.float32)
+    constants = {
+        "xs": np.float32(0.03),
+        "xz": np.uint8(117),
+        "ws": np.full(kernel[0], 2.0**-7, np.float32),
+        "wz": np.zeros(kernel[0], np.int8),
+        "b": rng.standard_normal(kernel[0]).astype(np.float32),
+    }
+    weights = rng.integers(-127, 128, kernel)
+    fed = weights.astype(np.int8) if form == "codes" else np.float32(weights * 2.0**-7)
+    nodes = [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
+        node("QuantizeLinear", ["w", "ws", "wz"], ["wq"], axis=0),
+        node("DequantizeLinear", ["w" if form == "codes" else "wq", "ws", "wz"], ["v"], axis=0),
+    ]
+    if form == "dynamic source":
+        nodes[0] = node("DynamicQuantizeLinear", ["x"], ["q", "xs", "xz"])
+        del constants["xs"], constants["xz"]
+    source, factor = ("x", "w") if form == "f32" else ("d", "v")
+    used = {"f32": [], "codes": [0, 1, 3]}.get(form, [0, 1, 2, 3])
+    built = model(
+        [
+            *(nodes[i] for i in used),
+            node("Conv", [source, factor, "b"], ["p"], **moved),
+            node("Relu", ["p"], ["y"]),
+        ],
+        inputs={"x": ["N", *shape[1:]], "w": list(kernel)},
+        constants=constants,
+        types={"w": kind(fed.dtype.type)},
+    )
+    plan = fqfuse.compile(built)
+    (step,) = [step for step in plan.steps if step.primitive == "convolution"]
+    assert (plan.type(step.arg("src")).dtype is DType.F32) == (form == "f32")
+    session = fqfuse.InferenceSession(plan, runtime)
+    for turned in (fed, np.ascontiguousarray(fed[::-1])):
+        feeds = {"x": x, "w": turned}
+        (found,), (expected,) = session.run(None, feeds), run_ort(built, feeds)
+        # sums of at most 147 products, in f32 there
+        np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6 * np.abs(expected).max())
+    if runtime == "onednn":
+        (place,) = [p for p in session.placement() if p.step.name == step.name]
+        assert place.runtime == "onednn", place.reason
