@@ -208,7 +208,8 @@ def compared(
         runs[EXACT] = _running(models.exact)
     more: dict[str, Any] = {}
     if against is not None:
-        other = peer(against, models.source, [pair.raw for pair in models.pairs])
+        names = [pair.raw for pair in models.pairs]
+        other = peer(against, models.source, names, next(iter(samples.feeds), None))
         runs[against] = other.run
         more["values"] = other.values
     measured = measure_layers(

@@ -15,6 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import IO, Any, Self, cast
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_LOOK = 0.5  # seconds between looks at whether the process lives
 _HERE = Path(__file__).resolve().parent
 # This folder as a package of its own: the worker never imports fqfuse unless its engine does, which
 # may be that of another checkout. The folder's parent is on the path no longer than that takes.
@@ -107,12 +108,21 @@ class WorkerProcess:
         self.close()
 
     def _line(self, command: str, deadline: float, seconds: float) -> bytes:
-        """Read one line; a worker that dies or stays silent past the deadline is a failure."""
+        """Read one line; a worker that dies or stays silent past the deadline is a failure.
+
+        A process that the engine forked may live on and hold the pipe open: its end tells no death.
+        """
         received = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
             while not received.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
+                dead = self._process.poll() is not None  # asked first: what it wrote is read then
+                left = 0.0 if dead else deadline - time.monotonic()
+                if not selector.select(min(_LOOK, max(0.0, left))):
+                    if dead:
+                        raise WorkerFailed(self._death())
+                    if left > 0:
+                        continue
                     self._process.kill()
                     raise WorkerFailed(f"no answer to {command!r} within {seconds:g} s")
                 chunk = os.read(self._stdout.fileno(), 65536)

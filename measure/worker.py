@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -197,9 +196,12 @@ def _commands(stream: TextIO) -> Iterator[str]:
 
 
 def main() -> None:
-    """Serve on stdin and stdout; what libraries print goes to stderr instead, so that it cannot
-    garble an answer.
+    """Serve on stdin and stdout. What libraries print goes to stderr instead, so that it cannot
+    garble an answer; stdin is empty for them: a process that one of them forks closes it, which would
+    wait for ever for the thread that reads commands there.
     """
-    answers = os.fdopen(os.dup(1), "w")
+    commands, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    serve(_commands(sys.stdin), answers)
+    serve(_commands(commands), answers)

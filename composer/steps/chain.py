@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import starmap
 
 import numpy as np
 import numpy.typing as npt
 
 from ...ir.graph import Graph
 from ...ir.node import Node
+from ...ir.ops import dims
 from ...ir.ops.spec import Trait
 from ...ir.paths import keeps_shape
 from ...ir.rule import Refusal
-from ...ir.types import DType, Quantization
+from ...ir.types import DType, Quantization, Shape
 from ..formula.algebra import is_normal
 from ..formula.definitions import rounded_first
 from ..formula.formula import (
@@ -148,6 +150,30 @@ def _read_as_codes(graph: Graph, decode: Node) -> bool:
     )
 
 
+def _larger(graph: Graph, node: Node, value: str) -> Refusal:
+    """Why a chain ends where its value is broadcast, or where nobody knows whether it is."""
+    small, large = graph.type(value), graph.type(node.output)
+    known = small.shape is not None and large.shape is not None
+    if not known or not _surely_differ(small.shape or (), large.shape or ()):
+        others = [graph.type(other) for other in node.inputs if other and other != value]
+        return Refusal(
+            "the result may be larger than the chain: the model does not tell whether their sizes are the same",
+            f"{small}",
+            ", ".join(f"{other}" for other in others if not dims.fits(other.shape, small.shape)),
+            "export the model with fixed sizes, or with one name for sizes that are equal",
+        )
+    return Refusal(
+        "the result is larger than the chain: the chain's value is broadcast",
+        f"{small}",
+        f"{large}",
+        "nothing to change in the quantizer: the network broadcasts the smaller value here",
+    )
+
+
+def _surely_differ(a: Shape, b: Shape) -> bool:
+    return len(a) != len(b) or any(starmap(dims.differ, zip(a, b, strict=True)))
+
+
 def operations_of(end: End) -> Found | Refusal | None:
     """What a node does to the chain, as basic operations, with the Dequantize that it takes in on
     its other input.
@@ -162,12 +188,7 @@ def operations_of(end: End) -> Found | Refusal | None:
     elif not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
         return None
     elif not keeps_shape(graph, node, value):
-        return Refusal(
-            "the result is larger than the chain: the chain's value is broadcast",
-            f"{graph.type(value)}",
-            f"{graph.type(node.output)}",
-            "nothing to change in the quantizer: the network broadcasts the smaller value here",
-        )
+        return _larger(graph, node, value)
     elif node.op in _WITH_CONSTANTS:
         found = _WITH_CONSTANTS[node.op](end)
     elif node.spec.binary is not None and len(node.inputs) == 2:

@@ -110,6 +110,13 @@ def source_of(
     node = graph.producer(value)
     if node is not None and node.op == "RunTimeDequantize":
         return _source_at_run_time(graph, node, capability)
+    if node is not None and node.op == "FakeQuantize":
+        return Refusal(
+            "the quantizer of the source stays an operator of its own",
+            "a quantizer of u8 or s8 codes",
+            f"FakeQuantize {node.name}",
+            "change this quantizer as its own refusal says",
+        )
     if node is None or node.op != "Dequantize":
         return Refusal(
             "the source is not quantized",

@@ -413,15 +413,17 @@ ABOUT_TIME = (
         effect=Effect.QUANTIZERS_GO,
         remedies={
             Tool.ORT: (
-                'op_types_to_quantize with "Add" (and LayerNormalization); {names} not in nodes_to_exclude'
+                'op_types_to_quantize with "Add" (and LayerNormalization); the additions behind {names} not in '
+                "nodes_to_exclude"
             ),
             Tool.ORT_DYNAMIC: f"{_STATIC}, with the additions",
             Tool.NNCF: (
-                "take the additions at {names} out of ignored_scope (model_type=nncf.ModelType.TRANSFORMER leaves all "
-                "additions out); in transformers, where layer normalization reads the sums, it gains next to nothing"
+                "call nncf.quantize without model_type=nncf.ModelType.TRANSFORMER, which leaves all additions out, or "
+                "take those behind {names} out of ignored_scope, and check accuracy; where layer normalization reads "
+                "the sums, as in transformers, it gains little"
             ),
-            Tool.PYTORCH: "FloatFunctional.add with a qconfig in place of + at {names}",
-            Tool.ANY: "put a quantizer on both inputs of the addition at {names}",
+            Tool.PYTORCH: "FloatFunctional.add with a qconfig in place of + behind {names}",
+            Tool.ANY: "put a quantizer on both inputs of the addition behind {names}",
         },
     ),
     Kind(

@@ -138,7 +138,8 @@ def _state(shares: Shares) -> str:
         return f"There are no products; {f32}." if shares.between else "There are no products."
     if shares.int8_macs == shares.macs and not shares.f32_between:
         return "All multiply-adds run in int8, and no step hands f32 to another."
-    return f"{share_text(shares.int8_macs, shares.macs)} of the multiply-adds run in int8; {f32}."
+    int8 = share_text(shares.int8_macs, shares.macs).capitalize()
+    return f"{int8} of the multiply-adds run in int8; {f32}."
 
 
 def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:

@@ -245,15 +245,15 @@ def _behind(index: Index, steps: Iterable[int]) -> tuple[Decision, ...]:
 
 
 def _findings(plan: Plan, verdict: Verdict, name: str, steps: Sequence[int]) -> tuple[Finding, ...]:
-    """The findings of the steps; each about the node alone, or about those of its steps, if it names
-    them.
+    """The findings of the steps, and those that name the node, as one on a quantizer names its
+    neighbours; each about the node alone, or about those of its steps, if it names them.
     """
     around = {name, *(node for number in steps for node in plan.steps[number].origin)}
     around |= set(map(name_in_f32, around))
     found = []
+    called = name_in_f32(name)
     for finding in verdict.findings:
-        if set(finding.steps) & set(steps):
-            called = name_in_f32(name)
+        if set(finding.steps) & set(steps) or called in finding.layers:
             own = (
                 [called] if called in finding.layers else [n for n in finding.layers if n in around]
             )

@@ -76,6 +76,21 @@ def test_a_chain_whose_value_is_broadcast_ends() -> None:
     assert refusals(plan, "the chain's value is broadcast")
 
 
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [(("H", "W"), "the result may be larger"), (("A", "B"), ""), ((1, 1), "")],
+)
+def test_a_chain_ends_where_sizes_are_not_known_to_be_equal(
+    sizes: tuple[str | int, str | int], said: str
+) -> None:
+    """A name of the chain's own sizes, or none that is larger, goes on."""
+    n = Net()
+    value = n.conv(n.qdq(n.input(("N", 4, "A", "B")), 2**-6, 128), 4, 1, scale=2**-8)
+    plan = compiled(n, n.op("Mul", value, n.input(("N", 4, *sizes), "z")))
+    found = refusals(plan, "larger than the chain")
+    assert [refusal.reason.split(" than")[0] for refusal in found] == ([said] if said else [])
+
+
 def test_codes_of_more_than_8_bits() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), 2**-6, 128)

@@ -59,6 +59,11 @@ def _whole_range(shape: tuple[int, ...]) -> np.ndarray:
     return np.where(codes % 2, 255 - codes, codes).astype(np.uint8)
 
 
+def _source_far_from_zero(n: Net) -> Value:
+    source = n.fq(n.input(("N", 3, 4, 4)), 100000.0, 100001.0)
+    return n.conv(source, 4, 1, weights=n.weights((4, 3, 1, 1), 0.01))
+
+
 def _asymmetric_weights(n: Net) -> Value:
     codes = n.graph.add_constant("w", _whole_range((4, 3, 1, 1)))
     return n.conv(
@@ -130,6 +135,10 @@ def _groups_with_many_zero_points(n: Net) -> Value:
     ("build", "check"),
     [
         (_bare_source, _refused("the source is not quantized")),
+        (
+            _source_far_from_zero,
+            _refused("the quantizer of the source stays an operator", found="FakeQuantize fq1"),
+        ),
         (_bare_weights, _refused("the weights are not quantized", found="f32 weights")),
         (_fractional_source, _refused("the zero point of the source is not an integer")),
         (_source_per_channel, _refused("no per-tensor 8-bit codes", found="u8, axis 1")),

@@ -282,6 +282,17 @@ def test_a_change_is_about_the_node_that_was_asked_for() -> None:
     assert "conv0" not in finding["change"]
 
 
+@pytest.mark.parametrize("model_of", [*CASES, *NETWORKS])
+def test_a_node_that_a_finding_names_is_told_of_it(model_of: str) -> None:
+    """Also where the finding is about a step next to it: the softmax that reads an absurd scale."""
+    proto = CASES[model_of](False) if model_of in CASES else NETWORKS[model_of]()
+    plan = fqfuse.compile(proto)
+    for finding in fqfuse.findings(plan):
+        for layer in finding["layers"][:3] + finding["layers"][-3:]:
+            told = fqfuse.why(plan, layer, model=proto)["findings"]
+            assert finding["code"] in {found["code"] for found in told}, layer
+
+
 SHAPES = {"flat": np.array([2, 60]), "back": np.array([2, 3, 20]), "same": np.array([2, 3, 4, 5])}
 
 
