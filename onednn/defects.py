@@ -604,6 +604,19 @@ DEFECTS: tuple[Defect, ...] = (
         )
         for kind in ("binary", "eltwise", *_SUMMING, "pooling", "resampling")
     ),
+    *(
+        Defect(
+            f"{kind} of s8",
+            kind,
+            r"ref$",
+            lambda request: _operand(request, "src_layer").dtype == DataType.s8,
+            "its codes are s8, on a CPU without AMX",
+            "hidden states below 0 become 0: they are stored as codes of u8",
+            "NumPy",
+            "every layer with such a state",
+        )
+        for kind in ("gru", "lstm")
+    ),
 )
 
 

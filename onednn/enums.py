@@ -51,6 +51,7 @@ class RnnDirection(IntEnum):
     left2right = 1
     right2left = 2
     concat = 3
+    sum = 4
 
 
 class ScratchpadMode(IntEnum):
@@ -200,6 +201,7 @@ class Arg(IntEnum):
     WEIGHTS_LAYER = 33
     WEIGHTS_ITER = 34
     WEIGHTS_PEEPHOLE = 35
+    WEIGHTS_PROJECTION = 36
     BIAS = 41
     MEAN = 49
     VARIANCE = 50

@@ -14,6 +14,8 @@
 - `neglected.py`: what it takes there, and neglects when it runs
 - `schemes.py`: attributes of `onednn-v2` and `unified`
 - `on_numpy.py`, `on_library.py`: a description -> the result
+- `recurrent.py`, `recurrent_on_numpy.py`: recurrent layers, what is refused of them, and their
+  result
 - `primitive.py`: `prim`
 - `gemm.py`: oneDNN's products of matrices that are functions
 """

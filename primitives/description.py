@@ -18,9 +18,10 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array, Attr
 from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
-from ..onednn.enums import AlgKind
+from ..onednn.enums import AlgKind, RnnDirection
 from ..plan.attributes import (
     OPERANDS,
+    RNN_QPARAMS,
     Binary,
     DepthwiseConv,
     Eltwise,
@@ -31,7 +32,7 @@ from ..plan.attributes import (
     ZeroPoint,
 )
 from ..plan.targets import check_target
-from .kinds import EVERY_AXIS_0, EVERY_AXIS_1, KINDS, REQUIRED, Kind
+from .kinds import CELLS, EVERY_AXIS_0, EVERY_AXIS_1, KINDS, REQUIRED, Kind
 
 _TENSOR = re.compile(r"(f32|s32|s8|u8)\[(\d+(?:,\d+)*)\]")
 _SOURCE = re.compile(r"src_(?:0|[1-9]\d{0,3})")
@@ -64,6 +65,10 @@ class Description:
     def dtype(self, role: str) -> DType:
         """The element type of an argument."""
         return self.tensors[role].dtype
+
+    def destinations(self) -> list[str]:
+        """The arguments that it writes, in order."""
+        return [role for role in KINDS[self.kind].destinations if role in self.tensors]
 
     def sources(self) -> list[str]:
         """The arguments that it reads as data, in order."""
@@ -112,15 +117,19 @@ def described(
     types = {role: tensor(given[role], role) for role in roles}
     operands = {name: tensor(given[name], name) for name in given if name not in types}
     _complete_operands(kind, types, operands, attr)
-    if "dst" not in types:
+    written = found.destinations[0]
+    if written not in types:
         raise InvalidInput(
-            f"{kind} lacks its argument dst", hint='name its type and shape: dst="f32[1,8]"'
+            f"{kind} lacks its argument {written}",
+            hint=f'name its type and shape: {written}="f32[1,8]"',
         )
     if found.algorithms:
         _check_algorithm(found.algorithms, params.get("algorithm", found.params["algorithm"]))
-    complete = _params(kind, found, params, max(len(types["dst"].static_shape) - 2, 0))
+    complete = _params(kind, found, params, max(len(types[written].static_shape) - 2, 0))
     if kind == "concat":
         _check_concat(types, complete["axis"])
+    if kind in CELLS:
+        _check_layer(kind, complete["direction"], attr)
     return Description(
         kind,
         MappingProxyType(types),
@@ -141,6 +150,26 @@ def _check_algorithm(kind: str, name: object) -> None:
         )
 
 
+def _check_layer(kind: str, direction: Attr, attr: PrimitiveAttr) -> None:
+    """Refuses a direction that there is not, and parameters of codes without values.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    if direction not in RnnDirection.__members__:
+        raise InvalidInput(
+            f"{kind} has no direction {direction!r}",
+            hint=f"choose of {', '.join(RnnDirection.__members__)}",
+        )
+    for name in RNN_QPARAMS:
+        scale, least = getattr(attr, name), 1 + (name == "rnn_data_qparams")
+        if scale is not None and len(scale.values) < least:
+            raise InvalidInput(
+                f"{name} of {kind} with {len(scale.values)} values, of at least {least}",
+                hint="give them when the primitive is made: the library takes them there",
+            )
+
+
 def _check_words(attr: PrimitiveAttr, target: str) -> None:
     """Refuses what the attributes of a target have no words for: a library cannot be asked.
 
@@ -149,6 +178,7 @@ def _check_words(attr: PrimitiveAttr, target: str) -> None:
     """
     words = {
         "output_scales": attr.output_scales is not None and target != "onednn-v2",
+        **{name: getattr(attr, name) is not None and target == "unified" for name in RNN_QPARAMS},
         "the scale of an eltwise post-op": target != "onednn-v2"
         and any(isinstance(op, Eltwise) and op.scale != 1 for op in attr.post_ops),
         "the scale of the operand of a binary post-op": target != "unified"

@@ -20,6 +20,7 @@ from ..onednn.enums import (
     DataType,
     FpmathMode,
     NormalizationFlags,
+    RnnDirection,
     ScratchpadMode,
     arg_multiple_src,
     arg_post_op,
@@ -34,16 +35,18 @@ from ..onednn.primitive_cache import switch_off
 from ..onednn.primitive_desc import PrimitiveDesc, describe
 from ..onednn.saturation import may_saturate
 from ..plan.attributes import (
+    RNN_QPARAMS,
     Binary,
     DepthwiseConv,
     Eltwise,
     Prelu,
     PrimitiveAttr,
+    Scale,
     Sum,
 )
 from .depthwise import parts, scales_of
 from .description import Description
-from .kinds import ARGS, KINDS
+from .kinds import ARGS, CELLS, KINDS
 
 _TYPES = {
     DType.F32: DataType.f32,
@@ -58,6 +61,7 @@ _FLAGS = {
     "variance": NormalizationFlags.use_global_stats,
 }
 _IMPLEMENTATIONS = 16
+_NO_ATTRIBUTES = Attributes()
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,8 @@ def _parameters(description: Description) -> dict[str, Any]:
             if role in description.tensors:
                 flags |= _FLAGS[role]
         found["flags"] = flags
+    if description.kind in CELLS:
+        found["direction"] = RnnDirection[found["direction"]]
     return found
 
 
@@ -205,10 +211,26 @@ def _attributes(engine: Engine, description: Description) -> Attributes:
                 scales |= {
                     Arg.ATTR_POST_OP_DW | ARGS[role]: scale.mask for role, scale in scales_of(op)
                 }
+    return replace(
+        _of_layer(attr),
+        scales=scales,
+        zero_points={
+            argument(description, role): held.mask for role, held in attr.zero_points.items()
+        },
+        post_ops=tuple(chain),
+    )
+
+
+def _of_layer(attr: PrimitiveAttr) -> Attributes:
+    """The parameters of codes of a recurrent layer, which its weights are packed with, too."""
+    none = Scale(())
+    data, weights, projection = (getattr(attr, name) or none for name in RNN_QPARAMS)
     return Attributes(
-        scales,
-        {argument(description, role): held.mask for role, held in attr.zero_points.items()},
-        tuple(chain),
+        rnn_data=(data.values[0], data.values[1]) if data.values else None,
+        rnn_weights=weights.values,
+        rnn_weights_mask=weights.mask,
+        rnn_projection=projection.values,
+        rnn_projection_mask=projection.mask,
     )
 
 
@@ -238,8 +260,8 @@ def execute(
     primitive: Primitive,
     attr: PrimitiveAttr,
     args: Mapping[str, Array],
-) -> Array:
-    """The destination, row-major.
+) -> dict[str, Array]:
+    """The destinations by role, row-major.
 
     Args:
         stream: of the engine.
@@ -250,10 +272,12 @@ def execute(
     """
     engine, desc = stream.engine, primitive.desc
     memories: dict[int, Memory] = {}
+    written = description.destinations()
     for role in description.tensors:
-        if role != "dst":
+        if role not in written:
             number = argument(description, role)
-            memories[number] = _placed(stream, desc, number, args[role])
+            packing = _of_layer(attr) if role.startswith("weights") else _NO_ATTRIBUTES
+            memories[number] = _placed(stream, desc, number, args[role], packing)
     for index, (asked, op) in enumerate(zip(description.attr.post_ops, attr.post_ops, strict=True)):
         match op:
             case Binary(_, operand):
@@ -270,12 +294,14 @@ def execute(
     for role, zero in attr.zero_points.items():
         memories[arg_zero_points(argument(description, role))] = _vector(engine, zero.array)
     old = next((args[op.operand] for op in attr.post_ops if isinstance(op, Sum)), None)
-    target = desc.exec_arg_md(Arg.DST)
-    memories[Arg.DST] = (
-        Memory.allocate(engine, target)
-        if old is None
-        else _moved(stream, old.view(description.dtype("dst").numpy), target)
-    )
+    for role in written:
+        number = argument(description, role)
+        target = desc.exec_arg_md(number)
+        memories[number] = (
+            Memory.allocate(engine, target)
+            if old is None
+            else _moved(stream, old.view(description.dtype(role).numpy), target)
+        )
     if desc.scratchpad_size:
         given = args.get("scratchpad")
         memories[Arg.SCRATCHPAD] = (
@@ -284,7 +310,7 @@ def execute(
             else Memory(engine, desc.scratchpad_md, given)
         )
     primitive.execute(stream, ExecArgs(desc, memories))
-    return _plain(stream, memories[Arg.DST])
+    return {role: _plain(stream, memories[argument(description, role)]) for role in written}
 
 
 def _depthwise_memories(
@@ -314,15 +340,23 @@ def _channels_last(array: Array) -> Array:
     return np.moveaxis(array, 1, -1) if array.ndim > 2 else array
 
 
-def _placed(stream: Stream, desc: PrimitiveDesc, number: int, array: Array) -> Memory:
+def _placed(
+    stream: Stream,
+    desc: PrimitiveDesc,
+    number: int,
+    array: Array,
+    packing: Attributes = _NO_ATTRIBUTES,
+) -> Memory:
     """An argument in the layout that the primitive wants."""
     wanted = desc.exec_arg_md(number)
     if not wanted.dims:  # nothing is prescribed, as for the parameters of a normalization
         return _vector(stream.engine, array)
-    return _moved(stream, array, wanted)
+    return _moved(stream, array, wanted, packing)
 
 
-def _moved(stream: Stream, array: Array, wanted: MemoryDesc) -> Memory:
+def _moved(
+    stream: Stream, array: Array, wanted: MemoryDesc, packing: Attributes = _NO_ATTRIBUTES
+) -> Memory:
     engine = stream.engine
     plain = row_major(engine.library, array.shape, data_type_of(array.dtype))
     source = Memory(engine, plain, np.ascontiguousarray(array))
@@ -330,7 +364,7 @@ def _moved(stream: Stream, array: Array, wanted: MemoryDesc) -> Memory:
         # a copy: a sum writes to it
         return Memory(engine, plain, np.array(array, order="C", copy=True))
     target = Memory.allocate(engine, wanted)
-    reorder = describe(engine, "reorder", plain, wanted)
+    reorder = describe(engine, "reorder", plain, wanted, attributes=packing)
     run_once(stream, reorder, {Arg.SRC: source, Arg.DST: target})
     return target
 

@@ -18,13 +18,15 @@ from ..onednn.library import Engine, Library, Stream
 from ..onednn.loading import load
 from ..plan.attributes import PrimitiveAttr
 from ..runtime.processors import default_threads
-from . import on_library, on_numpy
+from . import on_library, on_numpy, recurrent_on_numpy
 from .depthwise import parts
 from .description import Description, at_execution, described, with_values
+from .kinds import CELLS
 from .neglected import neglected
 from .on_library import Made
+from .recurrent import of_library
 from .refusal import refusal
-from .schemes import SCHEME, converted, placeholders, refusal_of_scheme
+from .schemes import SCHEME, converted, layer_of_library, placeholders, refusal_of_scheme
 
 ENGINES = ("numpy", "onednn")
 _PLAIN = PrimitiveAttr()
@@ -65,9 +67,11 @@ def prim(
     narrowed = None if fpmath == "environment" else _mode(FpmathMode, fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
-    if target == SCHEME:
-        _check_written(description)
-        lost = neglected(description) if refusal(description) is None else None
+    asked = layer_of_library(description) if kind in CELLS else description
+    if asked.target == SCHEME:
+        if kind not in CELLS:
+            _check_written(description)
+        lost = neglected(asked) if refusal(asked) is None else None
         if lost is not None:
             raise failure(
                 Status.unimplemented, f"{description}, of which oneDNN makes one although {lost},"
@@ -131,20 +135,33 @@ class Primitive:
         self.description = description
 
     def execute(self, args: Mapping[str, Array] = _NO_ARGS) -> Array:
-        """The destination, a new array.
+        """The destination, a new array; of a primitive that has one.
 
         Args:
-            args: an array for each argument but dst, each operand of post-ops, and the values of
-                scales and zero points that the attributes have none of.
+            args: an array for each argument but destinations, each operand of post-ops, and the
+                values of scales and zero points that the attributes have none of.
 
         Raises:
             InvalidInput: one is missing, or not of the shape and type that the primitive was made
-                for.
+                for; or it writes several destinations.
+        """
+        written = self.description.destinations()
+        if len(written) > 1:
+            raise InvalidInput(
+                f"{self.description.kind} writes {', '.join(written)}",
+                hint="call execute_all, which returns all of them",
+            )
+        return self.execute_all(args)[written[0]]
+
+    def execute_all(self, args: Mapping[str, Array] = _NO_ARGS) -> dict[str, Array]:
+        """The destinations by role, new arrays: `dst`, or of a recurrent layer `dst_layer`, and
+        `dst_iter` and `dst_iter_c` where it was made with them. Arguments and errors as of
+        `execute`.
         """
         arrays = self._checked(args)
         return self._run(with_values(self.description, arrays), arrays)
 
-    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
         raise NotImplementedError
 
     def _checked(self, args: Mapping[str, Array]) -> dict[str, Array]:
@@ -159,7 +176,8 @@ class Primitive:
                 for name, type_ in what.operands.items()
             },
         }
-        del wanted["dst"]
+        for role in what.destinations():
+            del wanted[role]
         wanted |= {name: ((count,), np.dtype(dtype)) for name, count, dtype in at_execution(what)}
         if self.scratchpad_size:
             wanted["scratchpad"] = (self.scratchpad_size,), np.dtype(np.uint8)
@@ -195,12 +213,17 @@ class OnNumpy(Primitive):
     """
 
     def __init__(self, description: Description) -> None:
-        if description.target == SCHEME:
-            _check(description, refusal(description))
+        layer = description.kind in CELLS
+        asked = layer_of_library(description) if layer else description
+        if asked.target == SCHEME:
+            _check(asked, refusal(asked))
         super().__init__(description)
 
-    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
-        return on_numpy.run(self.description, attr, args)
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
+        what = self.description
+        if what.kind in CELLS:
+            return recurrent_on_numpy.run(of_library(what, attr), args)
+        return {"dst": on_numpy.run(what, attr, args)}
 
 
 class OnLibrary(Primitive):
@@ -238,12 +261,12 @@ class OnLibrary(Primitive):
         else:
             self.memory_consumption = made.memory_consumption
 
-    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
         what = self.description
         if what.target != SCHEME:
             what, attr, args = converted(what, attr, args)
 
-        def run() -> Array:
+        def run() -> dict[str, Array]:
             return on_library.execute(self._stream, what, self._primitive, attr, args)
 
         return _called(self._library, run)

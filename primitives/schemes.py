@@ -18,8 +18,10 @@ from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
 from .description import Description, at_execution, with_values
+from .kinds import CELLS
 from .on_numpy import one_step
 from .operation import OPERATIONS
+from .recurrent import of_library, refusal_of_unified
 
 SCHEME = "onednn-v3"
 """The scheme of the library."""
@@ -50,6 +52,21 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     return None
 
 
+def layer_of_library(description: Description) -> Description:
+    """A recurrent layer in the attributes of `onednn-v3`: of `onednn-v2` the same, of `unified` with
+    other parameters, 1 where they come at execution.
+
+    Raises:
+        OneDnnError: `unified` has no such layer.
+    """
+    attr = description.attr
+    if description.target == "unified":
+        for reason in refusal_of_unified(description, attr):
+            raise failure(Status.unimplemented, f"{description}, where it has {reason},")
+        attr = with_values(description, placeholders(description))
+    return of_library(description, attr)
+
+
 def placeholders(description: Description) -> dict[str, Array]:
     """An array of ones for all that comes at execution."""
     types = {**description.tensors, **description.operands}
@@ -72,6 +89,8 @@ def converted(
     Raises:
         OneDnnError: those attributes cannot say it.
     """
+    if description.kind in CELLS:
+        return of_library(description, attr), attr, dict(args)
     plan, _ = one_step(description, attr, args)
     found, kept = convert_steps(plan)
     for refused in kept.values():

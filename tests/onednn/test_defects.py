@@ -18,7 +18,15 @@ from support.binding_library import NCHW16C, no_primitive_cache, tagged
 from fqfuse.aligned import aligned_bytes
 from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from fqfuse.onednn.defects import DEFECTS, Defect, defect_of, defects_document
-from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
+from fqfuse.onednn.enums import (
+    AlgKind,
+    Arg,
+    DataType,
+    RnnDirection,
+    arg_post_op,
+    arg_scales,
+    arg_zero_points,
+)
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
@@ -610,6 +618,32 @@ def linear_behind_sums(bare: Bare, kind: str, attributes: Attributes) -> Case:
     return make, {Arg.SRC: x, Arg.WEIGHTS: w}, linear(sums)
 
 
+def negative_states(bare: Bare, kind: str) -> Case:
+    """Weights are 0, and biases make every gate 0 or 1 and the state -tanh(1) or -1: as a code, -1."""
+    gates, hidden = {"lstm": (9, 0, -9, 9), "gru": (-9, 9, -9)}[kind], 5
+    bias = np.repeat(np.float32(gates), hidden).reshape(1, 1, len(gates), hidden)
+    x, w = np.ones((1, 2, hidden), np.int8), np.zeros((1, 1, hidden, len(gates), hidden), np.int8)
+    absent = {"lstm": 2, "gru": 1}[kind]
+
+    def make() -> PrimitiveDesc:
+        weights = [bare.any(w.shape, DataType.s8)] * 2
+        return describe(
+            bare.engine,
+            kind,
+            bare.plain(x.shape, DataType.s8),
+            *[None] * absent,
+            *weights,
+            *[None] * (2 * (absent - 1)),
+            bare.plain(bias.shape),
+            bare.plain(x.shape),
+            *[None] * absent,
+            direction=RnnDirection.left2right,
+        )
+
+    arrays = {Arg.SRC_LAYER: x, Arg.BIAS: bias, Arg.WEIGHTS_LAYER: w, Arg.WEIGHTS_ITER: w}
+    return make, arrays, np.full(x.shape, -1.0)
+
+
 ROUNDED_TWICE = {
     f"{kind} that rounds twice": kind
     for kind in ("pooling", "resampling", "convolution", "deconvolution")
@@ -650,6 +684,8 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "reorder with scales of dimensions apart": scales_apart,
     "product of matrices with gaps": matrices_with_gaps,
     "binary of blocks into codes": blocks_into_codes,
+    "lstm of s8": lambda bare: negative_states(bare, "lstm"),
+    "gru of s8": lambda bare: negative_states(bare, "gru"),
     **{name: lambda bare, kind=kind: linear_behind(bare, kind) for name, kind in LAST_BITS.items()},
 }
 
