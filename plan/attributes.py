@@ -113,7 +113,8 @@ class Binary:
     """y = algorithm(y, operand). The operand is a value or constant of the plan with dst's rank,
     each dimension dst's or 1.
 
-    `scale` multiplies the operand; it is None on every target but `unified`.
+    On `unified` the operand is `scale * (operand - zero_point)`, zero points of codes only; on every
+    other target both are None.
     """
 
     kind: ClassVar[str] = "binary"
@@ -121,6 +122,7 @@ class Binary:
     algorithm: Algorithm
     operand: Value
     scale: Scale | None = None
+    zero_point: ZeroPoint | None = None
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ def described(
     if found is None:
         raise InvalidInput(f"there is no primitive {kind!r}", hint=f"choose of {', '.join(KINDS)}")
     check_target(target)
+    if kind == "sum" and target == "unified":
+        found = replace(found, params={})  # its scales are scales of its sources
     if not isinstance(attr, PrimitiveAttr):
         raise InvalidInput(
             f"attributes are a PrimitiveAttr, not a {type(attr).__name__}",
@@ -183,6 +185,8 @@ def _check_words(attr: PrimitiveAttr, target: str) -> None:
         and any(isinstance(op, Eltwise) and op.scale != 1 for op in attr.post_ops),
         "the scale of the operand of a binary post-op": target != "unified"
         and any(isinstance(op, Binary) and op.scale is not None for op in attr.post_ops),
+        "the zero point of the operand of a binary post-op": target != "unified"
+        and any(isinstance(op, Binary) and op.zero_point is not None for op in attr.post_ops),
     }
     for word, given in words.items():
         if given:
@@ -360,6 +364,9 @@ def at_execution(description: Description) -> Iterator[tuple[str, int, type]]:
             if not scale.values:
                 dims = description.operands[operands_of(op)[0]].static_shape
                 yield name, count(scale.mask, dims), np.float32
+        if isinstance(op, Binary) and op.zero_point is not None and not op.zero_point.values:
+            dims = description.operands[op.operand].static_shape
+            yield f"zero_points_{op.operand}", count(op.zero_point.mask, dims), np.int32
 
 
 def _scales_of(op: PostOp) -> Iterator[tuple[str, Scale]]:
@@ -382,8 +389,11 @@ def with_values(description: Description, args: Mapping[str, Array]) -> Primitiv
         return ZeroPoint(values, held.mask)
 
     def post_op(op: PostOp) -> PostOp:
-        if isinstance(op, Binary) and op.scale is not None:
-            return replace(op, scale=scale(f"scales_{op.operand}", op.scale))
+        if isinstance(op, Binary):
+            factor = None if op.scale is None else scale(f"scales_{op.operand}", op.scale)
+            shift = op.zero_point
+            shift = None if shift is None else zero(f"zero_points_{op.operand}", shift)
+            return replace(op, scale=factor, zero_point=shift)
         if isinstance(op, DepthwiseConv):
             own = scale(f"scales_{op.weights}", op.weights_scale)
             return replace(

@@ -301,6 +301,8 @@ def _reorder(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
 
 def _sum(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
     """The first source times its scale, and the others times theirs, added one by one."""
+    if description.target == "unified":
+        return _sum_of_scaled(description, attr, args)
     scales = description.params["scales"]
     assert isinstance(scales, tuple)
     first, *others = (float(value) for value in scales if isinstance(value, float | int))
@@ -315,6 +317,25 @@ def _sum(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array
         {"algorithm": "linear", "alpha": first, "beta": 0.0},
         {op.operand: args[op.operand] for op in added},
     )
+
+
+def _sum_of_scaled(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> Work:
+    """The same of `unified`, where the scales are those of arguments: a copy, or a binary step with the
+    third source and further ones behind it.
+    """
+    sources = description.sources()
+    if len(sources) == 1:
+        scales = {role.removesuffix("_0"): scale for role, scale in attr.scales.items()}
+        return Work("reorder", "Identity", {"src": args["src_0"]}, replace(attr, scales=scales))
+    first, second, *others = sources
+    added = tuple(Binary("add", role, attr.scales.get(role)) for role in others)
+    scales = {role: scale for role, scale in attr.scales.items() if role not in others}
+    found = {role: args[role] for role in (first, second)}
+    attr = replace(attr, scales=scales, post_ops=(*added, *attr.post_ops))
+    extra = {role: args[role] for role in others}
+    return Work("binary", "Add", found, attr, {"algorithm": "add"}, extra)
 
 
 def _concat(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:

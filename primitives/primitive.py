@@ -26,7 +26,7 @@ from .neglected import neglected
 from .on_library import Made
 from .recurrent import of_library
 from .refusal import refusal
-from .schemes import SCHEME, converted, layer_of_library, placeholders, refusal_of_scheme
+from .schemes import SCHEME, converted, in_own_terms, placeholders, refusal_of_scheme
 
 ENGINES = ("numpy", "onednn")
 _PLAIN = PrimitiveAttr()
@@ -67,7 +67,7 @@ def prim(
     narrowed = None if fpmath == "environment" else _mode(FpmathMode, fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
-    asked = layer_of_library(description) if kind in CELLS else description
+    asked = in_own_terms(description)
     if asked.target == SCHEME:
         if kind not in CELLS:
             _check_written(description)
@@ -213,8 +213,7 @@ class OnNumpy(Primitive):
     """
 
     def __init__(self, description: Description) -> None:
-        layer = description.kind in CELLS
-        asked = layer_of_library(description) if layer else description
+        asked = in_own_terms(description)
         if asked.target == SCHEME:
             _check(asked, refusal(asked))
         super().__init__(description)

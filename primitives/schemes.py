@@ -35,6 +35,8 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
         return Status.invalid_arguments, reason
     if description.kind == "inner_product" and description.attr.zero_points:
         return Status.unimplemented, "inner products have no zero points"
+    if description.kind == "sum" and any(scale.mask for scale in description.attr.scales.values()):
+        return Status.unimplemented, "sources of a sum have one scale each"
     args = placeholders(description)
     try:
         plan, _ = one_step(description, with_values(description, args), args)
@@ -52,14 +54,16 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     return None
 
 
-def layer_of_library(description: Description) -> Description:
-    """A recurrent layer in the attributes of `onednn-v3`: of `onednn-v2` the same, of `unified` with
-    other parameters, 1 where they come at execution.
+def in_own_terms(description: Description) -> Description:
+    """Of `onednn-v2` a recurrent layer and a sum are those of `onednn-v3`, of `unified` a layer is one with
+    other parameters, 1 where they come at execution; all else stays what it is.
 
     Raises:
         OneDnnError: `unified` has no such layer.
     """
-    attr = description.attr
+    attr, kind = description.attr, description.kind
+    if kind not in CELLS and (kind, description.target) != ("sum", "onednn-v2"):
+        return description
     if description.target == "unified":
         for reason in refusal_of_unified(description, attr):
             raise failure(Status.unimplemented, f"{description}, where it has {reason},")
@@ -89,7 +93,7 @@ def converted(
     Raises:
         OneDnnError: those attributes cannot say it.
     """
-    if description.kind in CELLS:
+    if in_own_terms(description).target == SCHEME:
         return of_library(description, attr), attr, dict(args)
     plan, _ = one_step(description, attr, args)
     found, kept = convert_steps(plan)
