@@ -136,13 +136,17 @@ def descriptor(
     Args:
         engine: the engine.
         description: the primitive.
-        fpmath: the types that f32 may be narrowed to; None: the environment's default.
+        fpmath: the types that f32 may be narrowed to; None: the environment's default. A recurrent
+            layer of codes is always made with `strict`: with another mode, which does not concern
+            integers, 3.2 computes something else.
         scratchpad: who allocates it.
 
     Raises:
         OneDnnError: the library refuses; `status` says how.
     """
     kind = description.kind
+    if kind in CELLS and description.dtype("src_layer") in (DType.U8, DType.S8):
+        fpmath = FpmathMode.strict
     chosen = KINDS[kind].chosen
     roles = description.sources() if KINDS[kind].many else []
     roles += [role for role in KINDS[kind].roles if role not in KINDS[kind].flags]

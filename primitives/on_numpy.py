@@ -16,6 +16,7 @@ from ..errors import InvalidInput
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
+from ..onednn.enums import FpmathMode
 from ..plan.attributes import Binary, DepthwiseConv, PostOp, PrimitiveAttr, Scale, Sum
 from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
@@ -23,6 +24,7 @@ from ..runtime.numpy_runtime import run_step
 from .compiled import uncompiled_reduction
 from .depthwise import parts
 from .description import Description
+from .narrowing import narrowed
 
 _EXACT = 2**24
 """Sums of integers below it are exact in f32, in whatever order."""
@@ -53,6 +55,7 @@ def run(
     attr: PrimitiveAttr,
     args: Mapping[str, Array],
     profile: NumericsProfile = VNNI_3_2,
+    fpmath: FpmathMode = FpmathMode.strict,
 ) -> Array:
     """The destination.
 
@@ -61,6 +64,7 @@ def run(
         attr: its attributes, with all values.
         args: an array for each argument and operand.
         profile: the float order.
+        fpmath: what f32 factors are narrowed to.
 
     Raises:
         InvalidInput: zero points by channel whose products are too large for exact sums, or, of
@@ -72,7 +76,8 @@ def run(
             return src.copy()  # not by way of f32
     whole = replace(description, attr=attr)
     if description.target == "onednn-v3" and len(parts(whole)) > 1:
-        return _with_depthwise(whole, args, profile)
+        return _with_depthwise(whole, args, profile, fpmath)
+    args = narrowed(description.kind, args, fpmath)
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
     (found,) = run_step(plan, step, feeds, profile=profile)
@@ -80,17 +85,20 @@ def run(
 
 
 def _with_depthwise(
-    description: Description, args: Mapping[str, Array], profile: NumericsProfile
+    description: Description,
+    args: Mapping[str, Array],
+    profile: NumericsProfile,
+    fpmath: FpmathMode,
 ) -> Array:
     """A convolution, and the depthwise one behind it."""
     first, second = parts(description)
     op = next(op for op in description.attr.post_ops if isinstance(op, DepthwiseConv))
-    own = {"src": run(first, first.attr, args, profile)}
+    own = {"src": run(first, first.attr, args, profile, fpmath)}
     own["weights"] = args[op.weights].reshape(second.dims("weights"))
     if op.bias:
         own["bias"] = args[op.bias]
     others = {name: args[name] for name in second.operands}
-    return run(second, second.attr, {**others, **own}, profile)
+    return run(second, second.attr, {**others, **own}, profile, fpmath)
 
 
 def one_step(

@@ -22,6 +22,7 @@ from . import on_library, on_numpy, recurrent_on_numpy
 from .depthwise import parts
 from .description import Description, at_execution, described, with_values
 from .kinds import CELLS
+from .narrowing import in_environment, mode_of
 from .neglected import neglected
 from .on_library import Made
 from .recurrent import of_library
@@ -53,8 +54,9 @@ def prim(
         engine: `numpy` or `onednn`.
         target: the scheme of the attributes: `onednn-v3`, `onednn-v2` or `unified`.
         scratchpad: who allocates what the library needs while it runs: `library` or `user`.
-        fpmath: what f32 may be narrowed to inside of the library: `strict`, `bf16`, `f16`, `tf32`,
-            `any`, or `environment`, the default that ONEDNN_DEFAULT_FPMATH_MODE says.
+        fpmath: what f32 may be narrowed to inside: `strict`, `bf16`, `f16`, `tf32`, `any`, or
+            `environment`, the default that ONEDNN_DEFAULT_FPMATH_MODE says. NumPy narrows the
+            factors of products, the library where the CPU has code for it (`narrowing.py`).
         given: arguments and operands of post-ops as texts (`src="u8[1,16,8,8]"`), and parameters.
 
     Raises:
@@ -64,7 +66,7 @@ def prim(
     """
     if engine not in ENGINES:
         raise InvalidInput(f"there is no engine {engine!r}", hint="choose numpy or onednn")
-    narrowed = None if fpmath == "environment" else _mode(FpmathMode, fpmath)
+    mode = mode_of(fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
     asked = in_own_terms(description)
@@ -79,8 +81,8 @@ def prim(
     else:
         _check(description, refusal_of_scheme(description))
     if engine == "numpy":
-        return OnNumpy(description)
-    return OnLibrary(description, narrowed, users=users)
+        return OnNumpy(description, in_environment() if mode is None else mode)
+    return OnLibrary(description, mode, users=users)
 
 
 def _check_written(description: Description) -> None:
@@ -206,23 +208,24 @@ class Primitive:
 
 
 class OnNumpy(Primitive):
-    """A primitive that the NumPy kernels run.
+    """A primitive that the NumPy kernels run; `fpmath`: what it narrows f32 to.
 
     Raises:
         OneDnnError: oneDNN would refuse it.
     """
 
-    def __init__(self, description: Description) -> None:
+    def __init__(self, description: Description, fpmath: FpmathMode) -> None:
         asked = in_own_terms(description)
         if asked.target == SCHEME:
             _check(asked, refusal(asked))
         super().__init__(description)
+        self._fpmath = fpmath
 
     def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
         what = self.description
         if what.kind in CELLS:
             return recurrent_on_numpy.run(of_library(what, attr), args)
-        return {"dst": on_numpy.run(what, attr, args)}
+        return {"dst": on_numpy.run(what, attr, args, fpmath=self._fpmath)}
 
 
 class OnLibrary(Primitive):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws.recurrent_primitives import arguments
+from laws.recurrent_primitives import HIDDEN, QPARAMS, arguments, words
 
 from fqfuse.errors import InvalidInput
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented
@@ -21,40 +21,11 @@ from fqfuse.primitives.recurrent import gates_of
 from fqfuse.primitives.refusal import refusal
 
 ENGINES = ["numpy", "onednn"]
-STEPS, BATCH, INPUTS, HIDDEN = 3, 2, 4, 5
-QPARAMS = {
-    "rnn_data_qparams": Scale((127.0, 128.0)),
-    "rnn_weights_qparams": Scale((200.0,)),
-}
 
 
 def requires(engine: str, request: pytest.FixtureRequest) -> None:
     if engine == "onednn":
         request.getfixturevalue("of_the_rules")
-
-
-def words(kind: str, src: str = "f32", direction: str = "left2right") -> dict[str, Any]:
-    """A layer with all its states."""
-    count = 2 if direction in ("concat", "sum") else 1
-    weights = "f32" if src == "f32" else "s8"
-    gates, side = gates_of(kind), 2 if direction == "concat" else 1
-    state = f"[1,{count},{BATCH},{HIDDEN}]"
-    found = {
-        "src_layer": f"{src}[{STEPS},{BATCH},{INPUTS}]",
-        "src_iter": f"f32{state}",
-        "src_iter_c": f"f32{state}",
-        "attention": f"f32[{STEPS},{BATCH},1]",
-        "weights_layer": f"{weights}[1,{count},{INPUTS},{gates},{HIDDEN}]",
-        "weights_iter": f"{weights}[1,{count},{HIDDEN},{gates},{HIDDEN}]",
-        "bias": f"f32[1,{count},{gates + kind.startswith('lbr')},{HIDDEN}]",
-        "dst_layer": f"{src}[{STEPS},{BATCH},{side * HIDDEN}]",
-        "dst_iter": f"f32{state}",
-        "dst_iter_c": f"f32{state}",
-    }
-    found = {role: text for role, text in found.items() if role in CELLS[kind].roles}
-    if kind == "vanilla_rnn":
-        found["algorithm"] = "tanh"
-    return {**found, "direction": direction}
 
 
 def sigmoid(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
