@@ -96,6 +96,8 @@ class CpuIsa(IntFlag):
     avx2_vnni = 0xF
     avx512_core = 0x27
     avx512_core_vnni = 0x67
+    avx512_core_bf16 = 0xE7
+    avx512_core_fp16 = 0x1EF
     avx512_core_amx = 0xFEF
 
     @property

@@ -34,7 +34,10 @@ from ..plan.attributes import (
 from ..plan.targets import check_target
 from .kinds import CELLS, EVERY_AXIS_0, EVERY_AXIS_1, KINDS, REQUIRED, Kind
 
-_TENSOR = re.compile(r"(f32|s32|s8|u8)\[(\d+(?:,\d+)*)\]")
+_TENSOR = re.compile(r"(f32|bf16|f16|s32|s8|u8)\[(\d+(?:,\d+)*)\]")
+HALVES = frozenset({DType.BF16, DType.F16})
+"""Floats of 16 bits. Arrays of f16 are NumPy's, of bf16 f32 that hold such numbers."""
+
 _SOURCE = re.compile(r"src_(?:0|[1-9]\d{0,3})")
 
 
@@ -131,7 +134,7 @@ def described(
     if kind == "concat":
         _check_concat(types, complete["axis"])
     if kind in CELLS:
-        _check_layer(kind, complete["direction"], attr)
+        _check_layer(kind, types, complete["direction"], attr)
     return Description(
         kind,
         MappingProxyType(types),
@@ -152,8 +155,11 @@ def _check_algorithm(kind: str, name: object) -> None:
         )
 
 
-def _check_layer(kind: str, direction: Attr, attr: PrimitiveAttr) -> None:
-    """Refuses a direction that there is not, and parameters of codes without values.
+def _check_layer(
+    kind: str, types: Mapping[str, TensorType], direction: Attr, attr: PrimitiveAttr
+) -> None:
+    """Refuses a direction that there is not, parameters of codes without values, and what is not built:
+    floats of 16 bits.
 
     Raises:
         InvalidInput: there is one.
@@ -169,6 +175,12 @@ def _check_layer(kind: str, direction: Attr, attr: PrimitiveAttr) -> None:
             raise InvalidInput(
                 f"{name} of {kind} with {len(scale.values)} values, of at least {least}",
                 hint="give them when the primitive is made: the library takes them there",
+            )
+    for role, type_ in types.items():
+        if type_.dtype in HALVES:
+            raise InvalidInput(
+                f"{kind} has {role} of {type_.dtype.value}, and recurrent layers are f32, or codes",
+                hint="make it of f32",
             )
 
 

@@ -29,7 +29,7 @@ from ..onednn.enums import (
 )
 from ..onednn.layouts import row_major
 from ..onednn.library import Engine, Stream
-from ..onednn.memory import Memory, MemoryDesc, data_type_of
+from ..onednn.memory import Memory, MemoryDesc, data_type_of, numpy_dtype
 from ..onednn.primitive import ExecArgs, Primitive, run_once
 from ..onednn.primitive_cache import switch_off
 from ..onednn.primitive_desc import PrimitiveDesc, describe
@@ -39,6 +39,7 @@ from ..plan.attributes import (
     Binary,
     DepthwiseConv,
     Eltwise,
+    PostOp,
     Prelu,
     PrimitiveAttr,
     Scale,
@@ -49,6 +50,8 @@ from .description import Description
 from .kinds import ARGS, CELLS, KINDS
 
 _TYPES = {
+    DType.BF16: DataType.bf16,
+    DType.F16: DataType.f16,
     DType.F32: DataType.f32,
     DType.S32: DataType.s32,
     DType.S8: DataType.s8,
@@ -275,6 +278,7 @@ def execute(
         args: an array for each argument and operand, and the `scratchpad` where it takes one.
     """
     engine, desc = stream.engine, primitive.desc
+    args = _with_bits(description, args)
     memories: dict[int, Memory] = {}
     written = description.destinations()
     for role in description.tensors:
@@ -282,17 +286,8 @@ def execute(
             number = argument(description, role)
             packing = _of_layer(attr) if role.startswith("weights") else _NO_ATTRIBUTES
             memories[number] = _placed(stream, desc, number, args[role], packing)
-    for index, (asked, op) in enumerate(zip(description.attr.post_ops, attr.post_ops, strict=True)):
-        match op:
-            case Binary(_, operand):
-                number = arg_post_op(index, Arg.SRC_1)
-                memories[number] = _placed(stream, desc, number, args[operand])
-            case Prelu(operand):
-                slopes = _vector(engine, _channels_last(args[operand]))
-                memories[arg_post_op(index, Arg.WEIGHTS)] = slopes
-            case DepthwiseConv():
-                assert isinstance(asked, DepthwiseConv)
-                memories |= dict(_depthwise_memories(stream, desc, asked, op, args))
+    for index, pair in enumerate(zip(description.attr.post_ops, attr.post_ops, strict=True)):
+        memories |= dict(_of_post_op(stream, desc, index, *pair, args))
     for role, scale in attr.scales.items():
         memories[arg_scales(argument(description, role))] = _vector(engine, scale.array)
     for role, zero in attr.zero_points.items():
@@ -304,7 +299,7 @@ def execute(
         memories[number] = (
             Memory.allocate(engine, target)
             if old is None
-            else _moved(stream, old.view(description.dtype(role).numpy), target)
+            else _moved(stream, old.view(numpy_dtype(_TYPES[description.dtype(role)])), target)
         )
     if desc.scratchpad_size:
         given = args.get("scratchpad")
@@ -314,7 +309,54 @@ def execute(
             else Memory(engine, desc.scratchpad_md, given)
         )
     primitive.execute(stream, ExecArgs(desc, memories))
-    return {role: _plain(stream, memories[argument(description, role)]) for role in written}
+    found = {role: _plain(stream, memories[argument(description, role)]) for role in written}
+    return {
+        role: _of_bits(array) if description.dtype(role) is DType.BF16 else array
+        for role, array in found.items()
+    }
+
+
+def _of_post_op(
+    stream: Stream,
+    desc: PrimitiveDesc,
+    index: int,
+    asked: PostOp,
+    op: PostOp,
+    args: Mapping[str, Array],
+) -> Iterator[tuple[int, Memory]]:
+    """What the post-op of that number reads, as it was asked for and with all values."""
+    match op:
+        case Binary(_, operand):
+            number = arg_post_op(index, Arg.SRC_1)
+            yield number, _placed(stream, desc, number, args[operand])
+        case Prelu(operand):
+            slopes = _vector(stream.engine, _channels_last(args[operand]))
+            yield arg_post_op(index, Arg.WEIGHTS), slopes
+        case DepthwiseConv():
+            assert isinstance(asked, DepthwiseConv)
+            yield from _depthwise_memories(stream, desc, asked, op, args)
+
+
+def _with_bits(description: Description, args: Mapping[str, Array]) -> dict[str, Array]:
+    """The arguments; of bf16, which f32 carries, the upper half of the bits."""
+    types = {**description.tensors, **description.operands}
+    halves = {name for name, type_ in types.items() if type_.dtype is DType.BF16}
+    return {
+        name: (np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16)
+        if name in halves
+        else array
+        for name, array in args.items()
+    }
+
+
+def _of_bits(bits: Array) -> Array:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _type_of(array: Array) -> DataType:
+    """The library's type of an argument, where integers of 16 bits are bits of bf16."""
+    halves = {"uint16": DataType.bf16, "float16": DataType.f16}
+    return halves.get(array.dtype.name) or data_type_of(array.dtype)
 
 
 def _depthwise_memories(
@@ -337,7 +379,8 @@ def _depthwise_memories(
 
 
 def _vector(engine: Engine, values: Array) -> Memory:
-    return Memory.wrap(engine, np.ascontiguousarray(values.reshape(-1)))
+    array = np.ascontiguousarray(values.reshape(-1))
+    return Memory(engine, row_major(engine.library, array.shape, _type_of(array)), array)
 
 
 def _channels_last(array: Array) -> Array:
@@ -362,7 +405,7 @@ def _moved(
     stream: Stream, array: Array, wanted: MemoryDesc, packing: Attributes = _NO_ATTRIBUTES
 ) -> Memory:
     engine = stream.engine
-    plain = row_major(engine.library, array.shape, data_type_of(array.dtype))
+    plain = row_major(engine.library, array.shape, _type_of(array))
     source = Memory(engine, plain, np.ascontiguousarray(array))
     if wanted == plain:
         # a copy: a sum writes to it

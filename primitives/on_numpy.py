@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from ..errors import InvalidInput
 from ..ir.ops import OPS
+from ..ir.ops.elementwise import round_to_bf16
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
 from ..onednn.enums import FpmathMode
@@ -23,9 +25,10 @@ from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
 from .compiled import uncompiled_reduction
 from .depthwise import parts
-from .description import Description
+from .description import HALVES, Description
 from .narrowing import narrowed
 
+_LOWEST_BF16 = -(2 - 2.0**-7) * 2.0**127
 _EXACT = 2**24
 """Sums of integers below it are exact in f32, in whatever order."""
 
@@ -70,10 +73,25 @@ def run(
         InvalidInput: zero points by channel whose products are too large for exact sums, or, of
             `onednn-v2`, a bias that runs along other dimensions than the columns.
     """
-    if description.kind == "reorder" and attr == PrimitiveAttr():
-        src = args["src"]
-        if src.dtype == description.dtype("dst").numpy:
-            return src.copy()  # not by way of f32
+    same = description.kind == "reorder" and description.dtype("src") is description.dtype("dst")
+    if same and attr == PrimitiveAttr():
+        return args["src"].copy()  # not by way of f32
+    types = [*description.tensors.values(), *description.operands.values()]
+    if HALVES.isdisjoint(type_.dtype for type_ in types):
+        return _run(description, attr, args, profile, fpmath)
+    wide = {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in args.items()}
+    found = _run(_widened(description), _wide_sums(attr), wide, profile, fpmath)
+    return rounded_to(description.dtype("dst"), found)
+
+
+def _run(
+    description: Description,
+    attr: PrimitiveAttr,
+    args: Mapping[str, Array],
+    profile: NumericsProfile,
+    fpmath: FpmathMode,
+) -> Array:
+    """The destination, in f32 where it is a float."""
     whole = replace(description, attr=attr)
     if description.target == "onednn-v3" and len(parts(whole)) > 1:
         return _with_depthwise(whole, args, profile, fpmath)
@@ -82,6 +100,39 @@ def run(
     plan, step, feeds = _plan(description, work, args)
     (found,) = run_step(plan, step, feeds, profile=profile)
     return found.reshape(description.dims("dst"))
+
+
+def _widened(description: Description) -> Description:
+    """The same with a destination of f32 in place of a float of 16 bits; what it reads is carried in
+    f32, too.
+    """
+    dst = description.tensors["dst"]
+    wide = replace(dst, dtype=DType.F32) if dst.dtype in HALVES else dst
+    return replace(
+        description,
+        tensors=MappingProxyType({**description.tensors, "dst": wide}),
+        attr=_wide_sums(description.attr),
+    )
+
+
+def _wide_sums(attr: PrimitiveAttr) -> PrimitiveAttr:
+    """The attributes, whose sums read f32 where they would read floats of 16 bits."""
+    post_ops = tuple(
+        replace(op, dtype=DType.F32) if isinstance(op, Sum) and op.dtype in HALVES else op
+        for op in attr.post_ops
+    )
+    return replace(attr, post_ops=post_ops)
+
+
+def rounded_to(dtype: DType, array: Array) -> Array:
+    """Results in the array of an element type: f32 that holds numbers of bf16, or f16. Of bf16 what is
+    below the smallest normal number becomes 0, as of the CPU's instruction (VCVTNEPS2BF16).
+    """
+    if dtype is DType.BF16:
+        tiny = np.abs(array) < np.finfo(np.float32).tiny
+        return round_to_bf16(np.where(tiny, np.copysign(np.float32(0), array), array))
+    with np.errstate(over="ignore"):
+        return array.astype(dtype.numpy)
 
 
 def _with_depthwise(
@@ -364,7 +415,9 @@ def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
     if algorithm == "max" and args["src"].dtype.itemsize == 4:
         # in f32, s32 too, and beginning at the lowest number, where a plan's is minus infinity
         integer = args["src"].dtype == np.int32
-        lowest = -(2.0**31) if integer else float(np.finfo(np.float32).min)
+        halves = description.dtype("src") is DType.BF16
+        floats = _LOWEST_BF16 if halves else float(np.finfo(np.float32).min)
+        lowest = -(2.0**31) if integer else floats
         extra["lowest"] = np.full((1,) * args["src"].ndim, lowest, np.float32)
         attr = replace(attr, post_ops=(Binary("max", "lowest"), *attr.post_ops))
     return Work("pooling", op, {"src": args["src"]}, attr, params, extra)

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.text_write import type_text
+from ..ir.types import DType
 from ..onednn import workers
 from ..onednn.capi import Status, failure
 from ..onednn.enums import FpmathMode, ScratchpadMode
@@ -96,6 +97,19 @@ def _check_written(description: Description) -> None:
         raise InvalidInput(
             f"{description}, whose depthwise post-op writes {type_text(made)}",
             hint=f'give dst="{type_text(made)}"',
+        )
+
+
+def _check_bf16(name: str, array: Array) -> None:
+    """Refuses numbers that bf16, which f32 carries, does not hold.
+
+    Raises:
+        InvalidInput: there are some.
+    """
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    if (bits[~np.isnan(array)] & 0xFFFF).any():
+        raise InvalidInput(
+            f"{name} has numbers that bf16 does not hold", hint="round them to bf16 first"
         )
 
 
@@ -201,6 +215,9 @@ class Primitive:
                     hint="convert it, or make the primitive for its type and shape",
                 )
             found[name] = array.reshape(shape)
+        for name, type_ in {**what.tensors, **what.operands}.items():
+            if name in found and type_.dtype is DType.BF16:
+                _check_bf16(name, found[name])
         return found
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from ..plan.conversion.convert import convert_steps
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
-from .description import Description, at_execution, with_values
+from .description import HALVES, Description, at_execution, with_values
 from .kinds import CELLS
 from .on_numpy import one_step
 from .operation import OPERATIONS
@@ -31,6 +31,11 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     """Why a primitive of another scheme is refused, with the status that the library has for such a
     reason; None where it is not.
     """
+    types = {
+        type_.dtype for type_ in (*description.tensors.values(), *description.operands.values())
+    }
+    if not HALVES.isdisjoint(types):
+        return Status.unimplemented, f"{description.target} has no floats of 16 bits"
     for reason in OPERATIONS[description.kind](parts(description)[0]):
         return Status.invalid_arguments, reason
     if description.kind == "inner_product" and description.attr.zero_points:
