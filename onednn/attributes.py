@@ -20,10 +20,6 @@ from .enums import AlgKind, DataType, FpmathMode, ScratchpadMode, arg_name
 from .library import Handle, Library, create
 from .memory import MemoryDesc
 
-_GATES_AND_OUTPUTS = (
-    24  # dimensions 3 and 4 of weights (layers, directions, inputs, gates, outputs)
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Sum:
@@ -113,8 +109,9 @@ class Attributes:
         zero_points: argument -> mask.
         post_ops: in the order in which they apply, at most 32.
         rnn_data: scale and shift of the codes of a recurrent layer's data: `scale * x + shift`.
-        rnn_weights: scales of its weights, by which they were multiplied: one, or one for each gate
-            and output.
+        rnn_weights, rnn_projection: scales of its weights, by which they were multiplied.
+        rnn_weights_mask, rnn_projection_mask: 0: one scale; 24 (gates and outputs) and 8 (outputs):
+            one for each index of those dimensions.
         scratchpad: by default the caller's, the only mode in which threads may share a primitive.
         fpmath: the types that f32 may be narrowed to; None: what the environment variable
             ONEDNN_DEFAULT_FPMATH_MODE says.
@@ -125,6 +122,9 @@ class Attributes:
     post_ops: tuple[PostOp, ...] = ()
     rnn_data: tuple[float, float] | None = None
     rnn_weights: tuple[float, ...] = ()
+    rnn_weights_mask: int = 0
+    rnn_projection: tuple[float, ...] = ()
+    rnn_projection_mask: int = 0
     scratchpad: ScratchpadMode = ScratchpadMode.user
     fpmath: FpmathMode | None = FpmathMode.strict
 
@@ -141,7 +141,10 @@ class Attributes:
         parts += [f"zero_points={_masks(self.zero_points)}"] if self.zero_points else []
         parts += [f"post_ops=[{', '.join(map(_text, self.post_ops))}]"] if self.post_ops else []
         parts += [f"rnn_data={self.rnn_data}"] if self.rnn_data else []
-        parts += [f"rnn_weights=[{len(self.rnn_weights)}]"] if self.rnn_weights else []
+        for name in ("rnn_weights", "rnn_projection"):
+            values = getattr(self, name)
+            mask = mask_text(getattr(self, f"{name}_mask"))
+            parts += [f"{name}=[{len(values)}] of mask {mask}"] if values else []
         if self.scratchpad is not ScratchpadMode.user:
             parts.append(f"scratchpad={self.scratchpad.name}")
         if self.fpmath is not FpmathMode.strict:
@@ -207,15 +210,18 @@ def _set_quantization(attr: Handle, attributes: Attributes, origin: str) -> None
             "parameters of a recurrent layer's data",
             origin,
         )
-    if attributes.rnn_weights:
-        values = attributes.rnn_weights
-        mask = _GATES_AND_OUTPUTS if len(values) > 1 else 0
-        array = (ctypes.c_float * len(values))(*values)
-        check(
-            c.dnnl_primitive_attr_set_rnn_weights_qparams(attr, len(values), mask, array),
-            "parameters of a recurrent layer's weights",
-            origin,
-        )
+    for name, values, mask in (
+        ("weights", attributes.rnn_weights, attributes.rnn_weights_mask),
+        ("weights_projection", attributes.rnn_projection, attributes.rnn_projection_mask),
+    ):
+        if values:
+            array = (ctypes.c_float * len(values))(*values)
+            function = getattr(c, f"dnnl_primitive_attr_set_rnn_{name}_qparams")
+            check(
+                function(attr, len(values), mask, array),
+                f"parameters of a recurrent layer's {name} with mask {mask_text(mask)}",
+                origin,
+            )
 
 
 def _chain(library: Library, post_ops: tuple[PostOp, ...], origin: str) -> Handle:

@@ -91,6 +91,7 @@ _STATES = frozenset(
         "weights_layer",
         "weights_iter",
         "weights_peephole",
+        "weights_projection",
         "dst_layer",
         "dst_iter",
         "dst_iter_c",
@@ -182,11 +183,12 @@ PRIMITIVES = {
     # Recurrent layers over src_layer (T, N, I). The gates of weights_layer and weights_iter
     # (1, D, inputs, G, H; layout `any`), and of bias (1, D, G, H), stand in the order i f c o of
     # LSTM, u r o of GRU, whose linear-before-reset form has a fourth bias, of weights_iter's o.
-    # Peephole weights (1, D, 3, H): i f o. dst_layer is (T, N, H), with `RnnDirection.concat`
-    # (T, N, 2 H); states are (1, D, N, H), and 0 where they are absent.
+    # Peephole weights (1, D, 3, H): i f o; of a projection (1, D, H, P), behind which there are P
+    # hidden values. dst_layer is (T, N, H), with `RnnDirection.concat` (T, N, 2 H); states are
+    # (1, D, N, H), and 0 where they are absent.
     "lstm": Signature(
         "lstm_forward",
-        "engine prop direction src_layer src_iter src_iter_c weights_layer weights_iter weights_peephole projection bias "
+        "engine prop direction src_layer src_iter src_iter_c weights_layer weights_iter weights_peephole weights_projection bias "
         "dst_layer dst_iter dst_iter_c flags",
         "{direction.name}",
         {"flags": 0},
@@ -194,6 +196,7 @@ PRIMITIVES = {
     "gru": Signature("gru_forward", _GRU, "{direction.name}", {"flags": 0}),
     "augru": Signature("augru_forward", _AUGRU, "{direction.name}", {"flags": 0}),
     "lbr_gru": Signature("lbr_gru_forward", _GRU, "{direction.name}", {"flags": 0}),
+    "lbr_augru": Signature("lbr_augru_forward", _AUGRU, "{direction.name}", {"flags": 0}),
     "vanilla_rnn": Signature(
         "vanilla_rnn_forward",
         "engine prop alg direction src_layer src_iter weights_layer weights_iter bias dst_layer dst_iter flags alpha beta",
@@ -242,6 +245,7 @@ PROTOTYPES = {
     "primitive_attr_set_fpmath_mode": "handle int",
     "primitive_attr_set_rnn_data_qparams": "handle float float",
     "primitive_attr_set_rnn_weights_qparams": "handle int64 int factors",
+    "primitive_attr_set_rnn_weights_projection_qparams": "handle int64 int factors",
     "primitive_attr_destroy": "handle",
     "post_ops_create": "out",
     "post_ops_append_sum": "handle float int int",
@@ -269,9 +273,7 @@ _TYPES: dict[str, Any] = {
     "sources": POINTER(c_void_p),
     **dict.fromkeys(("factors", "scales"), POINTER(c_float)),
     "size": c_size_t,
-    **dict.fromkeys(
-        ("handle", "address", "engine", "statistics", "projection", *OPERANDS), c_void_p
-    ),
+    **dict.fromkeys(("handle", "address", "engine", "statistics", *OPERANDS), c_void_p),
     # each C enum is an int
     **dict.fromkeys(("int", "prop", "alg", "direction", "flags", "axis", "count"), c_int),
     **dict.fromkeys(("int64", "local_size", "group_size"), c_int64),

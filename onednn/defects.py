@@ -77,6 +77,16 @@ def _operand(request: Request, role: str) -> MemoryDesc:
     return desc
 
 
+def _slopes_of_bf16(request: Request) -> bool:
+    """Of an inner product into f32 all, of a convolution those that not only the channels have."""
+    apart = ~2 if request.kind == "convolution" else -1
+    into_f32 = _operand(request, "dst").dtype == DataType.f32
+    return _operand(request, "src").dtype == DataType.bf16 and any(
+        isinstance(op, PRelu) and (into_f32 if apart == -1 else op.mask & apart)
+        for op in request.attributes.post_ops
+    )
+
+
 def _spans(request: Request) -> Sequence[int]:
     """Length of the kernel along each spatial dimension, dilation included."""
     dilations = request.parameters["dilations"]
@@ -241,7 +251,7 @@ def _inner_blocks(request: Request) -> bool:
 
 def _transposing_pooling(request: Request) -> bool:
     src = _operand(request, "src")
-    if src.dtype != DataType.f32 or not _row_major(src):
+    if src.dtype not in (DataType.f32, DataType.bf16) or not _row_major(src):
         return False
     return any(map(_varies_beyond_channels, _binary_operands(request)))
 
@@ -506,7 +516,7 @@ DEFECTS: tuple[Defect, ...] = (
         "pooling",
         r"jit:",
         _transposing_pooling,
-        "f32 in row-major order, and a post-op has an operand that varies along another dimension than the channels",
+        "f32 or bf16 in row-major order, and a post-op has an operand that varies along another dimension than the channels",
         "wrong elements of the operand: it is read as if it had been transposed with the source",
         "channels last",
         "maximum and average, 8 to 20 channels",
@@ -603,6 +613,57 @@ DEFECTS: tuple[Defect, ...] = (
             _DIFFERENT.format(_OF_SUMS if kind in _SUMMING else _OF_NORMAL),
         )
         for kind in ("binary", "eltwise", *_SUMMING, "pooling", "resampling")
+    ),
+    Defect(
+        "convolution of codes with a bias of bf16",
+        "convolution",
+        r".*x64:gemm_s8",
+        lambda request: getattr(request.operands["bias"], "dtype", None) == DataType.bf16,
+        "the source is u8 or s8, and the bias bf16",
+        "other numbers than the bias, from beside it",
+        "the next implementation, or NumPy",
+        "1 and 8 channels, 1x1 and 3x3",
+    ),
+    Defect(
+        "convolution of codes with a sum of f16",
+        "convolution",
+        r"jit_int8",
+        lambda request: any(
+            isinstance(op, Sum) and op.dtype == DataType.f16 for op in request.attributes.post_ops
+        ),
+        "the source is u8 or s8, and a sum reads the destination as f16",
+        "0, or another element, is added",
+        "the next implementation, or NumPy",
+        "1 and 8 channels of 1x8",
+    ),
+    *(
+        Defect(
+            f"{kind} of bf16 with slopes",
+            kind,
+            r"x64:gemm:jit",
+            _slopes_of_bf16,
+            f"source and weights are bf16, and a prelu post-op {when}",
+            "other slopes",
+            "the next implementation, or NumPy",
+            figure,
+        )
+        for kind, when, figure in (
+            ("inner_product", "is stored as f32", "8 by 16 outputs"),
+            ("convolution", "has slopes that vary with more than the channel", "8 channels of 3x3"),
+        )
+    ),
+    *(
+        Defect(
+            f"{kind} of s8",
+            kind,
+            r"ref$",
+            lambda request: _operand(request, "src_layer").dtype == DataType.s8,
+            "its codes are s8, on a CPU without AMX",
+            "hidden states below 0 become 0: they are stored as codes of u8",
+            "NumPy",
+            "every layer with such a state",
+        )
+        for kind in ("gru", "lstm")
     ),
 )
 

@@ -51,6 +51,7 @@ class RnnDirection(IntEnum):
     left2right = 1
     right2left = 2
     concat = 3
+    sum = 4
 
 
 class ScratchpadMode(IntEnum):
@@ -95,6 +96,8 @@ class CpuIsa(IntFlag):
     avx2_vnni = 0xF
     avx512_core = 0x27
     avx512_core_vnni = 0x67
+    avx512_core_bf16 = 0xE7
+    avx512_core_fp16 = 0x1EF
     avx512_core_amx = 0xFEF
 
     @property
@@ -200,6 +203,7 @@ class Arg(IntEnum):
     WEIGHTS_LAYER = 33
     WEIGHTS_ITER = 34
     WEIGHTS_PEEPHOLE = 35
+    WEIGHTS_PROJECTION = 36
     BIAS = 41
     MEAN = 49
     VARIANCE = 50

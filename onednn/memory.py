@@ -28,6 +28,8 @@ _NUMPY: dict[DataType, np.dtype[Any]] = {
     DataType.u8: np.dtype(np.uint8),
 }
 _ONEDNN = {dtype: kind for kind, dtype in _NUMPY.items()}
+# NumPy has no bf16: views hold its bits
+_NUMPY |= {DataType.f16: np.dtype(np.float16), DataType.bf16: np.dtype(np.uint16)}
 
 
 def data_type_of(dtype: DTypeLike) -> DataType:
@@ -39,7 +41,7 @@ def data_type_of(dtype: DTypeLike) -> DataType:
 
 
 def numpy_dtype(data_type: DataType) -> np.dtype[Any]:
-    """The NumPy type of a oneDNN type. Raises ValueError where none is used here."""
+    """The NumPy type of a oneDNN type, of bf16 that of its bits. Raises ValueError where none is used here."""
     try:
         return _NUMPY[data_type]
     except KeyError:

@@ -23,12 +23,11 @@ _ALWAYS = {
     "prop": 96,
     "factors": None,
     "statistics": None,
-    "projection": None,
 }
 
 
 _PLAIN = Attributes()
-RECURRENT = frozenset({"augru", "gru", "lbr_gru", "lstm", "vanilla_rnn"})
+RECURRENT = frozenset({"augru", "gru", "lbr_augru", "lbr_gru", "lstm", "vanilla_rnn"})
 """The kinds that are recurrent layers."""
 
 

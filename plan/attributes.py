@@ -113,7 +113,8 @@ class Binary:
     """y = algorithm(y, operand). The operand is a value or constant of the plan with dst's rank,
     each dimension dst's or 1.
 
-    `scale` multiplies the operand; it is None on every target but `unified`.
+    On `unified` the operand is `scale * (operand - zero_point)`, zero points of codes only; on every
+    other target both are None.
     """
 
     kind: ClassVar[str] = "binary"
@@ -121,6 +122,7 @@ class Binary:
     algorithm: Algorithm
     operand: Value
     scale: Scale | None = None
+    zero_point: ZeroPoint | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,10 @@ OPERANDS: Mapping[type[PostOp], Mapping[str, str]] = {
 
 
 SCALES = ("output_scales", "rnn_data_qparams", "rnn_weights_qparams")
-"""The scales of a primitive that belong to no argument."""
+"""The scales of a step that belong to no argument."""
+
+RNN_QPARAMS = ("rnn_data_qparams", "rnn_weights_qparams", "rnn_weights_projection_qparams")
+"""The parameters of codes of a recurrent layer, as oneDNN has them."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,8 @@ class PrimitiveAttr:
             multiplied by; one value, or with mask 24 one for each gate and output (bits 3 and 4 of
             the library's five dimensions), in the order of the op's gates. On `unified` both are
             scales and a zero point of src, w and r, in the common sense: x = s * (code - z).
+        rnn_weights_projection_qparams: of the weights of a projection, one or with mask 8 one for
+            each output. Steps have no projections: primitives alone (`primitives/`) have it.
     """
 
     scales: Mapping[str, Scale] = field(default_factory=dict)
@@ -219,6 +226,7 @@ class PrimitiveAttr:
     output_scales: Scale | None = None
     rnn_data_qparams: Scale | None = None
     rnn_weights_qparams: Scale | None = None
+    rnn_weights_projection_qparams: Scale | None = None
 
     def alone(self) -> Iterator[tuple[str, Scale]]:
         """The scales that belong to no argument, where there are such, by `SCALES`."""

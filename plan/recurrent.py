@@ -117,3 +117,15 @@ def peepholes_first(array: NDArray[Any]) -> NDArray[Any]:
     """ONNX's peepholes [D, 3*H] of i o f as [D, 3, H] of i f o."""
     directions, rows = array.shape
     return np.asarray(array.reshape(directions, 3, rows // 3)[:, (0, 2, 1)])
+
+
+def gates_last(op: str, array: NDArray[Any]) -> NDArray[Any]:
+    """[D, G, H, ...] in the primitive's order as ONNX's [D, G*H, ...]."""
+    directions, gates, hidden = array.shape[:3]
+    found = array[:, np.argsort(_ORDER[op])]
+    return found.reshape(directions, gates * hidden, *array.shape[3:])
+
+
+def peepholes_last(array: NDArray[Any]) -> NDArray[Any]:
+    """[D, 3, H] of i f o as ONNX's peepholes [D, 3*H] of i o f."""
+    return np.asarray(array[:, (0, 2, 1)].reshape(array.shape[0], -1))

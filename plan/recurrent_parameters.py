@@ -28,9 +28,9 @@ def qparams_of(attr: PrimitiveAttr) -> tuple[Scale, Scale] | None:
     if "src" not in attr.scales or "w" not in attr.scales:
         return None
     zero = attr.zero_points["src"].values[0] if "src" in attr.zero_points else 0
-    (scale,), weights = _inverse(attr.scales["src"]), attr.scales["w"]
+    (scale,), weights = inverse(attr.scales["src"]), attr.scales["w"]
     mask = GATES_AND_OUTPUTS if weights.mask else 0
-    return Scale((scale, float(zero))), Scale(_inverse(weights), mask)
+    return Scale((scale, float(zero))), Scale(inverse(weights), mask)
 
 
 def with_scales(attr: PrimitiveAttr) -> PrimitiveAttr:
@@ -39,15 +39,16 @@ def with_scales(attr: PrimitiveAttr) -> PrimitiveAttr:
     if found is None:
         return attr
     data, weights = found
-    scale = Scale(_inverse(weights), _ROWS if weights.mask else 0)
+    scale = Scale(inverse(weights), _ROWS if weights.mask else 0)
     return replace(
         attr,
-        scales={"src": Scale(_inverse(Scale(data.values[:1]))), "w": scale, "r": scale},
+        scales={"src": Scale(inverse(Scale(data.values[:1]))), "w": scale, "r": scale},
         zero_points={"src": ZeroPoint((int(data.values[1]),))} if data.values[1] else {},
         rnn_data_qparams=None,
         rnn_weights_qparams=None,
     )
 
 
-def _inverse(scale: Scale) -> tuple[float, ...]:
+def inverse(scale: Scale) -> tuple[float, ...]:
+    """1 / scale, rounded to f32."""
     return tuple((np.float32(1) / scale.array).astype(np.float32).tolist())

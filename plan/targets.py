@@ -71,7 +71,7 @@ class Target:
         scales: `arguments`: one for each argument, bias in the real domain, destination scale
             behind the post-ops; `output`: one output scale on accumulator + bias, and nothing
             behind the post-ops but the zero point.
-        operand_scale: the second operand of a binary post-op has a scale.
+        operand_scale: the second operand of a binary post-op has a scale and a zero point.
         eltwise_scale: an eltwise post-op multiplies its result by a scale.
         fold_dst_scale: the scale of the codes goes into the factors in front of the post-ops where
             it can get there. Those multiply anyway, while a destination scale is one more

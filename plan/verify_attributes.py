@@ -236,10 +236,14 @@ def _post_op_problem(plan: Plan, target: Target, op: PostOp, step: Step) -> str 
                 return f"by the unknown algorithm {name_text(op.algorithm)}"
             if op.scale is not None and not target.operand_scale:
                 return f"with a scale of its operand, which {target.name} does not have"
+            if op.zero_point is not None and not target.operand_scale:
+                return f"with a zero point of its operand, which {target.name} does not have"
             operand = plan.find(op.operand)
             own = step.primitive in _ELEMENTWISE and op.operand in dict(step.args).values()
-            return _operand_problem(operand, dst, own=own) or (
-                None if op.scale is None else _scale_problem(op.scale, operand)
+            return (
+                _operand_problem(operand, dst, own=own)
+                or (None if op.scale is None else _scale_problem(op.scale, operand))
+                or (None if op.zero_point is None else _point_problem(op.zero_point, operand))
             )
         case Prelu():
             slope = plan.find(op.operand)
@@ -279,6 +283,16 @@ def _scale_problem(scale: Scale, type_: TensorType | None) -> str | None:
     return _value_problem(scale, "src") or _count_problem(
         scale, None if type_ is None else type_.shape
     )
+
+
+def _point_problem(point: ZeroPoint, type_: TensorType | None) -> str | None:
+    """What is wrong with a zero point of a post-op's operand."""
+    if type_ is not None and not type_.dtype.is_integer:
+        return f"with a zero point of its operand, which is {type_.dtype.value} and no integer"
+    if not all(_is_s32(value) and isinstance(value, int) for value in point.values):
+        return "with a zero point of its operand that is no s32"
+    found = _count_problem(point, None if type_ is None else type_.shape)
+    return None if found is None else f"with a zero point of its operand {found}"
 
 
 def _is_f32(value: float) -> bool:

@@ -34,6 +34,8 @@ def recurrent_fits(plan: Plan, step: Step, target: Target) -> Iterator[str | Non
     s8, constants with one scale for each row at most, and may write u8. Weights whose products are
     quantized with a range found at run time are codes, as their zero points.
     """
+    if step.attr.rnn_weights_projection_qparams is not None:
+        yield "has parameters of a projection, and steps have none"
     if step.primitive != "rnn":
         given = step.attr.rnn_data_qparams, step.attr.rnn_weights_qparams
         if given != (None, None):

@@ -101,6 +101,7 @@ _OPTIONS: Mapping[str, tuple[Callable[[Writer, Any], str], Callable[[Reader], ob
     "Mask": (lambda _, value: mask_text(value), mask_from),
     "DType": (lambda _, value: value.value, Reader.dtype),
     "Scale": (factors_text, lambda reader: factors_from(reader, Scale)),
+    "ZeroPoint": (factors_text, lambda reader: factors_from(reader, ZeroPoint)),
 }
 """How an option is written and read, by the type of its field."""
 

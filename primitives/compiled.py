@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..ir.types import DType
 from ..plan.attributes import Binary, DepthwiseConv, Prelu, Sum
-from .description import Description, axes, grouped
+from .description import HALVES, Description, axes, grouped
 
 _CODES = (DType.S8, DType.U8)
 _LANES = (8, 4)
@@ -48,6 +48,8 @@ def compiled_deconvolution(description: Description) -> bool:
     types are others. Scales are checked before: it takes those that the reference does.
     """
     if description.dtype("src") not in _CODES or not _post_ops(description):
+        return False
+    if description.dtype("dst") in HALVES:
         return False
     if any(zero.mask for zero in description.attr.zero_points.values()):
         return False
@@ -135,6 +137,8 @@ def uncompiled_reduction(description: Description) -> Iterator[str]:
             yield "these element types with a depthwise post-op"
         if isinstance(op, Sum) and op.zero_point:
             yield "these element types with the zero point of a sum"
+        if isinstance(op, Binary) and description.operands[op.operand].dtype is DType.F16:
+            yield "these element types with an operand of f16"
         if isinstance(op, Binary | Prelu) and not _known_broadcast(description, op):
             yield "these element types with an operand that broadcasts so"
 
@@ -143,6 +147,6 @@ def _known_broadcast(description: Description, op: Binary | Prelu) -> bool:
     """An operand that is one number, whole, or varies along the channels."""
     shape, dst = description.operands[op.operand].static_shape, description.dims("dst")
     varies = [axis for axis, size in enumerate(shape) if size != 1]
-    # slopes lie with the channels last
-    whole = shape == dst and (isinstance(op, Binary) or len(dst) < 3 or math.prod(dst[1:]) == 1)
-    return not varies or whole or varies == [1]
+    if shape == dst:  # slopes lie with the channels last, the destination does not
+        return isinstance(op, Binary) or len(dst) < 3 or math.prod(dst[1:]) == 1
+    return varies in ([], [1])

@@ -113,6 +113,10 @@ def unfused(first: Description, second: Description) -> str | None:
     if len(first.dims("src")) != _TWO_SPATIAL or any(size != 1 for size in kernel):
         return "a depthwise post-op of a convolution that is not 1x1"
     # whose list lacks the reference that runs one convolution after the other
-    if first.dtype("src") is DType.U8 and first.dtype("dst") in (DType.F32, DType.S32):
-        return f"a depthwise post-op that reads {first.dtype('dst').value} behind u8"
+    src, between = first.dtype("src"), first.dtype("dst")
+    if (src is DType.U8 and between in (DType.F32, DType.S32)) or (src, between) == (
+        DType.BF16,
+        DType.F32,
+    ):
+        return f"a depthwise post-op that reads {between.value} behind {src.value}"
     return None

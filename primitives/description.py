@@ -18,9 +18,10 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array, Attr
 from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
-from ..onednn.enums import AlgKind
+from ..onednn.enums import AlgKind, RnnDirection
 from ..plan.attributes import (
     OPERANDS,
+    RNN_QPARAMS,
     Binary,
     DepthwiseConv,
     Eltwise,
@@ -31,9 +32,12 @@ from ..plan.attributes import (
     ZeroPoint,
 )
 from ..plan.targets import check_target
-from .kinds import EVERY_AXIS_0, EVERY_AXIS_1, KINDS, REQUIRED, Kind
+from .kinds import CELLS, EVERY_AXIS_0, EVERY_AXIS_1, KINDS, REQUIRED, Kind
 
-_TENSOR = re.compile(r"(f32|s32|s8|u8)\[(\d+(?:,\d+)*)\]")
+_TENSOR = re.compile(r"(f32|bf16|f16|s32|s8|u8)\[(\d+(?:,\d+)*)\]")
+HALVES = frozenset({DType.BF16, DType.F16})
+"""Floats of 16 bits. Arrays of f16 are NumPy's, of bf16 f32 that hold such numbers."""
+
 _SOURCE = re.compile(r"src_(?:0|[1-9]\d{0,3})")
 
 
@@ -65,6 +69,10 @@ class Description:
         """The element type of an argument."""
         return self.tensors[role].dtype
 
+    def destinations(self) -> list[str]:
+        """The arguments that it writes, in order."""
+        return [role for role in KINDS[self.kind].destinations if role in self.tensors]
+
     def sources(self) -> list[str]:
         """The arguments that it reads as data, in order."""
         return [role for role in self.tensors if role.startswith("src")]
@@ -93,6 +101,8 @@ def described(
     if found is None:
         raise InvalidInput(f"there is no primitive {kind!r}", hint=f"choose of {', '.join(KINDS)}")
     check_target(target)
+    if kind == "sum" and target == "unified":
+        found = replace(found, params={})  # its scales are scales of its sources
     if not isinstance(attr, PrimitiveAttr):
         raise InvalidInput(
             f"attributes are a PrimitiveAttr, not a {type(attr).__name__}",
@@ -112,15 +122,19 @@ def described(
     types = {role: tensor(given[role], role) for role in roles}
     operands = {name: tensor(given[name], name) for name in given if name not in types}
     _complete_operands(kind, types, operands, attr)
-    if "dst" not in types:
+    written = found.destinations[0]
+    if written not in types:
         raise InvalidInput(
-            f"{kind} lacks its argument dst", hint='name its type and shape: dst="f32[1,8]"'
+            f"{kind} lacks its argument {written}",
+            hint=f'name its type and shape: {written}="f32[1,8]"',
         )
     if found.algorithms:
         _check_algorithm(found.algorithms, params.get("algorithm", found.params["algorithm"]))
-    complete = _params(kind, found, params, max(len(types["dst"].static_shape) - 2, 0))
+    complete = _params(kind, found, params, max(len(types[written].static_shape) - 2, 0))
     if kind == "concat":
         _check_concat(types, complete["axis"])
+    if kind in CELLS:
+        _check_layer(kind, types, complete["direction"], attr)
     return Description(
         kind,
         MappingProxyType(types),
@@ -141,6 +155,35 @@ def _check_algorithm(kind: str, name: object) -> None:
         )
 
 
+def _check_layer(
+    kind: str, types: Mapping[str, TensorType], direction: Attr, attr: PrimitiveAttr
+) -> None:
+    """Refuses a direction that there is not, parameters of codes without values, and what is not built:
+    floats of 16 bits.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    if direction not in RnnDirection.__members__:
+        raise InvalidInput(
+            f"{kind} has no direction {direction!r}",
+            hint=f"choose of {', '.join(RnnDirection.__members__)}",
+        )
+    for name in RNN_QPARAMS:
+        scale, least = getattr(attr, name), 1 + (name == "rnn_data_qparams")
+        if scale is not None and len(scale.values) < least:
+            raise InvalidInput(
+                f"{name} of {kind} with {len(scale.values)} values, of at least {least}",
+                hint="give them when the primitive is made: the library takes them there",
+            )
+    for role, type_ in types.items():
+        if type_.dtype in HALVES:
+            raise InvalidInput(
+                f"{kind} has {role} of {type_.dtype.value}, and recurrent layers are f32, or codes",
+                hint="make it of f32",
+            )
+
+
 def _check_words(attr: PrimitiveAttr, target: str) -> None:
     """Refuses what the attributes of a target have no words for: a library cannot be asked.
 
@@ -149,10 +192,13 @@ def _check_words(attr: PrimitiveAttr, target: str) -> None:
     """
     words = {
         "output_scales": attr.output_scales is not None and target != "onednn-v2",
+        **{name: getattr(attr, name) is not None and target == "unified" for name in RNN_QPARAMS},
         "the scale of an eltwise post-op": target != "onednn-v2"
         and any(isinstance(op, Eltwise) and op.scale != 1 for op in attr.post_ops),
         "the scale of the operand of a binary post-op": target != "unified"
         and any(isinstance(op, Binary) and op.scale is not None for op in attr.post_ops),
+        "the zero point of the operand of a binary post-op": target != "unified"
+        and any(isinstance(op, Binary) and op.zero_point is not None for op in attr.post_ops),
     }
     for word, given in words.items():
         if given:
@@ -330,6 +376,9 @@ def at_execution(description: Description) -> Iterator[tuple[str, int, type]]:
             if not scale.values:
                 dims = description.operands[operands_of(op)[0]].static_shape
                 yield name, count(scale.mask, dims), np.float32
+        if isinstance(op, Binary) and op.zero_point is not None and not op.zero_point.values:
+            dims = description.operands[op.operand].static_shape
+            yield f"zero_points_{op.operand}", count(op.zero_point.mask, dims), np.int32
 
 
 def _scales_of(op: PostOp) -> Iterator[tuple[str, Scale]]:
@@ -352,8 +401,11 @@ def with_values(description: Description, args: Mapping[str, Array]) -> Primitiv
         return ZeroPoint(values, held.mask)
 
     def post_op(op: PostOp) -> PostOp:
-        if isinstance(op, Binary) and op.scale is not None:
-            return replace(op, scale=scale(f"scales_{op.operand}", op.scale))
+        if isinstance(op, Binary):
+            factor = None if op.scale is None else scale(f"scales_{op.operand}", op.scale)
+            shift = op.zero_point
+            shift = None if shift is None else zero(f"zero_points_{op.operand}", shift)
+            return replace(op, scale=factor, zero_point=shift)
         if isinstance(op, DepthwiseConv):
             own = scale(f"scales_{op.weights}", op.weights_scale)
             return replace(

@@ -15,9 +15,9 @@ from ..masks import mask_text
 from ..plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum
 from .compiled import compiled_deconvolution, uncompiled_reduction
 from .depthwise import scales_of
-from .description import Description, axes, grouped
+from .description import HALVES, Description, axes, grouped
 
-_TYPES = (DType.F32, DType.S32, DType.S8, DType.U8)
+_TYPES = (DType.F32, DType.BF16, DType.F16, DType.S32, DType.S8, DType.U8)
 _INT8 = frozenset({DType.S8, DType.U8})
 
 
@@ -57,7 +57,7 @@ class Rules:
 def missing(description: Description) -> Iterator[str]:
     """What no implementation takes."""
     rules = RULES[description.kind]
-    if not rules.types(description):
+    if not rules.types(description) or not _known_halves(description):
         yield "no implementation has these element types"
     for name, held, allowed in (
         ("scales", _scales(description), rules.scales(description)),
@@ -76,6 +76,30 @@ def missing(description: Description) -> Iterator[str]:
     yield from rules.further(description)
 
 
+def _known_halves(description: Description) -> bool:
+    """f16 is moved and added alone on CPUs without AVX512-FP16, and not between all types."""
+    types = [type_.dtype for type_ in description.tensors.values()]
+    if description.kind == "sum":
+        return True
+    if description.kind in ("reorder", "concat"):
+        return (types[0], types[-1]) not in _UNMOVED
+    if description.kind == "deconvolution":  # bias and destination are computed behind it
+        return DType.F16 not in types[:2]
+    return DType.F16 not in types
+
+
+_UNMOVED = frozenset(
+    {
+        (DType.BF16, DType.F16),
+        (DType.F16, DType.BF16),
+        *((half, DType.S32) for half in HALVES),
+        *((DType.S32, half) for half in HALVES),
+        (DType.U8, DType.F16),
+    }
+)
+"""Source and destination that no reorder has."""
+
+
 def _scales(description: Description) -> dict[str, Scale]:
     """Of arguments, and of those of depthwise post-ops."""
     depthwise = [op for op in description.attr.post_ops if isinstance(op, DepthwiseConv)]
@@ -88,8 +112,8 @@ def _sums(description: Description) -> list[Sum]:
 
 
 def _of_that_size(description: Description) -> Collection[DType | None]:
-    size = description.dtype("dst").numpy.itemsize
-    return (None, *(dtype for dtype in _TYPES if dtype.numpy.itemsize == size))
+    size = description.dtype("dst").bits
+    return (None, *(dtype for dtype in _TYPES if dtype.bits == size))
 
 
 def _destinations(description: Description) -> Collection[DType | None]:
@@ -99,8 +123,9 @@ def _destinations(description: Description) -> Collection[DType | None]:
 def _of_pooling(description: Description) -> Collection[DType | None]:
     """Code for plain tensors of f32 that has no dilations takes the type itself, the reference none."""
     _, dilations, *_ = axes(description)
-    plain = description.dtype("dst") is DType.F32 and not any(dilations)
-    return (None, DType.F32) if plain else (None,)
+    dst = description.dtype("dst")
+    plain = dst in (DType.F32, DType.BF16) and not any(dilations)
+    return (None, dst) if plain else (None,)
 
 
 def _like_sums(description: Description) -> Iterator[str]:
@@ -109,7 +134,7 @@ def _like_sums(description: Description) -> Iterator[str]:
     if any(op.dtype is not sums[0].dtype for op in sums):
         yield "sums that read their operand as several types"
     for op in sums:
-        if op.zero_point and (not _is_int8(description) or (op.dtype or dst) is DType.F32):
+        if op.zero_point and (not _is_int8(description) or (op.dtype or dst).is_float):
             yield "a zero point of a sum whose operand is no integer"
 
 
@@ -129,9 +154,21 @@ _ANY_POST_OPS = _GEMM_POST_OPS | {DepthwiseConv.kind}
 
 def _product_types(description: Description) -> bool:
     bias = description.dtype("bias") if "bias" in description.tensors else DType.F32
+    dst = description.dtype("dst")
+    if not _known_factors(description):
+        return False
     if _is_int8(description):
-        return True
-    return description.dtype("dst") is DType.F32 and bias is DType.F32
+        return bias is not DType.F16
+    allowed = (DType.F32, description.dtype("src"))  # bf16 may be stored as itself
+    return dst in allowed and bias in allowed
+
+
+def _known_factors(description: Description) -> bool:
+    """Codes times s8, or two of one float type."""
+    src, weights = description.dtype("src"), description.dtype("weights")
+    if _is_int8(description):
+        return weights is DType.S8
+    return src is weights and src in (DType.F32, DType.BF16)
 
 
 def _per_tensor(*roles: str) -> dict[str, Collection[int]]:
@@ -174,8 +211,11 @@ def _reorder_further(description: Description) -> Iterator[str]:
         return
     ones = (src | dst) // ((src | dst) & -(src | dst) or 1)
     sums = [op for op in attr.post_ops if isinstance(op, Sum)]
-    compiled = (src == dst or len(attr.scales.keys() & {"src", "dst"}) == 1) and all(
-        op.scale in (0, 1) for op in sums
+    halves = DType.F16 in (description.dtype("src"), description.dtype("dst"))
+    compiled = (
+        not halves
+        and (src == dst or len(attr.scales.keys() & {"src", "dst"}) == 1)
+        and all(op.scale in (0, 1) for op in sums)
     )
     if not compiled and ones & (ones + 1):
         yield f"mask {mask_text(src | dst)}, whose dimensions are no neighbours"
@@ -188,9 +228,12 @@ def _deconvolution_types(description: Description) -> bool:
     attributes one that writes the destination's type itself is asked for first, and of f32 into s32
     that is no convolution.
     """
-    if _is_int8(description) or description.dtype("dst") is DType.F32:
+    src, dst = description.dtype("src"), description.dtype("dst")
+    if not _known_factors(description):
+        return False
+    if dst in (DType.F32, src) or (_is_int8(description) and dst is not DType.F16):
         return True
-    biased = "bias" in description.tensors and description.dtype("dst") in _INT8
+    biased = "bias" in description.tensors and dst in (*_INT8, DType.F16)
     return biased or description.attr != PrimitiveAttr()
 
 
@@ -215,7 +258,8 @@ def _beside_relu(description: Description) -> Mapping[str, Collection[int] | Non
 
 
 _REFERENCE_REDUCTIONS = frozenset(
-    {(DType.F32, DType.F32)} | {(src, dst) for src in _INT8 for dst in (src, DType.S32, DType.F32)}
+    {(DType.F32, DType.F32), (DType.BF16, DType.BF16), (DType.BF16, DType.F32)}
+    | {(src, dst) for src in _INT8 for dst in (src, DType.S32, DType.F32)}
 )
 
 
@@ -276,13 +320,13 @@ RULES: Mapping[str, Rules] = {
         lambda d: _per_tensor(*d.attr.scales),
     ),
     "batch_normalization": Rules(
-        lambda d: _same_types(d) and d.dtype("src") in (DType.F32, DType.S8),
+        lambda d: _same_types(d) and d.dtype("src") in (DType.F32, DType.BF16, DType.S8),
         _beside_relu,
         _beside_relu,
         post_ops=frozenset({Eltwise.kind}),
         further=_batch_normalization_further,
     ),
-    "lrn": Rules(lambda d: _same_types(d) and d.dtype("src") is DType.F32),
+    "lrn": Rules(lambda d: _same_types(d) and d.dtype("src") in (DType.F32, DType.BF16)),
     "shuffle": Rules(_same_types),
     "prelu": Rules(_same_types),
 }

@@ -27,6 +27,8 @@ class Kind:
         chosen: arguments whose layout the library chooses.
         algorithms: what the library's names of its algorithms begin with; '' where it has none.
         flags: arguments of its own type f32 that the descriptor knows by a flag only.
+        destinations: arguments that it writes; the first one must be told, and the others are
+            written where they are.
     """
 
     roles: tuple[str, ...]
@@ -36,6 +38,7 @@ class Kind:
     chosen: frozenset[str] = frozenset()
     algorithms: str = ""
     flags: tuple[str, ...] = ()
+    destinations: tuple[str, ...] = ("dst",)
 
 
 _WEIGHTED = ("src", "weights", "bias", "dst")
@@ -48,6 +51,37 @@ _WINDOW: Mapping[str, Attr] = {
     "padding_r": EVERY_AXIS_0,
 }
 _ALGORITHM: Mapping[str, Attr] = {"algorithm": REQUIRED}
+
+
+def _cell(
+    *, states: int = 1, attention: bool = False, params: Mapping[str, Attr] | None = None
+) -> Kind:
+    """A recurrent layer: the cells of LSTM have two states, peepholes and a projection."""
+    lstm = states > 1
+    sources = ("src_iter", "src_iter_c")[:states]
+    weights = ("weights_peephole", "weights_projection") if lstm else ()
+    destinations = ("dst_layer", "dst_iter", "dst_iter_c")[: 1 + states]
+    layer = ("weights_layer", "weights_iter")
+    between = ("attention",) if attention else ()
+    return Kind(
+        ("src_layer", *sources, *between, *layer, *weights, "bias", *destinations),
+        {"direction": "left2right", **(params or {})},
+        frozenset({*sources, *weights, "bias", *destinations[1:]}),
+        chosen=frozenset({*layer, "weights_projection"}),
+        algorithms="eltwise" if params else "",
+        destinations=destinations,
+    )
+
+
+CELLS: Mapping[str, Kind] = {
+    "vanilla_rnn": _cell(params={**_ALGORITHM, "alpha": 0.0, "beta": 0.0}),
+    "lstm": _cell(states=2),
+    "gru": _cell(),
+    "lbr_gru": _cell(),
+    "augru": _cell(attention=True),
+    "lbr_augru": _cell(attention=True),
+}
+"""The kinds that are recurrent layers, by their cell."""
 
 KINDS: Mapping[str, Kind] = {
     "convolution": Kind(_WEIGHTED, _WINDOW, _BIAS, chosen=_CHOSEN),
@@ -84,6 +118,7 @@ KINDS: Mapping[str, Kind] = {
     "lrn": Kind(("src", "dst"), {"local_size": REQUIRED, "alpha": 1e-4, "beta": 0.75, "k": 1.0}),
     "shuffle": Kind(("src", "dst"), {"axis": REQUIRED, "group_size": REQUIRED}),
     "prelu": Kind(("src", "weights", "dst")),
+    **CELLS,
 }
 """Kind -> what it is described by."""
 
@@ -98,5 +133,16 @@ ARGS: Mapping[str, int] = {
     "shift": Arg.SHIFT,
     "mean": Arg.MEAN,
     "variance": Arg.VARIANCE,
+    "src_layer": Arg.SRC_LAYER,
+    "src_iter": Arg.SRC_ITER,
+    "src_iter_c": Arg.SRC_ITER_C,
+    "attention": Arg.ATTENTION,
+    "weights_layer": Arg.WEIGHTS_LAYER,
+    "weights_iter": Arg.WEIGHTS_ITER,
+    "weights_peephole": Arg.WEIGHTS_PEEPHOLE,
+    "weights_projection": Arg.WEIGHTS_PROJECTION,
+    "dst_layer": Arg.DST_LAYER,
+    "dst_iter": Arg.DST_ITER,
+    "dst_iter_c": Arg.DST_ITER_C,
 }
 """Argument -> its number in the library; the sources of `sum` and `concat` have others."""

@@ -11,7 +11,9 @@ from ..plan.attributes import DepthwiseConv, Prelu, Sum
 from .depthwise import parts
 from .description import Description, count
 from .implementation import copies_f32, reorder_masks
+from .kinds import CELLS
 from .operation import hangs_out, misfits
+from .recurrent import neglected as neglected_of_layer
 
 _WITHOUT_SUMS = frozenset({"eltwise", "pooling"})
 _WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resampling", "softmax"})
@@ -19,6 +21,8 @@ _WITHOUT_SLOPES = frozenset({"eltwise", "binary", "pooling", "reduction", "resam
 
 def neglected(description: Description) -> str | None:
     """What the library would neglect; None where there is nothing. It is one that it would make."""
+    if description.kind in CELLS:
+        return next(neglected_of_layer(description), None)
     chain = parts(description)
     for part in chain:
         for reason in _windows(part):

@@ -20,6 +20,7 @@ from ..onednn.enums import (
     DataType,
     FpmathMode,
     NormalizationFlags,
+    RnnDirection,
     ScratchpadMode,
     arg_multiple_src,
     arg_post_op,
@@ -28,24 +29,29 @@ from ..onednn.enums import (
 )
 from ..onednn.layouts import row_major
 from ..onednn.library import Engine, Stream
-from ..onednn.memory import Memory, MemoryDesc, data_type_of
+from ..onednn.memory import Memory, MemoryDesc, data_type_of, numpy_dtype
 from ..onednn.primitive import ExecArgs, Primitive, run_once
 from ..onednn.primitive_cache import switch_off
 from ..onednn.primitive_desc import PrimitiveDesc, describe
 from ..onednn.saturation import may_saturate
 from ..plan.attributes import (
+    RNN_QPARAMS,
     Binary,
     DepthwiseConv,
     Eltwise,
+    PostOp,
     Prelu,
     PrimitiveAttr,
+    Scale,
     Sum,
 )
 from .depthwise import parts, scales_of
 from .description import Description
-from .kinds import ARGS, KINDS
+from .kinds import ARGS, CELLS, KINDS
 
 _TYPES = {
+    DType.BF16: DataType.bf16,
+    DType.F16: DataType.f16,
     DType.F32: DataType.f32,
     DType.S32: DataType.s32,
     DType.S8: DataType.s8,
@@ -58,6 +64,7 @@ _FLAGS = {
     "variance": NormalizationFlags.use_global_stats,
 }
 _IMPLEMENTATIONS = 16
+_NO_ATTRIBUTES = Attributes()
 
 
 @dataclass(frozen=True)
@@ -132,13 +139,17 @@ def descriptor(
     Args:
         engine: the engine.
         description: the primitive.
-        fpmath: the types that f32 may be narrowed to; None: the environment's default.
+        fpmath: the types that f32 may be narrowed to; None: the environment's default. A recurrent
+            layer of codes is always made with `strict`: with another mode, which does not concern
+            integers, 3.2 computes something else.
         scratchpad: who allocates it.
 
     Raises:
         OneDnnError: the library refuses; `status` says how.
     """
     kind = description.kind
+    if kind in CELLS and description.dtype("src_layer") in (DType.U8, DType.S8):
+        fpmath = FpmathMode.strict
     chosen = KINDS[kind].chosen
     roles = description.sources() if KINDS[kind].many else []
     roles += [role for role in KINDS[kind].roles if role not in KINDS[kind].flags]
@@ -175,6 +186,8 @@ def _parameters(description: Description) -> dict[str, Any]:
             if role in description.tensors:
                 flags |= _FLAGS[role]
         found["flags"] = flags
+    if description.kind in CELLS:
+        found["direction"] = RnnDirection[found["direction"]]
     return found
 
 
@@ -205,10 +218,26 @@ def _attributes(engine: Engine, description: Description) -> Attributes:
                 scales |= {
                     Arg.ATTR_POST_OP_DW | ARGS[role]: scale.mask for role, scale in scales_of(op)
                 }
+    return replace(
+        _of_layer(attr),
+        scales=scales,
+        zero_points={
+            argument(description, role): held.mask for role, held in attr.zero_points.items()
+        },
+        post_ops=tuple(chain),
+    )
+
+
+def _of_layer(attr: PrimitiveAttr) -> Attributes:
+    """The parameters of codes of a recurrent layer, which its weights are packed with, too."""
+    none = Scale(())
+    data, weights, projection = (getattr(attr, name) or none for name in RNN_QPARAMS)
     return Attributes(
-        scales,
-        {argument(description, role): held.mask for role, held in attr.zero_points.items()},
-        tuple(chain),
+        rnn_data=(data.values[0], data.values[1]) if data.values else None,
+        rnn_weights=weights.values,
+        rnn_weights_mask=weights.mask,
+        rnn_projection=projection.values,
+        rnn_projection_mask=projection.mask,
     )
 
 
@@ -238,8 +267,8 @@ def execute(
     primitive: Primitive,
     attr: PrimitiveAttr,
     args: Mapping[str, Array],
-) -> Array:
-    """The destination, row-major.
+) -> dict[str, Array]:
+    """The destinations by role, row-major.
 
     Args:
         stream: of the engine.
@@ -249,33 +278,29 @@ def execute(
         args: an array for each argument and operand, and the `scratchpad` where it takes one.
     """
     engine, desc = stream.engine, primitive.desc
+    args = _with_bits(description, args)
     memories: dict[int, Memory] = {}
+    written = description.destinations()
     for role in description.tensors:
-        if role != "dst":
+        if role not in written:
             number = argument(description, role)
-            memories[number] = _placed(stream, desc, number, args[role])
-    for index, (asked, op) in enumerate(zip(description.attr.post_ops, attr.post_ops, strict=True)):
-        match op:
-            case Binary(_, operand):
-                number = arg_post_op(index, Arg.SRC_1)
-                memories[number] = _placed(stream, desc, number, args[operand])
-            case Prelu(operand):
-                slopes = _vector(engine, _channels_last(args[operand]))
-                memories[arg_post_op(index, Arg.WEIGHTS)] = slopes
-            case DepthwiseConv():
-                assert isinstance(asked, DepthwiseConv)
-                memories |= dict(_depthwise_memories(stream, desc, asked, op, args))
+            packing = _of_layer(attr) if role.startswith("weights") else _NO_ATTRIBUTES
+            memories[number] = _placed(stream, desc, number, args[role], packing)
+    for index, pair in enumerate(zip(description.attr.post_ops, attr.post_ops, strict=True)):
+        memories |= dict(_of_post_op(stream, desc, index, *pair, args))
     for role, scale in attr.scales.items():
         memories[arg_scales(argument(description, role))] = _vector(engine, scale.array)
     for role, zero in attr.zero_points.items():
         memories[arg_zero_points(argument(description, role))] = _vector(engine, zero.array)
     old = next((args[op.operand] for op in attr.post_ops if isinstance(op, Sum)), None)
-    target = desc.exec_arg_md(Arg.DST)
-    memories[Arg.DST] = (
-        Memory.allocate(engine, target)
-        if old is None
-        else _moved(stream, old.view(description.dtype("dst").numpy), target)
-    )
+    for role in written:
+        number = argument(description, role)
+        target = desc.exec_arg_md(number)
+        memories[number] = (
+            Memory.allocate(engine, target)
+            if old is None
+            else _moved(stream, old.view(numpy_dtype(_TYPES[description.dtype(role)])), target)
+        )
     if desc.scratchpad_size:
         given = args.get("scratchpad")
         memories[Arg.SCRATCHPAD] = (
@@ -284,7 +309,54 @@ def execute(
             else Memory(engine, desc.scratchpad_md, given)
         )
     primitive.execute(stream, ExecArgs(desc, memories))
-    return _plain(stream, memories[Arg.DST])
+    found = {role: _plain(stream, memories[argument(description, role)]) for role in written}
+    return {
+        role: _of_bits(array) if description.dtype(role) is DType.BF16 else array
+        for role, array in found.items()
+    }
+
+
+def _of_post_op(
+    stream: Stream,
+    desc: PrimitiveDesc,
+    index: int,
+    asked: PostOp,
+    op: PostOp,
+    args: Mapping[str, Array],
+) -> Iterator[tuple[int, Memory]]:
+    """What the post-op of that number reads, as it was asked for and with all values."""
+    match op:
+        case Binary(_, operand):
+            number = arg_post_op(index, Arg.SRC_1)
+            yield number, _placed(stream, desc, number, args[operand])
+        case Prelu(operand):
+            slopes = _vector(stream.engine, _channels_last(args[operand]))
+            yield arg_post_op(index, Arg.WEIGHTS), slopes
+        case DepthwiseConv():
+            assert isinstance(asked, DepthwiseConv)
+            yield from _depthwise_memories(stream, desc, asked, op, args)
+
+
+def _with_bits(description: Description, args: Mapping[str, Array]) -> dict[str, Array]:
+    """The arguments; of bf16, which f32 carries, the upper half of the bits."""
+    types = {**description.tensors, **description.operands}
+    halves = {name for name, type_ in types.items() if type_.dtype is DType.BF16}
+    return {
+        name: (np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16)
+        if name in halves
+        else array
+        for name, array in args.items()
+    }
+
+
+def _of_bits(bits: Array) -> Array:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _type_of(array: Array) -> DataType:
+    """The library's type of an argument, where integers of 16 bits are bits of bf16."""
+    halves = {"uint16": DataType.bf16, "float16": DataType.f16}
+    return halves.get(array.dtype.name) or data_type_of(array.dtype)
 
 
 def _depthwise_memories(
@@ -307,30 +379,39 @@ def _depthwise_memories(
 
 
 def _vector(engine: Engine, values: Array) -> Memory:
-    return Memory.wrap(engine, np.ascontiguousarray(values.reshape(-1)))
+    array = np.ascontiguousarray(values.reshape(-1))
+    return Memory(engine, row_major(engine.library, array.shape, _type_of(array)), array)
 
 
 def _channels_last(array: Array) -> Array:
     return np.moveaxis(array, 1, -1) if array.ndim > 2 else array
 
 
-def _placed(stream: Stream, desc: PrimitiveDesc, number: int, array: Array) -> Memory:
+def _placed(
+    stream: Stream,
+    desc: PrimitiveDesc,
+    number: int,
+    array: Array,
+    packing: Attributes = _NO_ATTRIBUTES,
+) -> Memory:
     """An argument in the layout that the primitive wants."""
     wanted = desc.exec_arg_md(number)
     if not wanted.dims:  # nothing is prescribed, as for the parameters of a normalization
         return _vector(stream.engine, array)
-    return _moved(stream, array, wanted)
+    return _moved(stream, array, wanted, packing)
 
 
-def _moved(stream: Stream, array: Array, wanted: MemoryDesc) -> Memory:
+def _moved(
+    stream: Stream, array: Array, wanted: MemoryDesc, packing: Attributes = _NO_ATTRIBUTES
+) -> Memory:
     engine = stream.engine
-    plain = row_major(engine.library, array.shape, data_type_of(array.dtype))
+    plain = row_major(engine.library, array.shape, _type_of(array))
     source = Memory(engine, plain, np.ascontiguousarray(array))
     if wanted == plain:
         # a copy: a sum writes to it
         return Memory(engine, plain, np.array(array, order="C", copy=True))
     target = Memory.allocate(engine, wanted)
-    reorder = describe(engine, "reorder", plain, wanted)
+    reorder = describe(engine, "reorder", plain, wanted, attributes=packing)
     run_once(stream, reorder, {Arg.SRC: source, Arg.DST: target})
     return target
 

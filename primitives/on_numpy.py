@@ -9,21 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from ..errors import InvalidInput
 from ..ir.ops import OPS
+from ..ir.ops.elementwise import round_to_bf16
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
+from ..onednn.enums import FpmathMode
 from ..plan.attributes import Binary, DepthwiseConv, PostOp, PrimitiveAttr, Scale, Sum
 from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
 from .compiled import uncompiled_reduction
 from .depthwise import parts
-from .description import Description
+from .description import HALVES, Description
+from .narrowing import narrowed
 
+_LOWEST_BF16 = -(2 - 2.0**-7) * 2.0**127
 _EXACT = 2**24
 """Sums of integers below it are exact in f32, in whatever order."""
 
@@ -53,6 +58,7 @@ def run(
     attr: PrimitiveAttr,
     args: Mapping[str, Array],
     profile: NumericsProfile = VNNI_3_2,
+    fpmath: FpmathMode = FpmathMode.strict,
 ) -> Array:
     """The destination.
 
@@ -61,36 +67,89 @@ def run(
         attr: its attributes, with all values.
         args: an array for each argument and operand.
         profile: the float order.
+        fpmath: what f32 factors are narrowed to.
 
     Raises:
         InvalidInput: zero points by channel whose products are too large for exact sums, or, of
             `onednn-v2`, a bias that runs along other dimensions than the columns.
     """
-    if description.kind == "reorder" and attr == PrimitiveAttr():
-        src = args["src"]
-        if src.dtype == description.dtype("dst").numpy:
-            return src.copy()  # not by way of f32
+    same = description.kind == "reorder" and description.dtype("src") is description.dtype("dst")
+    if same and attr == PrimitiveAttr():
+        return args["src"].copy()  # not by way of f32
+    types = [*description.tensors.values(), *description.operands.values()]
+    if HALVES.isdisjoint(type_.dtype for type_ in types):
+        return _run(description, attr, args, profile, fpmath)
+    wide = {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in args.items()}
+    found = _run(_widened(description), _wide_sums(attr), wide, profile, fpmath)
+    return rounded_to(description.dtype("dst"), found)
+
+
+def _run(
+    description: Description,
+    attr: PrimitiveAttr,
+    args: Mapping[str, Array],
+    profile: NumericsProfile,
+    fpmath: FpmathMode,
+) -> Array:
+    """The destination, in f32 where it is a float."""
     whole = replace(description, attr=attr)
     if description.target == "onednn-v3" and len(parts(whole)) > 1:
-        return _with_depthwise(whole, args, profile)
+        return _with_depthwise(whole, args, profile, fpmath)
+    args = narrowed(description.kind, args, fpmath)
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
     (found,) = run_step(plan, step, feeds, profile=profile)
     return found.reshape(description.dims("dst"))
 
 
+def _widened(description: Description) -> Description:
+    """The same with a destination of f32 in place of a float of 16 bits; what it reads is carried in
+    f32, too.
+    """
+    dst = description.tensors["dst"]
+    wide = replace(dst, dtype=DType.F32) if dst.dtype in HALVES else dst
+    return replace(
+        description,
+        tensors=MappingProxyType({**description.tensors, "dst": wide}),
+        attr=_wide_sums(description.attr),
+    )
+
+
+def _wide_sums(attr: PrimitiveAttr) -> PrimitiveAttr:
+    """The attributes, whose sums read f32 where they would read floats of 16 bits."""
+    post_ops = tuple(
+        replace(op, dtype=DType.F32) if isinstance(op, Sum) and op.dtype in HALVES else op
+        for op in attr.post_ops
+    )
+    return replace(attr, post_ops=post_ops)
+
+
+def rounded_to(dtype: DType, array: Array) -> Array:
+    """Results in the array of an element type: f32 that holds numbers of bf16, or f16. Of bf16 what is
+    below the smallest normal number becomes 0, as of the CPU's instruction (VCVTNEPS2BF16).
+    """
+    if dtype is DType.BF16:
+        tiny = np.abs(array) < np.finfo(np.float32).tiny
+        return round_to_bf16(np.where(tiny, np.copysign(np.float32(0), array), array))
+    with np.errstate(over="ignore"):
+        return array.astype(dtype.numpy)
+
+
 def _with_depthwise(
-    description: Description, args: Mapping[str, Array], profile: NumericsProfile
+    description: Description,
+    args: Mapping[str, Array],
+    profile: NumericsProfile,
+    fpmath: FpmathMode,
 ) -> Array:
     """A convolution, and the depthwise one behind it."""
     first, second = parts(description)
     op = next(op for op in description.attr.post_ops if isinstance(op, DepthwiseConv))
-    own = {"src": run(first, first.attr, args, profile)}
+    own = {"src": run(first, first.attr, args, profile, fpmath)}
     own["weights"] = args[op.weights].reshape(second.dims("weights"))
     if op.bias:
         own["bias"] = args[op.bias]
     others = {name: args[name] for name in second.operands}
-    return run(second, second.attr, {**others, **own}, profile)
+    return run(second, second.attr, {**others, **own}, profile, fpmath)
 
 
 def one_step(
@@ -301,6 +360,8 @@ def _reorder(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
 
 def _sum(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
     """The first source times its scale, and the others times theirs, added one by one."""
+    if description.target == "unified":
+        return _sum_of_scaled(description, attr, args)
     scales = description.params["scales"]
     assert isinstance(scales, tuple)
     first, *others = (float(value) for value in scales if isinstance(value, float | int))
@@ -315,6 +376,25 @@ def _sum(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array
         {"algorithm": "linear", "alpha": first, "beta": 0.0},
         {op.operand: args[op.operand] for op in added},
     )
+
+
+def _sum_of_scaled(
+    description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
+) -> Work:
+    """The same of `unified`, where the scales are those of arguments: a copy, or a binary step with the
+    third source and further ones behind it.
+    """
+    sources = description.sources()
+    if len(sources) == 1:
+        scales = {role.removesuffix("_0"): scale for role, scale in attr.scales.items()}
+        return Work("reorder", "Identity", {"src": args["src_0"]}, replace(attr, scales=scales))
+    first, second, *others = sources
+    added = tuple(Binary("add", role, attr.scales.get(role)) for role in others)
+    scales = {role: scale for role, scale in attr.scales.items() if role not in others}
+    found = {role: args[role] for role in (first, second)}
+    attr = replace(attr, scales=scales, post_ops=(*added, *attr.post_ops))
+    extra = {role: args[role] for role in others}
+    return Work("binary", "Add", found, attr, {"algorithm": "add"}, extra)
 
 
 def _concat(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
@@ -335,7 +415,9 @@ def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
     if algorithm == "max" and args["src"].dtype.itemsize == 4:
         # in f32, s32 too, and beginning at the lowest number, where a plan's is minus infinity
         integer = args["src"].dtype == np.int32
-        lowest = -(2.0**31) if integer else float(np.finfo(np.float32).min)
+        halves = description.dtype("src") is DType.BF16
+        floats = _LOWEST_BF16 if halves else float(np.finfo(np.float32).min)
+        lowest = -(2.0**31) if integer else floats
         extra["lowest"] = np.full((1,) * args["src"].ndim, lowest, np.float32)
         attr = replace(attr, post_ops=(Binary("max", "lowest"), *attr.post_ops))
     return Work("pooling", op, {"src": args["src"]}, attr, params, extra)

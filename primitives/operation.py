@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..ir.algorithms import ELTWISE
 from ..ir.types import DType
 from ..plan.attributes import Binary, DepthwiseConv
-from .description import Description, axes, integers
+from .description import HALVES, Description, axes, integers
 
 _CODES = (DType.S8, DType.U8)
 
@@ -47,6 +47,8 @@ def _same(description: Description, *roles: str) -> Iterator[str]:
 def _accumulator(description: Description) -> Iterator[str]:
     """Factors are both f32, or codes times s8."""
     src, weights = description.dtype("src"), description.dtype("weights")
+    if not HALVES.isdisjoint({src, weights, description.dtype("dst")}):
+        return  # any product of them is added up in f32
     if (src, weights) != (DType.F32, DType.F32) and not (src in _CODES and weights is DType.S8):
         yield f"{src.value} times {weights.value}"
 
@@ -146,7 +148,7 @@ def _eltwise(description: Description) -> Iterator[str]:
     reason = empty_clip(algorithm, alpha, beta)
     if reason is not None:
         yield reason
-    if src is not DType.F32 and algorithm not in ("relu", "linear"):
+    if src.is_integer and algorithm not in ("relu", "linear"):
         yield f"{algorithm!r} of {src.value}"
     yield from _same(description, "src", "dst")
 
@@ -166,8 +168,9 @@ def _binary(description: Description) -> Iterator[str]:
 def _reorder(description: Description) -> Iterator[str]:
     yield from _same(description, "src", "dst")
     for role in ("src", "dst"):
-        if role in description.attr.zero_points and description.dtype(role) is DType.F32:
-            yield f"zero points of {role}, which is f32"
+        dtype = description.dtype(role)
+        if role in description.attr.zero_points and dtype.is_float:
+            yield f"zero points of {role}, which is {dtype.value}"
 
 
 def _sum(description: Description) -> Iterator[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.text_write import type_text
+from ..ir.types import DType
 from ..onednn import workers
 from ..onednn.capi import Status, failure
 from ..onednn.enums import FpmathMode, ScratchpadMode
@@ -18,13 +19,16 @@ from ..onednn.library import Engine, Library, Stream
 from ..onednn.loading import load
 from ..plan.attributes import PrimitiveAttr
 from ..runtime.processors import default_threads
-from . import on_library, on_numpy
+from . import on_library, on_numpy, recurrent_on_numpy
 from .depthwise import parts
 from .description import Description, at_execution, described, with_values
+from .kinds import CELLS
+from .narrowing import in_environment, mode_of
 from .neglected import neglected
 from .on_library import Made
+from .recurrent import of_library
 from .refusal import refusal
-from .schemes import SCHEME, converted, placeholders, refusal_of_scheme
+from .schemes import SCHEME, converted, in_own_terms, placeholders, refusal_of_scheme
 
 ENGINES = ("numpy", "onednn")
 _PLAIN = PrimitiveAttr()
@@ -51,8 +55,9 @@ def prim(
         engine: `numpy` or `onednn`.
         target: the scheme of the attributes: `onednn-v3`, `onednn-v2` or `unified`.
         scratchpad: who allocates what the library needs while it runs: `library` or `user`.
-        fpmath: what f32 may be narrowed to inside of the library: `strict`, `bf16`, `f16`, `tf32`,
-            `any`, or `environment`, the default that ONEDNN_DEFAULT_FPMATH_MODE says.
+        fpmath: what f32 may be narrowed to inside: `strict`, `bf16`, `f16`, `tf32`, `any`, or
+            `environment`, the default that ONEDNN_DEFAULT_FPMATH_MODE says. NumPy narrows the
+            factors of products, the library where the CPU has code for it (`narrowing.py`).
         given: arguments and operands of post-ops as texts (`src="u8[1,16,8,8]"`), and parameters.
 
     Raises:
@@ -62,12 +67,14 @@ def prim(
     """
     if engine not in ENGINES:
         raise InvalidInput(f"there is no engine {engine!r}", hint="choose numpy or onednn")
-    narrowed = None if fpmath == "environment" else _mode(FpmathMode, fpmath)
+    mode = mode_of(fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
-    if target == SCHEME:
-        _check_written(description)
-        lost = neglected(description) if refusal(description) is None else None
+    asked = in_own_terms(description)
+    if asked.target == SCHEME:
+        if kind not in CELLS:
+            _check_written(description)
+        lost = neglected(asked) if refusal(asked) is None else None
         if lost is not None:
             raise failure(
                 Status.unimplemented, f"{description}, of which oneDNN makes one although {lost},"
@@ -75,8 +82,8 @@ def prim(
     else:
         _check(description, refusal_of_scheme(description))
     if engine == "numpy":
-        return OnNumpy(description)
-    return OnLibrary(description, narrowed, users=users)
+        return OnNumpy(description, in_environment() if mode is None else mode)
+    return OnLibrary(description, mode, users=users)
 
 
 def _check_written(description: Description) -> None:
@@ -90,6 +97,19 @@ def _check_written(description: Description) -> None:
         raise InvalidInput(
             f"{description}, whose depthwise post-op writes {type_text(made)}",
             hint=f'give dst="{type_text(made)}"',
+        )
+
+
+def _check_bf16(name: str, array: Array) -> None:
+    """Refuses numbers that bf16, which f32 carries, does not hold.
+
+    Raises:
+        InvalidInput: there are some.
+    """
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    if (bits[~np.isnan(array)] & 0xFFFF).any():
+        raise InvalidInput(
+            f"{name} has numbers that bf16 does not hold", hint="round them to bf16 first"
         )
 
 
@@ -131,20 +151,33 @@ class Primitive:
         self.description = description
 
     def execute(self, args: Mapping[str, Array] = _NO_ARGS) -> Array:
-        """The destination, a new array.
+        """The destination, a new array; of a primitive that has one.
 
         Args:
-            args: an array for each argument but dst, each operand of post-ops, and the values of
-                scales and zero points that the attributes have none of.
+            args: an array for each argument but destinations, each operand of post-ops, and the
+                values of scales and zero points that the attributes have none of.
 
         Raises:
             InvalidInput: one is missing, or not of the shape and type that the primitive was made
-                for.
+                for; or it writes several destinations.
+        """
+        written = self.description.destinations()
+        if len(written) > 1:
+            raise InvalidInput(
+                f"{self.description.kind} writes {', '.join(written)}",
+                hint="call execute_all, which returns all of them",
+            )
+        return self.execute_all(args)[written[0]]
+
+    def execute_all(self, args: Mapping[str, Array] = _NO_ARGS) -> dict[str, Array]:
+        """The destinations by role, new arrays: `dst`, or of a recurrent layer `dst_layer`, and
+        `dst_iter` and `dst_iter_c` where it was made with them. Arguments and errors as of
+        `execute`.
         """
         arrays = self._checked(args)
         return self._run(with_values(self.description, arrays), arrays)
 
-    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
         raise NotImplementedError
 
     def _checked(self, args: Mapping[str, Array]) -> dict[str, Array]:
@@ -159,7 +192,8 @@ class Primitive:
                 for name, type_ in what.operands.items()
             },
         }
-        del wanted["dst"]
+        for role in what.destinations():
+            del wanted[role]
         wanted |= {name: ((count,), np.dtype(dtype)) for name, count, dtype in at_execution(what)}
         if self.scratchpad_size:
             wanted["scratchpad"] = (self.scratchpad_size,), np.dtype(np.uint8)
@@ -181,6 +215,9 @@ class Primitive:
                     hint="convert it, or make the primitive for its type and shape",
                 )
             found[name] = array.reshape(shape)
+        for name, type_ in {**what.tensors, **what.operands}.items():
+            if name in found and type_.dtype is DType.BF16:
+                _check_bf16(name, found[name])
         return found
 
     def __repr__(self) -> str:
@@ -188,19 +225,24 @@ class Primitive:
 
 
 class OnNumpy(Primitive):
-    """A primitive that the NumPy kernels run.
+    """A primitive that the NumPy kernels run; `fpmath`: what it narrows f32 to.
 
     Raises:
         OneDnnError: oneDNN would refuse it.
     """
 
-    def __init__(self, description: Description) -> None:
-        if description.target == SCHEME:
-            _check(description, refusal(description))
+    def __init__(self, description: Description, fpmath: FpmathMode) -> None:
+        asked = in_own_terms(description)
+        if asked.target == SCHEME:
+            _check(asked, refusal(asked))
         super().__init__(description)
+        self._fpmath = fpmath
 
-    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
-        return on_numpy.run(self.description, attr, args)
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
+        what = self.description
+        if what.kind in CELLS:
+            return recurrent_on_numpy.run(of_library(what, attr), args)
+        return {"dst": on_numpy.run(what, attr, args, fpmath=self._fpmath)}
 
 
 class OnLibrary(Primitive):
@@ -238,12 +280,12 @@ class OnLibrary(Primitive):
         else:
             self.memory_consumption = made.memory_consumption
 
-    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Array:
+    def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
         what = self.description
         if what.target != SCHEME:
             what, attr, args = converted(what, attr, args)
 
-        def run() -> Array:
+        def run() -> dict[str, Array]:
             return on_library.execute(self._stream, what, self._primitive, attr, args)
 
         return _called(self._library, run)

@@ -12,22 +12,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..onednn.capi import Status
+from ..onednn.enums import Arg
 from ..plan.attributes import DepthwiseConv, Eltwise, PostOp
 from .depthwise import parts, unfused
 from .description import Description
 from .implementation import missing
-from .kinds import KINDS
+from .kinds import ARGS, CELLS, KINDS
 from .operation import OPERATIONS, empty_clip, misfits
+from .recurrent import refusal as refusal_of_layer
 
 _MOST_POST_OPS = 32
-_WITH_SCALES = frozenset({"src", "weights", "dst", "src_0", "src_1"})
-_WITH_ZERO_POINTS = frozenset({"src", "weights", "dst"})
+_WITH_SCALES = frozenset({Arg.SRC, Arg.SRC_1, Arg.WEIGHTS, Arg.DST})
+_WITH_ZERO_POINTS = _WITH_SCALES - {Arg.SRC_1}
 
 
 def refusal(description: Description) -> tuple[Status, str] | None:
     """The status with which oneDNN 3.2 refuses to make this primitive, and why; None where it makes
     it.
     """
+    if description.kind in CELLS:
+        return _attributes(description) or refusal_of_layer(description)
     first, *behind = parts(description)
     for reason in misfits(first):
         return Status.invalid_arguments, reason
@@ -57,12 +61,13 @@ def _depthwise(first: Description, second: Description) -> Iterator[str]:
 def _attributes(description: Description) -> tuple[Status, str] | None:
     attr, many = description.attr, KINDS[description.kind].many
     for role, scale in attr.scales.items():
-        if (role not in _WITH_SCALES and not (many and role.startswith("src_"))) or scale.mask < 0:
+        one_of_many = many and role.startswith("src_")
+        if (ARGS.get(role) not in _WITH_SCALES and not one_of_many) or scale.mask < 0:
             return Status.invalid_arguments, f"no argument {role} with scales of {scale.mask}"
     for role, zero in attr.zero_points.items():
         if zero.mask < 0:
             return Status.invalid_arguments, f"the mask {zero.mask} of the zero points of {role}"
-        if role not in _WITH_ZERO_POINTS and (many or role != "src_0"):
+        if ARGS.get(role) not in _WITH_ZERO_POINTS or (many and role.startswith("src_")):
             return Status.unimplemented, f"zero points of {role}"
     for index, op in enumerate(attr.post_ops):
         if index == _MOST_POST_OPS:

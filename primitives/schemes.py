@@ -17,9 +17,11 @@ from ..plan.conversion.convert import convert_steps
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
-from .description import Description, at_execution, with_values
+from .description import HALVES, Description, at_execution, with_values
+from .kinds import CELLS
 from .on_numpy import one_step
 from .operation import OPERATIONS
+from .recurrent import of_library, refusal_of_unified
 
 SCHEME = "onednn-v3"
 """The scheme of the library."""
@@ -29,10 +31,17 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     """Why a primitive of another scheme is refused, with the status that the library has for such a
     reason; None where it is not.
     """
+    types = {
+        type_.dtype for type_ in (*description.tensors.values(), *description.operands.values())
+    }
+    if not HALVES.isdisjoint(types):
+        return Status.unimplemented, f"{description.target} has no floats of 16 bits"
     for reason in OPERATIONS[description.kind](parts(description)[0]):
         return Status.invalid_arguments, reason
     if description.kind == "inner_product" and description.attr.zero_points:
         return Status.unimplemented, "inner products have no zero points"
+    if description.kind == "sum" and any(scale.mask for scale in description.attr.scales.values()):
+        return Status.unimplemented, "sources of a sum have one scale each"
     args = placeholders(description)
     try:
         plan, _ = one_step(description, with_values(description, args), args)
@@ -48,6 +57,23 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     except NO_FIT as error:
         return Status.invalid_arguments, f"its arguments do not fit each other: {error}"
     return None
+
+
+def in_own_terms(description: Description) -> Description:
+    """Of `onednn-v2` a recurrent layer and a sum are those of `onednn-v3`, of `unified` a layer is one with
+    other parameters, 1 where they come at execution; all else stays what it is.
+
+    Raises:
+        OneDnnError: `unified` has no such layer.
+    """
+    attr, kind = description.attr, description.kind
+    if kind not in CELLS and (kind, description.target) != ("sum", "onednn-v2"):
+        return description
+    if description.target == "unified":
+        for reason in refusal_of_unified(description, attr):
+            raise failure(Status.unimplemented, f"{description}, where it has {reason},")
+        attr = with_values(description, placeholders(description))
+    return of_library(description, attr)
 
 
 def placeholders(description: Description) -> dict[str, Array]:
@@ -72,6 +98,8 @@ def converted(
     Raises:
         OneDnnError: those attributes cannot say it.
     """
+    if in_own_terms(description).target == SCHEME:
+        return of_library(description, attr), attr, dict(args)
     plan, _ = one_step(description, attr, args)
     found, kept = convert_steps(plan)
     for refused in kept.values():

@@ -25,6 +25,7 @@ from ..plan.attributes import (
     PrimitiveAttr,
     Scale,
     Sum,
+    ZeroPoint,
 )
 from ..plan.recurrent_parameters import qparams_of
 from ..plan.types import Plan, Step, codes_source
@@ -212,7 +213,7 @@ class Notation:
             parts.append(f"{what}, blocks of {block!r})")
         parts += ["bias"] if step.primitive in COMPUTE and step.arg("bias") is not None else []
         if step.attr.output_scales is not None:
-            parts.append(f"output_scales({_scale(step.attr.output_scales)})")
+            parts.append(f"output_scales({_factors(step.attr.output_scales)})")
         if step.primitive == "rnn" and (found := qparams_of(step.attr)) is not None:
             scale, shift = found[0].values
             parts.append(f"quantize(h, {scale:.6g} * h + {shift:g})")
@@ -261,8 +262,9 @@ class Notation:
             case Eltwise():
                 return _eltwise(op)
             case Binary():
-                scale = "" if op.scale is None else f", ×{_scale(op.scale)}"
-                return f"{op.algorithm}({self.value(op.operand)}{scale})"
+                scale = "" if op.scale is None else f", ×{_factors(op.scale)}"
+                zero = "" if op.zero_point is None else f", z={_factors(op.zero_point)}"
+                return f"{op.algorithm}({self.value(op.operand)}{scale}{zero})"
             case Sum():
                 return f"sum({', '.join([self.value(op.operand), *_sum_details(op)])})"
             case Prelu():
@@ -283,11 +285,11 @@ def _dims(shape: Iterable[int | str]) -> str:
     return "[" + ",".join(map(str, shape)) + "]"
 
 
-def _scale(scale: Scale) -> str:
-    if len(scale.values) == 1:
-        return number_text(scale.values[0])
-    least, most = map(number_text, (min(scale.values), max(scale.values)))
-    return f"{len(scale.values)} values {least}..{most}"
+def _factors(held: Scale | ZeroPoint) -> str:
+    if len(held.values) == 1:
+        return number_text(held.values[0])
+    least, most = map(number_text, (min(held.values), max(held.values)))
+    return f"{len(held.values)} values {least}..{most}"
 
 
 def _sum_details(op: Sum) -> list[str]:

@@ -135,7 +135,7 @@ def _cast(x: A, attrs: Attrs) -> A:
     # Out of range: what the machine gives, as ONNX leaves it open.
     to = _cast_to(attrs)
     if to is DType.BF16:
-        return _round_to_bf16(x.astype(np.float32))
+        return round_to_bf16(x.astype(np.float32))
     if to.is_small_float:
         return rounded(x, to, saturate=bool(integer(attrs, "saturate")))
     if to.is_carried:
@@ -146,7 +146,7 @@ def _cast(x: A, attrs: Attrs) -> A:
     return x.astype(to.numpy, copy=False)
 
 
-def _round_to_bf16(x: A) -> A:
+def round_to_bf16(x: A) -> A:
     """The nearest bfloat16 (ties to even), carried in f32; NaN stays NaN."""
     bits = x.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)

@@ -225,6 +225,8 @@ class Layer:
         h, c: [D, N, H], states in front of the first step; None: 0.
         p: [D, 3*H], peepholes of i, o and f.
         attention: [T, N, 1] of AUGRU.
+        projection: [D, P, H] of LSTM, which makes hidden states of P values of those of the cell;
+            then r is [D, G*H, P], and h [D, N, P]. Primitives alone have it, no row.
     """
 
     op: str
@@ -238,9 +240,10 @@ class Layer:
     c: A | None = None
     p: A | None = None
     attention: A | None = None
+    projection: A | None = None
 
     def direction(self, d: int, y: A, rows: A | None = None) -> tuple[A, ...]:
-        """Computes direction number `d` into y [T, N, H], and returns its last states, each [N, H];
+        """Computes direction number `d` into y [T, N, H] (P with a projection), and returns its last states, each [N, H];
         `rows`: memory for the products, [T*N, G*H].
 
         Raises:
@@ -294,7 +297,7 @@ class Layer:
 
     @property
     def _is_linear_before_reset(self) -> bool:
-        return self.op == "GRU" and flag(self.attrs, "linear_before_reset")
+        return "linear_before_reset" in self.attrs and flag(self.attrs, "linear_before_reset")
 
     def _states(self, d: int) -> tuple[A, ...]:
         """The states in front of the first step: h, and of LSTM c."""
@@ -312,6 +315,7 @@ class Layer:
             None if self.b is None else self._biases(d)[1],
             None if self.p is None else np.split(self.p[d], 3),
             self.attention,
+            None if self.projection is None else self.projection[d],
             linear_before_reset=self._is_linear_before_reset,
             input_forget="input_forget" in self.attrs and flag(self.attrs, "input_forget"),
         )
@@ -329,6 +333,7 @@ class _Read:
             linear before reset, all of DynamicQuantizeLSTM.
         p: peepholes of i, o and f, each [H].
         attention: [T, N, 1].
+        projection: [P, H].
         scale: of whole numbers in r, [] or [G*H].
         linear_before_reset, input_forget: as ONNX has them.
     """
@@ -339,19 +344,19 @@ class _Read:
     bias: A | None
     p: Sequence[A] | None
     attention: A | None
+    projection: A | None = None
     scale: A | None = None
     linear_before_reset: bool = False
     input_forget: bool = False
-
-    @property
-    def hidden(self) -> int:
-        return int(self.r.shape[1])
 
     def act(self, index: int, x: A) -> A:
         if self.clip is not None:
             bound = x.dtype.type(self.clip)
             x = np.clip(x, -bound, bound)
         return self.activations[index](x)
+
+    def projected(self, h: A) -> A:
+        return h if self.projection is None else h @ self.projection.T
 
 
 def _rnn(read: _Read, _t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
@@ -363,7 +368,7 @@ def _gru(read: _Read, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
     """h = (1 - z)*g(x*W + (r*h)*R) + z*h; linear before reset, r*(h*R + bias) in place of (r*h)*R;
     with an attention, (1 - attention)*z in place of z.
     """
-    (h,), split = states, 2 * read.hidden
+    (h,), split = states, read.r.shape[0] // 3 * 2
     z, r = np.split(read.act(0, pre[:, :split] + h @ read.r[:split].T), 2, axis=1)
     weights = read.r[split:].T
     if read.linear_before_reset:
@@ -380,14 +385,14 @@ def _gru(read: _Read, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
 def _lstm(read: _Read, _t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
     """c = f*c + i*g, h = o * h(c)."""
     h, c = states
-    size = read.hidden
+    size = c.shape[1]
     gates: A = pre + (h @ read.r.T if read.scale is None else _product(h, read.r.T, read.scale))
     if read.bias is not None:
         gates = gates + read.bias
     if read.p is None and not read.input_forget:
         i, o, f = np.split(read.act(0, gates[:, : 3 * size]), 3, axis=1)
         c = f * c + i * read.act(1, gates[:, 3 * size :])
-        return o * read.activations[2](c), c
+        return read.projected(o * read.activations[2](c)), c
     i, o, f, g = np.split(gates, 4, axis=1)
     if read.p is not None:
         i, f = i + read.p[0] * c, f + read.p[2] * c
@@ -395,7 +400,7 @@ def _lstm(read: _Read, _t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
     f = 1 - i if read.input_forget else read.act(0, f)
     c = f * c + i * read.act(1, g)
     o = read.act(0, o if read.p is None else o + read.p[1] * c)
-    return o * read.activations[2](c), c
+    return read.projected(o * read.activations[2](c)), c
 
 
 @dataclass(frozen=True)
@@ -518,7 +523,8 @@ def _compute_dynamic(
     assert isinstance(attrs, Mapping)
     b, lens, h, c, p = states
     decoded = whole(w, w_zero), whole(r, r_zero)
-    return _all(DynamicLayer(DYNAMIC, attrs, x, *decoded, b, lens, h, c, p, None, w_scale, r_scale))  # type: ignore[arg-type]
+    layer = DynamicLayer(DYNAMIC, attrs, x, *decoded, b, lens, h, c, p)  # type: ignore[arg-type]
+    return _all(replace(layer, w_scale=w_scale, r_scale=r_scale))
 
 
 def _compute_attention(

@@ -87,11 +87,11 @@ def magnitude(operand: Operand) -> float:
 
 @dataclass(frozen=True)
 class Binary:
-    """y = algorithm(y, operand * scale): a post-op of the plan with its operand at hand.
+    """y = algorithm(y, (operand - zero) * scale): a post-op of the plan with its operand at hand.
 
     Attributes:
         algorithm: oneDNN's name.
-        operand, scale: what it reads; None: no scale.
+        operand, scale, zero: what it reads; None: no scale, or no zero point.
         nan_stays: a maximum or minimum with a NaN of y is NaN, and not the operand.
     """
 
@@ -99,6 +99,7 @@ class Binary:
     operand: Operand
     scale: F32Array | None = None
     nan_stays: bool = False
+    zero: F32Array | None = None
 
     def bound(self, y: float) -> float:
         """A bound on the result for |y| below a bound."""
@@ -106,7 +107,8 @@ class Binary:
             return 1.0
         if self.algorithm == "div":
             return math.inf
-        other = magnitude(self.operand) * (1.0 if self.scale is None else _largest(self.scale))
+        other = magnitude(self.operand) + (0.0 if self.zero is None else _largest(self.zero))
+        other *= 1.0 if self.scale is None else _largest(self.scale)
         return y * other if self.algorithm == "mul" else y + other
 
 
@@ -265,9 +267,12 @@ class Epilogue:
                 self._add_eltwise(op, signed_zero=signed_zero)
             case Binary():
                 self._add_binary(op)
-            case plan_attributes.Binary(algorithm, name, scale):
-                factor = None if scale is None else placed(scale, operands[name].shape)
-                self._add_binary(Binary(algorithm, operands[name], factor))
+            case plan_attributes.Binary(algorithm, name, scale, zero):
+                factor, shift = (
+                    None if held is None else placed(held, operands[name].shape)
+                    for held in (scale, zero)
+                )
+                self._add_binary(Binary(algorithm, operands[name], factor, zero=shift))
             case Sum():
                 self._add_sum(op, operands[op.operand])
             case Prelu():
@@ -287,10 +292,11 @@ class Epilogue:
         self._bound = step.bound(self._bound)
 
     def _add_binary(self, op: Binary) -> None:
-        factor = None if op.scale is None else self._source(Operand.of(op.scale))
-        step = BinaryPass(
-            op.algorithm, self._source(op.operand), factor, nan_stays=self._finite or op.nan_stays
+        factor, zero = (
+            None if held is None else self._source(Operand.of(held)) for held in (op.scale, op.zero)
         )
+        stays = self._finite or op.nan_stays
+        step = BinaryPass(op.algorithm, self._source(op.operand), factor, stays, zero)
         self._passes.append(step)
         self._bound = op.bound(self._bound)
 

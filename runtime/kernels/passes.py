@@ -161,14 +161,14 @@ _COMPARE = {
 
 @dataclass(frozen=True)
 class BinaryPass:
-    """algorithm(y, operand * scale); comparisons give 0 and 1.
+    """algorithm(y, (operand - zero) * scale); comparisons give 0 and 1.
 
     A maximum or minimum with a NaN on either side is the second operand, as of the instruction
     (measured on oneDNN 3.2 and 2.6).
 
     Attributes:
         algorithm: oneDNN's name.
-        operand, scale: what it reads; None: no scale.
+        operand, scale, zero: what it reads; None: no scale, or no zero point.
         nan_stays: no element of y is a NaN, or the result is one then.
     """
 
@@ -176,6 +176,7 @@ class BinaryPass:
     operand: Source
     scale: Source | None = None
     nan_stays: bool = False
+    zero: Source | None = None
 
     def __post_init__(self) -> None:
         if self.algorithm not in BINARY:
@@ -184,18 +185,22 @@ class BinaryPass:
     @property
     def factor(self) -> F32Array | None:
         """The constant that y is multiplied by; None where it is something else."""
-        return self.operand.data if self.algorithm == "mul" and self.scale is None else None
+        plain = self.scale is None and self.zero is None
+        return self.operand.data if self.algorithm == "mul" and plain else None
 
     def __call__(self, y: F32Array, block: Block) -> None:
-        """Takes down y = algorithm(y, operand * scale)."""
+        """Takes down y = algorithm(y, (operand - zero) * scale)."""
         record = block.record
-        if self.scale is None:
+        if self.scale is None and self.zero is None:
             y, other = self.operand.against(y, block)
         else:
-            other, factor = self.operand.read_f32(block), self.scale.read_f32(block)
-            scaled = record.take(np.broadcast_shapes(other.shape, factor.shape), np.float32)
-            record(np.multiply, other, factor, scaled)
-            other = scaled
+            other = self.operand.read_f32(block)
+            for function, source in ((np.subtract, self.zero), (np.multiply, self.scale)):
+                if source is not None:
+                    term = source.read_f32(block)
+                    room = record.take(np.broadcast_shapes(other.shape, term.shape), np.float32)
+                    record(function, other, term, room)
+                    other = room
         if self.algorithm in _ARITHMETIC:
             record(_ARITHMETIC[self.algorithm], y, other, y)
         elif self.algorithm in _EXTREMES:

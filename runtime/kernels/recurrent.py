@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -66,8 +67,8 @@ class _Recurrent(Kernel):
             for role in ("w", "r")
         ]
         w, r = decoded
-        scales = arrays["w_scale"], arrays["r_scale"]
-        return DynamicLayer(step.op, attrs, arrays["src"], w, r, b, lens, *states, p, None, *scales)
+        layer = DynamicLayer(step.op, attrs, arrays["src"], w, r, b, lens, *states, p)
+        return replace(layer, w_scale=arrays["w_scale"], r_scale=arrays["r_scale"])
 
     def _compute(self, layer: Layer, d: int, targets: Sequence[A | None], rows: A) -> None:
         y, *states = targets

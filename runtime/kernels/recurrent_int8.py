@@ -2,11 +2,16 @@
 
 With d and z the scale and shift of the data, k the scale of a row of the weights, q codes:
 
-    gate = (sum of q*w over the input and the hidden state) * 1/(k*d) + bias'
-    bias' = bias - (sum of w) * z/(k*d)
+    gate = (sum of q*w over the input and the hidden state) / (k*d) + bias'
+    bias' = bias - (sum of w) * z / (k*d)
     h    = sat(round_half_even(d*h + z))        after each step; and of r*h, in front of a GRU's last product
 
-Sums of codes are exact; gates, the cell state and h, until it is rounded, are f32.
+and with a projection, whose rows have the scale p, codes of h are multiplied once more:
+
+    h    = ((sum of q*w) - (sum of w) * z) / (p*d)
+
+Sums of codes are exact; gates, the cell state and h, until it is rounded, are f32. Codes are u8, or s8 with
+z = 0 (primitives alone).
 """
 
 from __future__ import annotations
@@ -22,6 +27,145 @@ from ...ir.ops.spec import Array
 from ...plan.recurrent_parameters import qparams_of
 from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes
 
+_EXACT = 1 << 24
+_PRODUCT = 255 * 128
+
+
+class Int8Layer:
+    """The arithmetic of a layer of LSTM or GRU on codes, with ONNX's order of gates.
+
+    Args:
+        op: `LSTM` or `GRU`.
+        data: scale and shift of the data.
+        scales: of the weights, one or [G*H].
+        w, r: codes of the weights, [D, G*H, I] and [D, G*H, P].
+        projection: codes of its weights, [D, P, H], and their scales, one or [P]; None: P is H.
+        signed: codes are s8.
+
+    Attributes:
+        w, r: the same in a float type in which sums of their products are exact.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        data: Sequence[float],
+        scales: A,
+        w: A,
+        r: A,
+        projection: tuple[A, A] | None = None,
+        *,
+        signed: bool = False,
+    ) -> None:
+        self._step = _lstm_step if op == "LSTM" else _gru_step
+        self._range = (-128, 127) if signed else (0, 255)
+        self.scale, self.shift = (np.float32(value) for value in data)
+        self._divisor = scales * self.scale
+        codes = w, r
+        self.w, self.r = (c.astype(_exact(w.shape[2] + r.shape[2])) for c in codes)
+        self._sums = np.sum([c.sum(2, dtype=np.int64) for c in codes], axis=0).astype(np.float32)
+        self._projection = None if projection is None else _Projection(*projection)
+
+    def direction(
+        self, d: int, x: A, y: A, h: A, c: A, b: A | None, *, backwards: bool, rows: A | None = None
+    ) -> tuple[A, A]:
+        """Computes a direction into y [T, N, P], codes or the numbers that they stand for.
+
+        Args:
+            d: which direction.
+            x: codes, [T, N, I].
+            y: where the result goes.
+            h: codes of the state in front of the first step, [N, P].
+            c: that of the cell, [N, H].
+            b: the biases of w and those of r, [2*G*H]; None: 0.
+            backwards: whether it goes from the last step to the first.
+            rows: memory for the products, [T*N, G*H].
+
+        Returns:
+            The last states, codes and the cell's.
+        """
+        steps, batch, inputs = x.shape
+        wide = x.reshape(steps * batch, inputs).astype(self.w.dtype)
+        sums = np.matmul(wide, self.w[d].T, out=rows).reshape(steps, batch, self.w.shape[1])
+        bias = self._biases(d, b)
+        for t in range(steps - 1, -1, -1) if backwards else range(steps):
+            h, c = self._step(self, sums[t], h, c, d, bias)
+            y[t] = h if y.dtype.kind in "iu" else self.decoded(h)
+        return h, c
+
+    def _biases(self, d: int, b: A | None) -> A:
+        found: A = -(self._sums[d] * self.shift / self._divisor)
+        if b is not None:
+            of_w, of_r = np.split(b, 2)
+            found = (of_w + of_r) + found
+        return found
+
+    def codes(self, x: A) -> A:
+        """The codes of numbers, as f32."""
+        found: A = np.clip(np.rint(x * self.scale + self.shift), *self._range)
+        return found
+
+    def decoded(self, codes: A) -> A:
+        """The numbers of codes."""
+        found: A = (codes - self.shift) / self.scale
+        return found
+
+    def gate(self, sums: A, rows: slice, bias: A) -> A:
+        """Some gates, in front of their activation."""
+        divisor = self._divisor if self._divisor.size == 1 else self._divisor[rows]
+        found: A = sums.astype(np.float32, copy=False) / divisor + bias[rows]
+        return found
+
+    def projected(self, d: int, codes: A) -> A:
+        """Codes of the hidden state behind the projection, where there is one."""
+        if self._projection is None:
+            return codes
+        return self.codes(self._projection.decoded(d, codes, self.scale, self.shift))
+
+
+class _Projection:
+    """Products of codes of the hidden state with further weights."""
+
+    def __init__(self, weights: A, scales: A) -> None:
+        self._weights = weights.astype(_exact(weights.shape[2]))
+        self._sums = weights.sum(2, dtype=np.int64).astype(np.float32)
+        self._scales = scales
+
+    def decoded(self, d: int, codes: A, scale: np.float32, shift: np.float32) -> A:
+        sums = codes.astype(self._weights.dtype) @ self._weights[d].T
+        moved = sums.astype(np.float32) - self._sums[d] * shift
+        found: A = moved / (self._scales * scale)
+        return found
+
+
+def _exact(products: int) -> type[np.float32 | np.float64]:
+    """The float type that adds up so many products exactly."""
+    return np.float32 if products * _PRODUCT < _EXACT else np.float64
+
+
+def _lstm_step(layer: Int8Layer, sums: A, h: A, c: A, d: int, bias: A) -> tuple[A, A]:
+    size = c.shape[1]
+    sums = sums + h.astype(sums.dtype, copy=False) @ layer.r[d].T
+    i, o, f = np.split(_sigmoid(layer.gate(sums[:, : 3 * size], slice(0, 3 * size), bias)), 3, 1)
+    g = np.tanh(layer.gate(sums[:, 3 * size :], slice(3 * size, None), bias))
+    c = f * c + i * g
+    return layer.projected(d, layer.codes(o * np.tanh(c))), c
+
+
+def _gru_step(layer: Int8Layer, sums: A, h: A, c: A, d: int, bias: A) -> tuple[A, A]:
+    two, r = 2 * h.shape[1], layer.r[d]
+    first = sums[:, :two] + h.astype(sums.dtype, copy=False) @ r[:two].T
+    z, reset = np.split(_sigmoid(layer.gate(first, slice(0, two), bias)), 2, 1)
+    before = layer.decoded(h)
+    last = sums[:, two:] + layer.codes(reset * before).astype(sums.dtype) @ r[two:].T
+    new = np.tanh(layer.gate(last, slice(two, None), bias))
+    return layer.codes(z * before + (1 - z) * new), c
+
+
+def _sigmoid(x: A) -> A:
+    found: A = 1 / (1 + np.exp(-x))
+    return found
+
 
 class Int8Recurrent(Kernel):
     """A layer of LSTM or GRU on codes of u8."""
@@ -32,28 +176,21 @@ class Int8Recurrent(Kernel):
         if found is None:
             raise binding.refuse("codes without parameters")
         data, weights = found
-        self._lstm = step.op == "LSTM"
-        self._scale, self._shift = (np.float32(value) for value in data.values)
-        self._factor = np.float32(1) / (weights.array * self._scale)
+        w, r = (binding.constant(role) for role in ("w", "r"))
+        self._layer = Int8Layer(step.op, data.values, weights.array, w, r)
         self._backwards = directions_of(OPS[step.op].known(step.params))
-        self._u8 = binding.dtypes[0].is_integer
         self._named = [bool(value) for value in step.outputs]
         self._src = binding.need("src")
         self._bias = binding.arg("b")
         self._states = binding.arg("initial_h"), binding.arg("initial_c")
-        codes = [binding.constant(role) for role in ("w", "r")]
-        # sums of up to 2^24 are exact in f32
-        exact = sum(array.shape[2] for array in codes) * 255 * 128 < 1 << 24
-        self._w, self._r = (c.astype(np.float32 if exact else np.float64) for c in codes)
-        self._sums = np.sum([c.sum(2, dtype=np.int64) for c in codes], axis=0).astype(np.float32)
         self.results = tuple(
             Result(dtype, shape)
             for dtype, shape in zip(binding.dtypes, binding.shapes, strict=True)
         )
         steps, _, batch, self._hidden = binding.shapes[0]
-        self._rows = steps * batch, codes[0].shape[1]
-        self.own_bytes = self._w.nbytes + self._r.nbytes
-        self.local_bytes = nbytes(self._rows, self._w.dtype)
+        self._rows = steps * batch, w.shape[1]
+        self.own_bytes = self._layer.w.nbytes + self._layer.r.nbytes
+        self.local_bytes = nbytes(self._rows, self._layer.w.dtype)
 
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """One task for each direction."""
@@ -65,7 +202,7 @@ class Int8Recurrent(Kernel):
         )
 
         def record(d: int, record: Recorder) -> None:
-            rows = record.take(self._rows, self._w.dtype)
+            rows = record.take(self._rows, self._layer.w.dtype)
             record(self._compute, d, (x, b, h, c), targets, rows)
 
         return Tasks(len(self._backwards), record)
@@ -74,65 +211,22 @@ class Int8Recurrent(Kernel):
         self, d: int, given: Sequence[A | None], targets: Sequence[A | None], rows: A
     ) -> None:
         x, b, h, c = given
-        assert x is not None
-        steps, batch, inputs = x.shape
-        np.matmul(x.reshape(steps * batch, inputs).astype(rows.dtype), self._w[d].T, out=rows)
-        sums = rows.reshape(steps, batch, rows.shape[1])
-        bias = self._biases(d, b)
         y, *states = targets
+        assert x is not None
         assert y is not None
+        steps, batch, _ = x.shape
         zeros = np.zeros((batch, self._hidden), np.float32)
         # no steps leave states of 0, as in f32
-        hidden = self._codes(zeros if h is None or not steps else h[d])
-        cell = zeros if c is None or not steps else c[d]
-        one = self._lstm_step if self._lstm else self._gru_step
-        for t in range(steps - 1, -1, -1) if self._backwards[d] else range(steps):
-            hidden, cell = one(sums[t], hidden, cell, d, bias)
-            y[t, d] = hidden if self._u8 else self._decoded(hidden)
-        for target, state in zip(states, (self._decoded(hidden), cell), strict=False):
+        hidden, cell = self._layer.direction(
+            d,
+            x,
+            y[:, d],
+            self._layer.codes(zeros if h is None or not steps else h[d]),
+            zeros if c is None or not steps else c[d],
+            None if b is None else b[d],
+            backwards=self._backwards[d],
+            rows=rows,
+        )
+        for target, state in zip(states, (self._layer.decoded(hidden), cell), strict=False):
             if target is not None:
                 target[d] = state
-
-    def _biases(self, d: int, b: A | None) -> A:
-        found: A = -(self._sums[d] * (self._shift * self._factor))
-        if b is not None:
-            of_w, of_r = np.split(b[d], 2)
-            found = (of_w + of_r) + found
-        return found
-
-    def _codes(self, x: A) -> A:
-        found: A = np.clip(np.rint(x * self._scale + self._shift), 0, 255)
-        return found
-
-    def _decoded(self, codes: A) -> A:
-        found: A = (codes - self._shift) / self._scale
-        return found
-
-    def _gate(self, sums: A, rows: slice, bias: A) -> A:
-        factor = self._factor if self._factor.size == 1 else self._factor[rows]
-        found: A = sums.astype(np.float32, copy=False) * factor + bias[rows]
-        return found
-
-    def _lstm_step(self, sums: A, h: A, c: A, d: int, bias: A) -> tuple[A, A]:
-        size = self._hidden
-        sums = sums + h.astype(sums.dtype, copy=False) @ self._r[d].T
-        i, o, f = np.split(
-            _sigmoid(self._gate(sums[:, : 3 * size], slice(0, 3 * size), bias)), 3, 1
-        )
-        g = np.tanh(self._gate(sums[:, 3 * size :], slice(3 * size, None), bias))
-        c = f * c + i * g
-        return self._codes(o * np.tanh(c)), c
-
-    def _gru_step(self, sums: A, h: A, c: A, d: int, bias: A) -> tuple[A, A]:
-        two, r = 2 * self._hidden, self._r[d]
-        first = sums[:, :two] + h.astype(sums.dtype, copy=False) @ r[:two].T
-        z, reset = np.split(_sigmoid(self._gate(first, slice(0, two), bias)), 2, 1)
-        before = self._decoded(h)
-        last = sums[:, two:] + self._codes(reset * before).astype(sums.dtype) @ r[two:].T
-        new = np.tanh(self._gate(last, slice(two, None), bias))
-        return self._codes(z * before + (1 - z) * new), c
-
-
-def _sigmoid(x: A) -> A:
-    found: A = 1 / (1 + np.exp(-x))
-    return found

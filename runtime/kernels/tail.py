@@ -131,7 +131,8 @@ def _first_codes(passes: Sequence[Pass]) -> tuple[int, int, int]:
 def _per_tensor(step: Pass) -> bool:
     """True of a pass that treats every element alike."""
     if isinstance(step, BinaryPass):
-        return _scalar(step.operand) and (step.scale is None or _scalar(step.scale))
+        sources = (step.operand, step.scale, step.zero)
+        return all(source is None or _scalar(source) for source in sources)
     return isinstance(step, EltwisePass) or (
         isinstance(step, SumPass) and step.dtype.numpy.itemsize == 1
     )
@@ -224,7 +225,7 @@ def _affine(step: Pass) -> tuple[float, float] | None:
     """(factor, shift) of a pass that is affine, per tensor."""
     if isinstance(step, EltwisePass) and step.algorithm == "linear":
         return float(step.alpha) * float(step.scale), float(step.beta) * float(step.scale)
-    if not isinstance(step, BinaryPass) or step.scale is not None:
+    if not isinstance(step, BinaryPass) or (step.scale, step.zero) != (None, None):
         return None
     number = math.nan if step.operand.data is None else float(step.operand.data)
     return {

@@ -380,7 +380,7 @@ def affine(binder: Binder, step: Step) -> None:
         raise NotLowered("a sum")
     factors, post_ops, bias = _per_channel(binder, factor, dims), attr.post_ops, None
     match post_ops:
-        case (Binary("add", operand, None), *_):  # a leading shift along the channels
+        case (Binary("add", operand, None, None), *_):  # a leading shift along the channels
             bias = binder.constants.vector(_per_channel(binder, operand, dims))
             post_ops = post_ops[1:]
     channels, ones = dims[1], (1,) * (len(dims) - 2)

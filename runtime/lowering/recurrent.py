@@ -19,7 +19,7 @@ from ...onednn.layouts import row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.strides import agree
 from ...plan.recurrent import RNN_ACTIVATIONS, beyond_primitive, gates_first, peepholes_first
-from ...plan.recurrent_parameters import qparams_of
+from ...plan.recurrent_parameters import GATES_AND_OUTPUTS, qparams_of
 from ...plan.types import Step
 from .binding import Binder, first_accepted, need
 from .program import Tensor
@@ -81,7 +81,11 @@ class _Lowered:
             data, scales = found[0].values, found[1].array
             if scales.size > 1:
                 scales = gates_first(step.op, scales[None]).ravel()
-            self._int8 = Attributes(rnn_data=(data[0], data[1]), rnn_weights=tuple(scales.tolist()))
+            self._int8 = Attributes(
+                rnn_data=(data[0], data[1]),
+                rnn_weights=tuple(scales.tolist()),
+                rnn_weights_mask=GATES_AND_OUTPUTS if scales.size > 1 else 0,
+            )
 
     def commit(self) -> None:
         """Runs the primitive as the step."""
@@ -160,7 +164,7 @@ class _Lowered:
             desc = binder.describe(
                 step,
                 "lstm",
-                *(source, begin, begin, *weights, peephole_desc, bias.desc, y, last, last),
+                *(source, begin, begin, *weights, peephole_desc, None, bias.desc, y, last, last),
                 **known,
             )
         else:

@@ -144,7 +144,7 @@ def _append(
     match op:
         case plan_attributes.Eltwise(name, alpha, beta, 1):
             chain.append(Eltwise(algorithm("eltwise", name), alpha, beta))
-        case plan_attributes.Binary(name, operand, None):
+        case plan_attributes.Binary(name, operand, None, None):
             need = _operand(binder, operand, frame)
             chain.append(Binary(algorithm("binary", name), need.desc))
             result.args[arg_post_op(index, Arg.SRC_1)] = need
@@ -161,7 +161,7 @@ def _append(
             result.args[arg_post_op(index, Arg.WEIGHTS)] = slopes
         case plan_attributes.Eltwise() | plan_attributes.Binary():
             raise NotLowered(
-                "oneDNN takes no scale on an eltwise post-op, or on the operand of a binary one"
+                "oneDNN takes no scale on an eltwise post-op, or scale or zero point of the operand of a binary one"
             )
         case plan_attributes.DepthwiseConv():
             raise NotLowered(

@@ -20,7 +20,8 @@ from numpy.random import Generator
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
 from fqfuse.onednn.capi import OneDnnError, Status
-from fqfuse.onednn.library import Engine
+from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.library import Engine, Library
 from fqfuse.onednn.loading import load
 from fqfuse.primitives import (
     Binary,
@@ -37,12 +38,11 @@ from fqfuse.primitives import (
 )
 from fqfuse.primitives.depthwise import parts
 from fqfuse.primitives.description import Description, at_execution, described
-from fqfuse.primitives.kinds import KINDS
 from fqfuse.primitives.neglected import neglected
 from fqfuse.primitives.refusal import refusal
 
 Array = np.ndarray[Any, np.dtype[Any]]
-TYPES = ("f32", "s32", "s8", "u8")
+TYPES = ("f32", "bf16", "f16", "s32", "s8", "u8")
 DYADIC = (0.25, 0.5, 1.0, 2.0)
 """Scales by which products of small integers stay exact, in whatever order they are multiplied."""
 
@@ -101,6 +101,8 @@ def _factors(rng: Generator) -> tuple[str, str, str]:
         return _one(rng, TYPES), _one(rng, TYPES), _one(rng, TYPES)
     if _chance(rng, 0.25):
         return "f32", "f32", "f32"
+    if _chance(rng, 0.25):
+        return "bf16", "bf16", _one(rng, ("bf16", "f32"))
     return _one(rng, ("u8", "s8")), "s8", _one(rng, TYPES)
 
 
@@ -576,6 +578,19 @@ def arguments(primitive: Primitive, seed: int) -> dict[str, Array]:
     return found
 
 
+def has_halves(drawn: Drawn) -> bool:
+    """Whether a tensor is of floats of 16 bits."""
+    return "f16" in f"{drawn.given} {drawn.attr}"
+
+
+def halves_are_known(library: Library) -> bool:
+    """Whether the CPU is one whose rules about them are ours: with AVX512-BF16, without
+    AVX512-FP16.
+    """
+    isa = int(library.effective_isa())
+    return isa & CpuIsa.avx512_core_fp16 == CpuIsa.avx512_core_bf16 | (isa & 0x8)
+
+
 def statuses(drawn: Drawn, engine: Engine) -> tuple[Description, int, int]:
     """The description, the status that our rules give, and the library's own."""
     what = described(drawn.kind, drawn.given, drawn.attr, "onednn-v3")
@@ -593,6 +608,8 @@ def complaint(
 ) -> str:
     """What the engines do not agree on; '' where they do."""
     drawn, seen = draw(seed, kind), Counter() if seen is None else seen
+    if has_halves(drawn) and not halves_are_known(engine.library):
+        return ""
     what, ours, theirs = statuses(drawn, engine)
     told = f"{seed}: {drawn}"
     seen[f"status {theirs}"] += 1
@@ -626,7 +643,11 @@ def _differs(drawn: Drawn, ours: Array, theirs: Array, told: str) -> str:
         return f"{told}\n  {ours.dtype}{ours.shape} and {theirs.dtype}{theirs.shape}"
     with np.errstate(all="ignore"):
         wide, other = ours.astype(np.float64), theirs.astype(np.float64)
-        near = np.abs(wide - other) <= (0 if _exact(drawn) else 1e-4 * (1 + np.abs(other)))
+        # of floats of 16 bits one unit in the last place
+        part = next(
+            (part for half, part in _UNITS.items() if drawn.given["dst"].startswith(half)), 1e-4
+        )
+        near = np.abs(wide - other) <= (0 if _exact(drawn) else part * (1 + np.abs(other)))
         if not _exact(drawn) and ours.dtype.kind in "iu":
             near |= np.abs(wide - other) <= 1 + 1e-5 * np.abs(other)
         near |= (wide == other) | (np.isnan(wide) & np.isnan(other))
@@ -636,6 +657,7 @@ def _differs(drawn: Drawn, ours: Array, theirs: Array, told: str) -> str:
     return f"{told}\n  {(~near).sum()} of {near.size} differ, at {at}: {ours[at]} and {theirs[at]}"
 
 
+_UNITS = {"bf16": 2.0**-7, "f16": 2.0**-10}
 _DIVIDED = {"div", "mean", "avg_include_padding", "avg_exclude_padding"}
 _ROUNDED = ("softmax", "layer_normalization", "batch_normalization", "lrn", "resampling")
 
@@ -666,4 +688,4 @@ def main(first: int, count: int, kinds: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] or tuple(KINDS))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] or tuple(MAKERS))

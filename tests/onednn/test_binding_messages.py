@@ -47,8 +47,11 @@ TEXTS = {
     "lstm": "concat src_layer=f32[5,2,3]:abc src_iter=f32[1,2,2,6]:abcd src_iter_c=f32[1,2,2,6]:abcd "
     "weights_layer=f32[1,2,3,4,6]:any weights_iter=f32[1,2,6,4,6]:any bias=f32[1,2,4,6]:abcd "
     "dst_layer=f32[5,2,12]:abc dst_iter=f32[1,2,2,6]:abcd dst_iter_c=f32[1,2,2,6]:abcd",
-    "augru": "left2right src_layer=f32[5,2,3]:abc attention=f32[5,2,1]:abc weights_layer=f32[1,1,3,3,6]:any "
-    "weights_iter=f32[1,1,6,3,6]:any bias=f32[1,1,3,6]:abcd dst_layer=f32[5,2,6]:abc",
+    **{
+        kind: "left2right src_layer=f32[5,2,3]:abc attention=f32[5,2,1]:abc weights_layer=f32[1,1,3,3,6]:any "
+        f"weights_iter=f32[1,1,6,3,6]:any bias=f32[1,1,{biases},6]:abcd dst_layer=f32[5,2,6]:abc"
+        for kind, biases in (("augru", 3), ("lbr_augru", 4))
+    },
     **{
         kind: f"{way}left2right src_layer=f32[5,2,3]:abc weights_layer=f32[1,1,3,{gates},6]:any "
         f"weights_iter=f32[1,1,6,{gates},6]:any bias=f32[1,1,{biases},6]:abcd dst_layer=f32[5,2,6]:abc"
@@ -75,12 +78,15 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
     image, kernel, x, maps = chosen(1, 8, 5, 5), chosen(8, 8, 3, 3), plain(4, 8), last(1, 8, 5, 5)
     steps, state = plain(5, 2, 3), plain(1, 2, 2, 6)
 
-    def layer(kind: str, gates: int, biases: int, **parameters: Any) -> PrimitiveDesc:
+    def layer(
+        kind: str, gates: int, biases: int, *attention: MemoryDesc, **parameters: Any
+    ) -> PrimitiveDesc:
         return describe(
             engine,
             kind,
             steps,
             None,
+            *attention,
             chosen(1, 1, 3, gates, 6),
             chosen(1, 1, 6, gates, 6),
             plain(1, 1, biases, 6),
@@ -147,6 +153,7 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
             chosen(1, 2, 3, 4, 6),
             chosen(1, 2, 6, 4, 6),
             None,
+            None,
             plain(1, 2, 4, 6),
             plain(5, 2, 12),
             state,
@@ -154,19 +161,8 @@ def requests(engine: Engine) -> Mapping[str, Callable[[], PrimitiveDesc]]:
             direction=RnnDirection.concat,
         ),
         "gru": lambda: layer("gru", 3, 3),
-        "augru": lambda: describe(
-            engine,
-            "augru",
-            steps,
-            None,
-            plain(5, 2, 1),
-            chosen(1, 1, 3, 3, 6),
-            chosen(1, 1, 6, 3, 6),
-            plain(1, 1, 3, 6),
-            plain(5, 2, 6),
-            None,
-            direction=RnnDirection.left2right,
-        ),
+        "augru": lambda: layer("augru", 3, 3, plain(5, 2, 1)),
+        "lbr_augru": lambda: layer("lbr_augru", 3, 4, plain(5, 2, 1)),
         "lbr_gru": lambda: layer("lbr_gru", 3, 4),
         "vanilla_rnn": lambda: layer("vanilla_rnn", 1, 1, alg=AlgKind.eltwise_relu),
         "lrn": lambda: describe(

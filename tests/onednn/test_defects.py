@@ -16,9 +16,17 @@ import pytest
 from support.binding_library import NCHW16C, no_primitive_cache, tagged
 
 from fqfuse.aligned import aligned_bytes
-from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, Sum
+from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, PRelu, Sum
 from fqfuse.onednn.defects import DEFECTS, Defect, defect_of, defects_document
-from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
+from fqfuse.onednn.enums import (
+    AlgKind,
+    Arg,
+    DataType,
+    RnnDirection,
+    arg_post_op,
+    arg_scales,
+    arg_zero_points,
+)
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
@@ -610,6 +618,82 @@ def linear_behind_sums(bare: Bare, kind: str, attributes: Attributes) -> Case:
     return make, {Arg.SRC: x, Arg.WEIGHTS: w}, linear(sums)
 
 
+def biased_by_bf16(bare: Bare) -> Case:
+    """All products are 0: the result is the bias."""
+    x, w = np.zeros((1, 4, 3, 3), np.uint8), np.zeros((8, 4, 1, 1), np.int8)
+    bias = np.arange(1, 9, dtype=np.float32)
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "convolution",
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            bare.plain(bias.shape, DataType.bf16),
+            bare.any((1, 8, 3, 3), DataType.f32),
+            strides=(1, 1),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(0, 0),
+        )
+
+    result = np.broadcast_to(bias.reshape(1, 8, 1, 1), (1, 8, 3, 3))
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w, Arg.BIAS: bias}, result
+
+
+def slopes_of_bf16(bare: Bare, kind: str) -> Case:
+    """All products are negative whole numbers, and slopes count."""
+    maps = kind == "convolution"
+    x = np.ones((1, 4, 3, 3) if maps else (8, 12), np.float32)
+    w = np.full((8, 4, 1, 1) if maps else (16, 12), -1, np.float32)
+    result = (1, 8, 3, 3) if maps else (8, 16)
+    slopes = np.arange(1, 73).reshape(result) if maps else np.arange(1, 17).reshape(1, 16)
+    zeros = {"dilations": (0, 0), "padding_l": (0, 0), "padding_r": (0, 0)}
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            kind,
+            bare.any(x.shape, DataType.bf16),
+            bare.any(w.shape, DataType.bf16),
+            None,
+            bare.any(result, DataType.f32),
+            attributes=Attributes(post_ops=(PRelu(14 if maps else 2),)),
+            **({"strides": (1, 1), **zeros} if maps else {}),
+        )
+
+    last = np.moveaxis(slopes, 1, -1) if maps else slopes
+    given = {arg_post_op(0, Arg.WEIGHTS): last.astype(np.float32).reshape(-1)}
+    sums = -float(x.shape[1])
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w, **given}, np.broadcast_to(sums * slopes, result)
+
+
+def negative_states(bare: Bare, kind: str) -> Case:
+    """Weights are 0, and biases make every gate 0 or 1 and the state -tanh(1) or -1: as a code, -1."""
+    gates, hidden = {"lstm": (9, 0, -9, 9), "gru": (-9, 9, -9)}[kind], 5
+    bias = np.repeat(np.float32(gates), hidden).reshape(1, 1, len(gates), hidden)
+    x, w = np.ones((1, 2, hidden), np.int8), np.zeros((1, 1, hidden, len(gates), hidden), np.int8)
+    absent = {"lstm": 2, "gru": 1}[kind]
+
+    def make() -> PrimitiveDesc:
+        weights = [bare.any(w.shape, DataType.s8)] * 2
+        return describe(
+            bare.engine,
+            kind,
+            bare.plain(x.shape, DataType.s8),
+            *[None] * absent,
+            *weights,
+            *[None] * (2 * (absent - 1)),
+            bare.plain(bias.shape),
+            bare.plain(x.shape),
+            *[None] * absent,
+            direction=RnnDirection.left2right,
+        )
+
+    arrays = {Arg.SRC_LAYER: x, Arg.BIAS: bias, Arg.WEIGHTS_LAYER: w, Arg.WEIGHTS_ITER: w}
+    return make, arrays, np.full(x.shape, -1.0)
+
+
 ROUNDED_TWICE = {
     f"{kind} that rounds twice": kind
     for kind in ("pooling", "resampling", "convolution", "deconvolution")
@@ -650,9 +734,15 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "reorder with scales of dimensions apart": scales_apart,
     "product of matrices with gaps": matrices_with_gaps,
     "binary of blocks into codes": blocks_into_codes,
+    "convolution of codes with a bias of bf16": biased_by_bf16,
+    "inner_product of bf16 with slopes": lambda bare: slopes_of_bf16(bare, "inner_product"),
+    "convolution of bf16 with slopes": lambda bare: slopes_of_bf16(bare, "convolution"),
+    "lstm of s8": lambda bare: negative_states(bare, "lstm"),
+    "gru of s8": lambda bare: negative_states(bare, "gru"),
     **{name: lambda bare, kind=kind: linear_behind(bare, kind) for name, kind in LAST_BITS.items()},
 }
 
+SUM_OF_F16 = "convolution of codes with a sum of f16"
 ENDS_THE_PROCESS = {"binary of blocks into codes"}
 
 ALONE = "FQFUSE_TEST_DEFECT"
@@ -687,7 +777,7 @@ def bare(engine: Engine, stream: Stream) -> Iterator[Bare]:
 
 
 def test_each_row_is_shown() -> None:
-    elsewhere = {"compensation of a transposition of 8x8", *STRIDED}
+    elsewhere = {"compensation of a transposition of 8x8", SUM_OF_F16, *STRIDED}
     assert {defect.name for defect in DEFECTS} == CASES.keys() | elsewhere
 
 
@@ -896,6 +986,40 @@ def test_resampling_of_blocks_with_an_operand_for_each_sample(bare: Bare) -> Non
         assert right or defect_of(desc) is not None, desc.impl_info
         wrong.append(not right)
     assert any(wrong), f"{bare.library.version} computes it right: it is `mended` in this version"
+
+
+def test_a_sum_that_reads_f16(bare: Bare) -> None:
+    """All products are 0, and the destination holds 1 as bf16, which as f16 is 1.875."""
+    x, w = np.zeros((1, 4, 1, 8), np.uint8), np.zeros((8, 4, 1, 1), np.int8)
+    old = np.ones((1, 8, 1, 8), np.float32)
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "convolution",
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any(old.shape, DataType.bf16),
+            strides=(1, 1),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(0, 0),
+            attributes=Attributes(post_ops=(Sum(dtype=DataType.f16),)),
+        )
+
+    defect = next(defect for defect in DEFECTS if defect.name == SUM_OF_F16)
+    concerned = [*filter(defect.concerns, implementations(make))]
+    if not concerned:
+        pytest.skip("no implementation of this kind on this CPU")
+    for desc in concerned:
+        arrays = {Arg.SRC: x, Arg.WEIGHTS: w, Arg.DST: old}
+        memories = {arg: bare.memory(array, desc, arg) for arg, array in arrays.items()}
+        bare.execute(desc, memories)
+        found = Memory.allocate(bare.engine, bare.plain(old.shape))
+        back = describe(bare.engine, "reorder", desc.dst_md(), found.desc)
+        bare.execute(back, {Arg.SRC: memories[Arg.DST], Arg.DST: found})
+        assert not (found.view() == 1.875).any(), f"{bare.library.version} computes it right"
 
 
 def test_the_document_is_current() -> None:

@@ -28,6 +28,7 @@ from fqfuse.plan.attributes import (
     ZeroPoint,
 )
 from fqfuse.plan.parse import parse_plan
+from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import PLAN, check_plan, verify_plan
 
@@ -216,6 +217,7 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "post-ops.clip": post_op(Eltwise("clip", 6.0, 0.0)),
     "post-ops.binary": post_op(Binary("plus", "slope")),
     "post-ops.binary-scale": post_op(Binary("add", "slope", Scale((0.5,)))),
+    "post-ops.binary-zero-point": post_op(Binary("add", "dw", None, ZeroPoint((3,)))),
     "post-ops.operand": post_op(Binary("add", "dw")),
     "post-ops.operand-rank": post_op(Binary("add", "fc")),
     "post-ops.prelu-type": post_op(Prelu("dw")),
@@ -410,3 +412,31 @@ def test_the_own_source_of_a_step_fits_whatever_its_sizes_are(own: bool) -> None
     )
     problems = [str(problem) for problem in verify_plan(plan)]
     assert any("does not fit" in problem for problem in problems) is not own, problems
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("binary(add,%o,scale=0.5,zero_point=3)", None),
+        ("binary(add,%o,zero_point=[3,4]:per_dim_1)", None),
+        ("binary(add,%o,zero_point=[3,4,5]:per_dim_1)", "with 3 values for 2 indices"),
+        ("binary(add,%o,zero_point=2.5)", "that is no s32"),
+        ("binary(add,%o,zero_point=3000000000)", "that is no s32"),
+        ("binary(add,%f,zero_point=3)", "which is f32 and no integer"),
+    ],
+)
+def test_operands_of_unified_have_zero_points(words: str, problem: str | None) -> None:
+    text = f"""plan own target=unified
+  in %x : f32[1,2]
+  in %o : u8[1,2]
+  in %f : f32[1,2]
+  #0 %y : f32[1,2] = eltwise<Relu>(src=%x){{algorithm="relu"}} | {words} ; y
+  out %y
+"""
+    plan = parse_plan(text)
+    found = " ".join(str(each) for each in verify_plan(plan) if "post-op" in str(each))
+    assert problem in found if problem else not found, found
+    assert parse_plan(print_plan(plan)) == plan
+    op = plan.steps[0].attr.post_ops[0]
+    assert isinstance(op, Binary)
+    assert op.zero_point is not None

@@ -1,5 +1,5 @@
 """Random primitives with random attributes: both engines refuse them with one status, or compute the
-same. Some hundred, 5,000 in `make fuzz`.
+same. Some hundred, 10,000 in `make fuzz`, of which half are recurrent layers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws.budget import ENOUGH, examples, shard
 from laws.primitives import MAKERS, complaint
+from laws.recurrent_primitives import complaint as complaint_of_layers
 
 from fqfuse.onednn.library import Engine
 
@@ -43,3 +44,26 @@ def test_each_kind(kind: str, engine: Engine) -> None:
     found = [complaint(seed, engine, kind, seen) for seed in range(500, 512)]
     assert [text for text in found if text] == []
     assert seen["status 0"] > seen["neglected"]  # some are made
+
+
+@pytest.mark.hypothesis
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_recurrent_layers_are_the_librarys(part: int, engine: Engine) -> None:
+    """Codes are the same, but where the two approximations of exp and tanh take one to the other
+    side of a tie.
+    """
+    seen: Counter[str] = Counter()
+
+    @shard(part)
+    @examples(300, fuzz=2500)
+    @given(seed=st.integers(0, 2**40))
+    def run(seed: int) -> None:
+        found = complaint_of_layers(seed, engine, seen)
+        assert not found, found
+
+    run()
+    assert seen["one code apart"] <= seen["codes"] / 10_000
+    if ENOUGH:
+        assert min(seen[f"status {status}"] for status in (0, 2, 3)) > 20
+        assert seen["made"] > 100

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fqfuse.errors import InvalidInput
 from fqfuse.onednn.capi import OneDnnError, Status
 from fqfuse.primitives import (
     Binary,
@@ -151,6 +152,109 @@ def test_the_operand_of_a_binary_post_op_has_a_scale_at_run_time() -> None:
         }
     )
     assert found.tolist() == [[6, 22]]
+
+
+@pytest.mark.parametrize("algorithm", ["add", "sub", "mul", "max", "min", "div", "lt", "eq"])
+@pytest.mark.parametrize(("mask", "count"), [(0, 1), (2, 3), (3, 6)])
+@pytest.mark.parametrize("dtype", ["u8", "s8", "s32"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_operand_of_a_binary_post_op_has_a_zero_point(
+    algorithm: str, mask: int, count: int, dtype: str, scaled: bool, rng: np.random.Generator
+) -> None:
+    """It is scale * (operand - zero_point), and exact here: whole numbers, and powers of two."""
+    scale = Scale((0.25,)) if scaled else None
+    shift = tuple(rng.integers(-40, 200, count).tolist())
+    words = {"src": "u8[2,4]", "weights": "s8[4,3]", "other": f"{dtype}[2,3]"}
+    args = arrays(rng, {"src": words["src"], "weights": words["weights"]})
+    args["other"] = rng.integers(100 if dtype == "s32" else 0, 120, (2, 3)).astype(
+        {"u8": np.uint8, "s8": np.int8, "s32": np.int32}[dtype]
+    )
+    grid = np.resize(np.array(shift), (2, 3)) if mask else shift[0]
+    real = (args["other"].astype(np.float64) - grid) * (0.25 if scaled else 1)
+    sums = args["src"].astype(np.float64) @ args["weights"]
+    functions: dict[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+    functions |= {"max": np.maximum, "min": np.minimum, "div": np.divide}
+    functions |= {"lt": np.less, "eq": np.equal}
+    for op, given in (
+        (Binary(algorithm, "other", scale, ZeroPoint(shift, mask)), {}),
+        (
+            Binary(algorithm, "other", scale, ZeroPoint((), mask)),
+            {"zero_points_other": np.array(shift, np.int32)},
+        ),
+    ):
+        attr = PrimitiveAttr(post_ops=(op,))
+        made = prim("matmul", attr, target="unified", **words, dst="f32[2,3]")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            expected = functions[algorithm](sums, real).astype(np.float32)
+        assert np.array_equal(made.execute({**args, **given}), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("target", ["onednn-v2", "onednn-v3"])
+def test_other_schemes_have_no_word_for_it(target: str) -> None:
+    attr = PrimitiveAttr(post_ops=(Binary("add", "other", None, ZeroPoint((1,))),))
+    with pytest.raises(InvalidInput, match="do not have the zero point of the operand"):
+        prim(
+            "eltwise",
+            attr,
+            target=target,
+            src="f32[2]",
+            dst="f32[2]",
+            algorithm="relu",
+            other="u8[2]",
+        )
+
+
+def test_a_number_that_is_no_code_has_no_zero_point() -> None:
+    attr = PrimitiveAttr(post_ops=(Binary("add", "other", None, ZeroPoint((1,))),))
+    words = {"src": "f32[2]", "dst": "f32[2]", "algorithm": "relu", "other": "f32[2]"}
+    with pytest.raises(OneDnnError, match="which is f32 and no integer") as caught:
+        prim("eltwise", attr, target="unified", **words)
+    assert caught.value.status == Status.unimplemented
+
+
+@pytest.mark.parametrize("dst", ["f32", "u8", "s8"])
+@pytest.mark.parametrize("dtype", ["f32", "u8", "s8"])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_scales_of_a_sum_are_those_of_its_sources(
+    count: int, dtype: str, dst: str, rng: np.random.Generator, request: pytest.FixtureRequest
+) -> None:
+    """At creation or at execution, where the other schemes have them at creation alone."""
+    requires("onednn", request)
+    factors = rng.choice([0.25, 0.5, 2, -1], count)
+    roles = [f"src_{index}" for index in range(count)]
+    words = dict.fromkeys(roles, f"{dtype}[2,5]")
+    args = arrays(rng, words)
+    known = {role: Scale((float(f),)) for role, f in zip(roles, factors, strict=True)}
+    later = {f"scales_{role}": np.float32([f]) for role, f in zip(roles, factors, strict=True)}
+    found = [
+        prim("sum", PrimitiveAttr(scales), target="unified", **words, dst=f"{dst}[2,5]").execute(
+            {**args, **given}
+        )
+        for scales, given in ((known, {}), (dict.fromkeys(roles, Scale(())), later))
+    ]
+    for target in ("onednn-v2", "onednn-v3"):
+        for engine in ("numpy", "onednn"):
+            made = prim(
+                "sum",
+                target=target,
+                engine=engine,
+                **words,
+                dst=f"{dst}[2,5]",
+                scales=tuple(factors.tolist()),
+            )
+            found.append(made.execute(args))
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+def test_a_sum_of_unified_has_one_scale_for_each_source() -> None:
+    words = {"src_0": "u8[2,2]", "src_1": "u8[2,2]", "src_2": "u8[2,2]", "dst": "f32[2,2]"}
+    with pytest.raises(InvalidInput, match="no argument or parameter 'scales'"):
+        prim("sum", target="unified", **words, scales=(1.0, 1.0, 1.0))
+    for role in ("src_0", "src_2", "bias"):
+        attr = PrimitiveAttr({role: Scale((1.0, 2.0), 2)})
+        with pytest.raises(OneDnnError) as caught:
+            prim("sum", attr, target="unified", **words)
+        assert caught.value.status == Status.unimplemented
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Scale, Sum
+from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Scale, Sum, ZeroPoint
 from fqfuse.plan.parse import parse_plan
 from fqfuse.report.columns import columns
 from fqfuse.report.notation import (
@@ -140,6 +140,8 @@ def test_types(line: str, text: str) -> None:
         (Binary("mul", "s"), "mul(0.125)"),
         (Binary("max", "x", Scale((0.5,))), "max(x, ×0.5)"),
         (Binary("sub", "a", Scale((0.5, 0.25), 2)), "sub(#0, ×2 values 0.25..0.5)"),
+        (Binary("add", "a", Scale((0.5,)), ZeroPoint((3,))), "add(#0, ×0.5, z=3)"),
+        (Binary("mul", "a", None, ZeroPoint((3, -4), 2)), "mul(#0, z=2 values -4..3)"),
         (Sum("b"), "sum(#0.1)"),
         (Sum("b", 0.5, 3), "sum(#0.1, ×0.5, z=3)"),
         (Prelu("c"), "prelu(const[1,4])"),
