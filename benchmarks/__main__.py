@@ -53,15 +53,21 @@ QUICK_FILES = (
     "resnet50-nncf",
     "gpt2-int4",
     "lstm-qdq",
+    "efficientnet_b0-nncf",
+    "regnet_y_400mf-nncf",
+    "swin-nncf",
+    "yolo-nncf",
+    "unet-ort",
+    "vit_small-ort",
     "densenet121-ort",
 )
 QUICK_SECONDS = 240.0
 # On two idle cores, without the building of models, which is done once and takes some minutes.
 TIMES = {
-    "all": "about half an hour",
+    "all": "about three quarters of an hour",
     "build": "some minutes",
-    "run": "about 8 minutes",
-    "compile": "about 8 minutes",
+    "run": "about 16 minutes",
+    "compile": "about 11 minutes",
     "versus": "about 2 minutes a file",
     "remedies": "about a quarter of an hour",
     "export": "about 4 minutes",

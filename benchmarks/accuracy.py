@@ -10,8 +10,10 @@ from fqfuse.measure.arrays import Array
 
 
 def top1_agreement(reference: Array, result: Array) -> float:
-    """Share of rows (last axis: classes) whose largest entry stands at the same place."""
-    return float((reference.argmax(-1) == result.argmax(-1)).mean())
+    """Share of samples, or of their pixels, whose largest entry along axis 1, the classes, stands at
+    the same place.
+    """
+    return float((reference.argmax(1) == result.argmax(1)).mean())
 
 
 def compare_outputs(

@@ -28,8 +28,8 @@ def count_parameters(model: onnx.ModelProto) -> int:
 
 
 def count_macs(model: onnx.ModelProto) -> int:
-    """Return the multiply-accumulates of Conv, Gemm, MatMul and LSTM for one run, as papers count
-    them.
+    """Return the multiply-accumulates of Conv, ConvTranspose, Gemm, MatMul and LSTM for one run, as
+    papers count them.
 
     Shapes must be static. ValueError names the first node whose shape is unknown.
     """
@@ -37,7 +37,7 @@ def count_macs(model: onnx.ModelProto) -> int:
     return sum(
         _node_macs(node, shapes)
         for node in model.graph.node
-        if node.op_type in ("Conv", "Gemm", "MatMul", "LSTM")
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM")
     )
 
 
@@ -57,7 +57,9 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def _node_macs(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
-    """Output elements times the length of the sum behind each; of an LSTM, weights times steps."""
+    """Output elements times the length of the sum behind each; of an LSTM, weights times steps, and
+    of a ConvTranspose, input elements times the weights that each meets.
+    """
     try:
         output, first, second = shapes[node.output[0]], shapes[node.input[0]], shapes[node.input[1]]
     except KeyError as missing:
@@ -67,5 +69,7 @@ def _node_macs(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
         return math.prod(first[:2]) * weights
     if node.op_type == "Conv":
         return math.prod(output) * math.prod(second[1:])
+    if node.op_type == "ConvTranspose":
+        return math.prod(first) * math.prod(second[1:])
     transposed = any(a.name == "transA" and a.i for a in node.attribute)
     return math.prod(output) * (first[0] if transposed else first[-1])

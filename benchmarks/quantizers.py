@@ -147,6 +147,8 @@ QUANTIZERS: Mapping[str, Callable[[Path, Path, Feeds, bool], None]] = {
     "ort": quantize_ort,
     "nncf": quantize_nncf,
     "dynamic": _without_data(quantize_dynamic),
+    # all else, the mask's sum among it, stays in f32
+    "products": partial(quantize_ort, operators=("MatMul", "Gemm")),
     "qdq": partial(quantize_ort, operators=("LSTM", "Gemm")),
     "int4": _without_data(quantize_int4),
     "int4-dynamic": _without_data(partial(quantize_int4, accuracy_level=4)),

@@ -35,7 +35,6 @@ from .build import CALIBRATION_SAMPLES, SEED
 from .networks import NETWORKS, Network
 from .networks.bert import build_bert, sample_tokens
 from .networks.small import build_small_mobilenet, sample_small_images
-from .networks.yolo import build_yolo, sample_scenes
 from .quantizers import QUANTIZERS, prepare, quantize_dynamic, quantize_static, quantize_with_nncf
 
 _RUNS = 5  # of a turn
@@ -187,9 +186,9 @@ _LEFT_OUT = ("/layer1/layer1.0/conv2/Conv", "/layer3/layer3.1/conv2/Conv")
 
 _PADDED = Network("bert-padded", build_bert, _padded_tokens, "logits", transformer=True)
 _MOBILENET = Network("mobilenet", build_small_mobilenet, sample_small_images, "logits")
-_YOLO = Network("yolo", build_yolo, sample_scenes, "boxes")
 _BERT, _RESNET, _LSTM = NETWORKS["bert"], NETWORKS["resnet50"], NETWORKS["lstm"]
 _DENSENET, _MOBILENET_V2 = NETWORKS["densenet121"], NETWORKS["mobilenet_v2"]
+_YOLO = NETWORKS["yolo"]
 _BY_ORT, _BY_NNCF, _F32 = Recipe(), Recipe("nncf"), Recipe("f32")
 _WIDE = replace(_CALIBRATED, activations="QInt16")
 _PARTLY = replace(_CALIBRATED, exclude=_LEFT_OUT)

@@ -14,11 +14,17 @@ from fqfuse.measure.arrays import Array
 
 from .bert import build_bert, sample_tokens
 from .densenet121 import build_densenet121
+from .efficientnet_b0 import build_efficientnet_b0
 from .gpt2 import build_gpt2_block, sample_embeddings
 from .lstm import build_lstm, sample_sequences
 from .mobilenet_v2 import build_mobilenet_v2
+from .regnet_y_400mf import build_regnet_y_400mf
 from .resnet50 import build_resnet50
 from .samples import sample_images
+from .swin import build_swin
+from .unet import build_unet
+from .vit_small import build_vit_small
+from .yolo import build_yolo, sample_scenes
 
 __all__ = ["NETWORKS", "Network"]
 
@@ -52,6 +58,10 @@ NETWORKS: Mapping[str, Network] = {
         Network("resnet50", build_resnet50, _images, "logits"),
         Network("mobilenet_v2", build_mobilenet_v2, _images, "logits"),
         Network("densenet121", build_densenet121, _images, "logits"),
+        Network("efficientnet_b0", build_efficientnet_b0, _images, "logits"),
+        Network("regnet_y_400mf", build_regnet_y_400mf, _images, "logits"),
+        Network("unet", build_unet, _images, "logits"),
+        Network("yolo", build_yolo, sample_scenes, "boxes"),
         Network(
             "bert",
             build_bert,
@@ -60,6 +70,8 @@ NETWORKS: Mapping[str, Network] = {
             transformer=True,
             quantizers=("ort", "nncf", "dynamic"),
         ),
+        Network("vit_small", build_vit_small, _images, "logits", transformer=True),
+        Network("swin", build_swin, _images, "logits", transformer=True),
         Network(
             "lstm", build_lstm, sample_sequences, "logits", quantizers=("f32", "dynamic", "qdq")
         ),
@@ -68,7 +80,8 @@ NETWORKS: Mapping[str, Network] = {
             build_gpt2_block,
             sample_embeddings,
             "logits",
-            quantizers=("int4", "int4-dynamic"),
+            transformer=True,
+            quantizers=("products", "nncf", "int4", "int4-dynamic"),
         ),
     )
 }

@@ -16,6 +16,7 @@ from onnx import TensorProto
 
 from fqfuse.measure.arrays import Array
 
+from .attention import gelu
 from .layers import classifier, layer_norm, linear, normal
 from .writer import NetworkWriter, Tensor
 
@@ -114,25 +115,12 @@ def _heads(writer: NetworkWriter, x: Tensor, scope: str, order: list[int]) -> Te
 def _feed_forward(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """Linear, GELU, linear, with the residual sum and normalization."""
     inner = f"{scope}/intermediate"
-    y = _gelu(
+    y = gelu(
         writer, linear(writer, x, f"{inner}/dense", INTERMEDIATE), f"{inner}/intermediate_act_fn"
     )
     y = linear(writer, y, f"{scope}/output/dense", WIDTH)
     y = writer.op("Add", [y, x], f"{scope}/output")
     return layer_norm(writer, y, f"{scope}/output/LayerNorm")
-
-
-def _gelu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
-    """x * (1 + erf(x / sqrt 2)) * 0.5: Hendrycks & Gimpel 2016 (arXiv:1606.08415), in the
-    exporter's order.
-    """
-    root, one, half = (
-        writer.constant(f"{scope}/Constant_{i}", np.array(v, np.float32))
-        for i, v in enumerate((2.0**0.5, 1.0, 0.5))
-    )
-    y = writer.op("Erf", [writer.op("Div", [x, root], scope)], scope)
-    y = writer.op("Mul", [x, writer.op("Add", [y, one], scope)], scope)
-    return writer.op("Mul", [y, half], scope)
 
 
 def _head(writer: NetworkWriter, x: Tensor) -> Tensor:

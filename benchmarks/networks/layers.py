@@ -4,6 +4,8 @@ logits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fqfuse.measure.arrays import Array
@@ -41,8 +43,12 @@ def conv2d(
     kernel: int,
     stride: int = 1,
     group: int = 1,
+    *,
+    pad: int | None = None,
+    bias: bool = False,
 ) -> Tensor:
-    """Bias-free square convolution with "same" padding for odd kernels, He-initialized.
+    """Square convolution, He-initialized; ``pad`` is "same" padding for odd kernels where it is not
+    given, ``bias`` small.
 
     He et al. 2015 (arXiv:1502.01852), eq. 10: std = sqrt(2 / fan_in). x: ``[n, c, h, w]``.
     """
@@ -51,15 +57,18 @@ def conv2d(
     weight = writer.parameter(
         _dotted(scope, "weight"), normal(writer, shape, (2.0 / fan_in) ** 0.5)
     )
-    pad = kernel // 2
+    parameters = [weight]
+    if bias:
+        drawn = (0.1 * writer.rng.standard_normal(channels)).astype(np.float32)
+        parameters.append(writer.parameter(_dotted(scope, "bias"), drawn))
     attributes = {
         "dilations": [1, 1],
         "group": group,
         "kernel_shape": [kernel] * 2,
-        "pads": [pad] * 4,
+        "pads": [kernel // 2 if pad is None else pad] * 4,
         "strides": [stride] * 2,
     }
-    return writer.op("Conv", [x, weight], scope, **attributes)
+    return writer.op("Conv", [x, *parameters], scope, **attributes)
 
 
 def batch_norm(
@@ -89,6 +98,28 @@ def relu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     return writer.op("Relu", [x], scope)
 
 
+def silu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
+    """x * sigmoid(x), also called swish, as exporters write it."""
+    return writer.op("Mul", [x, writer.op("Sigmoid", [x], scope)], scope)
+
+
+def squeeze_and_excite(
+    writer: NetworkWriter,
+    x: Tensor,
+    scope: str,
+    squeezed: int,
+    act: Callable[[NetworkWriter, Tensor, str], Tensor],
+) -> Tensor:
+    """A factor in 0..1 for each channel of ``[n, c, h, w]``, from the means of all (Hu et al. 2017,
+    arXiv:1709.01507): ``squeezed`` channels and ``act`` between two products.
+    """
+    y = writer.op("GlobalAveragePool", [x], f"{scope}/avgpool")
+    y = conv2d(writer, y, f"{scope}/fc1", squeezed, 1, bias=True)
+    y = act(writer, y, f"{scope}/activation")
+    y = conv2d(writer, y, f"{scope}/fc2", int(x.value.shape[1]), 1, bias=True)
+    return writer.op("Mul", [writer.op("Sigmoid", [y], scope), x], scope)
+
+
 def max_pool(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """3x3 maximum with stride 2 and padding 1, the stem of ResNet and DenseNet."""
     return writer.op(
@@ -101,17 +132,25 @@ def global_pool(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     return writer.op("Flatten", [writer.op("GlobalAveragePool", [x], scope)], scope, axis=1)
 
 
-def linear(writer: NetworkWriter, x: Tensor, scope: str, width: int, gain: float = 1.0) -> Tensor:
-    """MatMul and Add of the bias, weight [in, out] of variance gain^2 / in; columns differ in size
-    like rows of ``normal``.
+def linear(
+    writer: NetworkWriter,
+    x: Tensor,
+    scope: str,
+    width: int,
+    gain: float = 1.0,
+    *,
+    bias: bool = True,
+) -> Tensor:
+    """MatMul and, where asked for, Add of the bias; weight [in, out] of variance gain^2 / in;
+    columns differ in size like rows of ``normal``.
     """
     fan_in = int(x.value.shape[-1])
     weight = np.ascontiguousarray(normal(writer, (width, fan_in), gain * fan_in**-0.5).T)
     y = writer.op("MatMul", [x, writer.parameter(_module(scope, "weight"), weight)], scope)
-    bias = writer.parameter(
-        _module(scope, "bias"), (0.1 * writer.rng.standard_normal(width)).astype(np.float32)
-    )
-    return writer.op("Add", [bias, y], scope)
+    if not bias:
+        return y
+    drawn = (0.1 * writer.rng.standard_normal(width)).astype(np.float32)
+    return writer.op("Add", [writer.parameter(_module(scope, "bias"), drawn), y], scope)
 
 
 def layer_norm(
@@ -141,21 +180,38 @@ def classifier(writer: NetworkWriter, x: Tensor, scope: str, classes: int) -> Te
     deviation of 2 around it, so that top-1 agreement and SQNR speak about what the network says of
     *this* input. ValueError with fewer than two samples.
     """
-    if len(x.value) < 2:
+    parameters = _spread_head(writer, x.value.astype(np.float64), scope, classes, ())
+    return writer.op("Gemm", [x, *parameters], scope, alpha=1.0, beta=1.0, transB=1)
+
+
+def classes_of_pixels(writer: NetworkWriter, x: Tensor, scope: str, classes: int) -> Tensor:
+    """1x1 convolution of features ``[n, c, h, w]`` to logits ``[n, classes, h, w]``, scaled as the
+    classifier is, over samples and pixels.
+    """
+    pixels = x.value.transpose(0, 2, 3, 1).reshape(-1, x.value.shape[1]).astype(np.float64)
+    parameters = _spread_head(writer, pixels, scope, classes, (1, 1))
+    return writer.op("Conv", [x, *parameters], scope, kernel_shape=[1, 1])
+
+
+def _spread_head(
+    writer: NetworkWriter, features: Array, scope: str, classes: int, kernel: tuple[int, ...]
+) -> list[Tensor]:
+    """Weight ``[classes, c, *kernel]`` and bias of a head over the rows of ``features`` f64
+    ``[rows, c]``; ValueError with fewer than two rows.
+    """
+    if len(features) < 2:
         raise ValueError(
             "a classifier is scaled on how logits differ between inputs: give at least two samples"
         )
-    features = x.value.astype(np.float64)
     weight = normal(writer, (classes, features.shape[1]), features.shape[1] ** -0.5)
     logits = features @ weight.T.astype(np.float64)
     scale = float(rounded(np.asarray(2.0 / (logits - logits.mean(axis=0)).std())))
     weight = (weight * np.float32(scale)).astype(np.float32)
     bias = rounded(-(features @ weight.T.astype(np.float64)).mean(axis=0))
-    parameters = [
-        writer.parameter(_dotted(scope, "weight"), weight),
+    return [
+        writer.parameter(_dotted(scope, "weight"), weight.reshape(classes, -1, *kernel)),
         writer.parameter(_dotted(scope, "bias"), bias),
     ]
-    return writer.op("Gemm", [x, *parameters], scope, alpha=1.0, beta=1.0, transB=1)
 
 
 def _dotted(scope: str, name: str) -> str:

@@ -11,7 +11,7 @@ import onnx
 
 from fqfuse.measure.arrays import Array
 
-from .layers import batch_norm, conv2d
+from .layers import batch_norm, conv2d, silu
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
 
@@ -43,10 +43,9 @@ def build_yolo(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
 def _conv(
     writer: NetworkWriter, x: Tensor, scope: str, channels: int, kernel: int = 1, stride: int = 1
 ) -> Tensor:
-    """Convolution, BatchNormalization and SiLU, which exporters write as Sigmoid and Mul."""
+    """Convolution, BatchNormalization and SiLU."""
     y = conv2d(writer, x, f"{scope}/conv", channels, kernel, stride)
-    y = batch_norm(writer, y, f"{scope}/bn")
-    return writer.op("Mul", [y, writer.op("Sigmoid", [y], f"{scope}/act")], f"{scope}/act")
+    return silu(writer, batch_norm(writer, y, f"{scope}/bn"), f"{scope}/act")
 
 
 def _split_and_joined(writer: NetworkWriter, x: Tensor, scope: str, channels: int) -> Tensor:
