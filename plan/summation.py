@@ -12,6 +12,7 @@ Found by experiment, under ONEDNN_MAX_CPU_ISA; tests hold each line to the libra
 | deconvolution, any | pairs of channels within a tap | halved weights, exact |
 | matmul `brg` (AVX-512) | pairs along K | the same, behind a shift by 128 |
 | matmul `gemm` (AVX2, SSE4.1) | pairs along K, anew in each block of K | the same, behind a shift by 128; exact with a source zero point |
+| recurrent layers, by `gemm` | pairs along K, anew in each block of K | not on these CPUs |
 | `ref` | exact | exact |
 
 Padding takes part in no pair, whatever the zero point. Compensations (of zero points, and of the
@@ -53,19 +54,23 @@ class Summation:
         shift: added to the codes of the source in front of the products, so that they are u8.
         block: the depth is cut as `depth_blocks` says, and pairs begin anew in each block; 0: it is
             not.
+        whole: the deepest product that is not cut.
+        rows_cut: of so many rows and more; fewer are not.
     """
 
     pairs: str | None = None
     halved: bool = False
     shift: int = 0
     block: int = 0
+    whole: int = 256
+    rows_cut: int = 1
 
 
 EXACT = Summation()
 _HALVED = Summation(halved=True)
 
-_GEMM_BLOCKS = {"avx2": 384, "sse41": 256}
-_WHOLE = 256  # the deepest product that gemm does not cut
+_GEMM_BLOCKS = {"avx512_core": 768, "avx2": 384, "sse41": 256}
+_GEMM_WHOLE = {"avx512_core": 384, "avx2": 256, "sse41": 256}
 
 
 def summation(
@@ -83,7 +88,7 @@ def summation(
 
     Args:
         isa: one of `ISAS`.
-        kind: `convolution`, `deconvolution` or `matmul`; any other is exact.
+        kind: `convolution`, `deconvolution`, `matmul` or `rnn`; any other is exact.
         signed: the source is s8, not u8.
         groups, inputs, outputs: of a convolution: groups, and channels of each.
         spatial: its spatial dimensions.
@@ -93,6 +98,9 @@ def summation(
         return EXACT
     if kind == "matmul":
         return _of_matmul(isa, signed, zero_point)
+    if kind == "rnn":
+        rows = 2 if isa == "avx512_core" else 1  # one row is a product with a vector
+        return Summation("depth", False, 0, _GEMM_BLOCKS[isa], _GEMM_WHOLE[isa], rows)
     if kind not in ("convolution", "deconvolution"):
         return EXACT
     depthwise = groups > 1 and inputs == outputs == 1
@@ -117,11 +125,11 @@ def _of_matmul(isa: str, signed: bool, zero_point: bool) -> Summation:
     return Summation("depth", shift=shift, block=_GEMM_BLOCKS[isa])
 
 
-def depth_blocks(depth: int, block: int) -> list[tuple[int, int]]:
-    """How gemm cuts the depth: one block as long as it is small, two halves (the first one longer)
-    up to two blocks, blocks beyond.
+def depth_blocks(depth: int, block: int, whole: int = 256) -> list[tuple[int, int]]:
+    """How gemm cuts the depth: one block up to `whole`, two halves (the first one longer) up to two
+    blocks, blocks beyond.
     """
-    if depth <= _WHOLE:
+    if depth <= whole:
         size = depth
     elif depth < 2 * block:
         size = (depth + 1) // 2
@@ -171,6 +179,6 @@ def pairs_at_risk(
 def _runs(law: Summation, depth: int, channels: int) -> Sequence[tuple[int, int]]:
     """The stretches of the depth within which pairs are formed."""
     if law.block:
-        return depth_blocks(depth, law.block)
+        return depth_blocks(depth, law.block, law.whole)
     size = channels if law.pairs == "channels" else depth
     return [(at, at + size) for at in range(0, depth, size)] if size else []

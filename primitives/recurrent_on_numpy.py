@@ -15,6 +15,7 @@ from ..ir.ops.rows import A
 from ..ir.ops.spec import Array, Attr
 from ..plan.attributes import Scale
 from ..plan.recurrent import RNN_ACTIVATIONS, gates_last, peepholes_last
+from ..plan.summation import EXACT, Summation
 from ..runtime.kernels.recurrent_int8 import Int8Layer
 from .description import Description
 from .recurrent import directions_of, is_int8
@@ -38,12 +39,15 @@ class _States:
     c: A
 
 
-def run(description: Description, args: Mapping[str, Array]) -> dict[str, Array]:
+def run(
+    description: Description, args: Mapping[str, Array], law: Summation = EXACT
+) -> dict[str, Array]:
     """The destinations by role.
 
     Args:
         description: the layer, with the attributes and values of `onednn-v3`.
         args: an array for each argument.
+        law: how products of codes are summed.
     """
     layers, count = description.dims("weights_layer")[:2]
     states, last = _initial(description, args), _last(description)
@@ -51,7 +55,7 @@ def run(description: Description, args: Mapping[str, Array]) -> dict[str, Array]
     for d, backwards in zip(range(count), directions_of(description), strict=True):
         data: A = args["src_layer"]
         for layer in range(layers):
-            data = _one(description, args, (layer, d), data, states, last, backwards=backwards)
+            data = _one(description, args, (layer, d), data, states, last, law, backwards=backwards)
         results.append(data)
     y = results[0]
     if description.params["direction"] == "sum":
@@ -110,6 +114,7 @@ def _one(
     data: A,
     states: _States,
     last: _States,
+    law: Summation,
     *,
     backwards: bool,
 ) -> A:
@@ -119,7 +124,7 @@ def _one(
     steps, batch, _ = data.shape
     y = np.empty((steps, batch, _outputs(description)), data.dtype)
     if is_int8(description):
-        last.h[at], last.c[at] = _int8(description, args, at).direction(
+        last.h[at], last.c[at] = _int8(description, args, at, law).direction(
             0,
             data,
             y,
@@ -191,7 +196,12 @@ def _biases(description: Description, args: Mapping[str, Array], at: tuple[int, 
     return np.concatenate([gates_last(op, half[None])[0] for half in (bias, of_r)])
 
 
-def _int8(description: Description, args: Mapping[str, Array], at: tuple[int, int]) -> Int8Layer:
+def _int8(
+    description: Description,
+    args: Mapping[str, Array],
+    at: tuple[int, int],
+    law: Summation = EXACT,
+) -> Int8Layer:
     attr, kind = description.attr, description.kind
     data = attr.rnn_data_qparams or Scale((1.0, 0.0))
     scales = (attr.rnn_weights_qparams or _ONE).array
@@ -208,4 +218,5 @@ def _int8(description: Description, args: Mapping[str, Array], at: tuple[int, in
         r,
         projection=None if projection is None else (projection[at].T[None], own),
         signed=args["src_layer"].dtype == np.int8,
+        law=law,
     )

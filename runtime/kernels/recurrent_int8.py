@@ -17,6 +17,7 @@ z = 0 (primitives alone).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,7 +26,9 @@ from ...ir.ops.recurrent import directions_of
 from ...ir.ops.rows import A
 from ...ir.ops.spec import Array
 from ...plan.recurrent_parameters import qparams_of
+from ...plan.summation import EXACT, Summation, summation
 from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes
+from .pairs import PairSums, pairs_of
 
 _EXACT = 1 << 24
 _PRODUCT = 255 * 128
@@ -41,6 +44,7 @@ class Int8Layer:
         w, r: codes of the weights, [D, G*H, I] and [D, G*H, P].
         projection: codes of its weights, [D, P, H], and their scales, one or [P]; None: P is H.
         signed: codes are s8.
+        law: how their products are summed.
 
     Attributes:
         w, r: the same in a float type in which sums of their products are exact.
@@ -56,6 +60,7 @@ class Int8Layer:
         projection: tuple[A, A] | None = None,
         *,
         signed: bool = False,
+        law: Summation = EXACT,
     ) -> None:
         self._step = _lstm_step if op == "LSTM" else _gru_step
         self._range = (-128, 127) if signed else (0, 255)
@@ -64,7 +69,8 @@ class Int8Layer:
         codes = w, r
         self.w, self.r = (c.astype(_exact(w.shape[2] + r.shape[2])) for c in codes)
         self._sums = np.sum([c.sum(2, dtype=np.int64) for c in codes], axis=0).astype(np.float32)
-        self._projection = None if projection is None else _Projection(*projection)
+        self._lost_of_w, self._lost_of_r = (_pairs(law, c) for c in codes)
+        self._projection = None if projection is None else _Projection(*projection, law)
 
     def direction(
         self, d: int, x: A, y: A, h: A, c: A, b: A | None, *, backwards: bool, rows: A | None = None
@@ -86,7 +92,9 @@ class Int8Layer:
         """
         steps, batch, inputs = x.shape
         wide = x.reshape(steps * batch, inputs).astype(self.w.dtype)
-        sums = np.matmul(wide, self.w[d].T, out=rows).reshape(steps, batch, self.w.shape[1])
+        flat = np.matmul(wide, self.w[d].T, out=rows)
+        _take_off(self._lost_of_w[d], wide, flat)
+        sums = flat.reshape(steps, batch, self.w.shape[1])
         bias = self._biases(d, b)
         for t in range(steps - 1, -1, -1) if backwards else range(steps):
             h, c = self._step(self, sums[t], h, c, d, bias)
@@ -116,6 +124,13 @@ class Int8Layer:
         found: A = sums.astype(np.float32, copy=False) / divisor + bias[rows]
         return found
 
+    def product(self, d: int, codes: A, rows: slice) -> A:
+        """Sums of products of codes of the hidden state with some rows of its weights."""
+        wide = codes.astype(self.r.dtype, copy=False)
+        found: A = wide @ self.r[d][rows].T
+        _take_off(self._lost_of_r[d], wide, found, rows)
+        return found
+
     def projected(self, d: int, codes: A) -> A:
         """Codes of the hidden state behind the projection, where there is one."""
         if self._projection is None:
@@ -126,16 +141,39 @@ class Int8Layer:
 class _Projection:
     """Products of codes of the hidden state with further weights."""
 
-    def __init__(self, weights: A, scales: A) -> None:
+    def __init__(self, weights: A, scales: A, law: Summation) -> None:
+        self._lost = _pairs(law, weights)
         self._weights = weights.astype(_exact(weights.shape[2]))
         self._sums = weights.sum(2, dtype=np.int64).astype(np.float32)
         self._scales = scales
 
     def decoded(self, d: int, codes: A, scale: np.float32, shift: np.float32) -> A:
-        sums = codes.astype(self._weights.dtype) @ self._weights[d].T
+        wide = codes.astype(self._weights.dtype)
+        sums = wide @ self._weights[d].T
+        _take_off(self._lost[d], wide, sums)
         moved = sums.astype(np.float32) - self._sums[d] * shift
         found: A = moved / (self._scales * scale)
         return found
+
+
+_Lost = tuple[PairSums | None, PairSums | None]
+
+
+def _pairs(law: Summation, weights: A) -> list[_Lost]:
+    """Of weights [D, rows, K], for each direction, the pairs along K that can leave s16: in products with
+    one row of codes, and with more.
+    """
+    laws = law if law.rows_cut == 1 else replace(law, block=0), law
+    each = [tuple(pairs_of(one, w.T, w.shape[1], 0) for one in laws) for w in weights]
+    return [(one, more) for one, more in each]
+
+
+def _take_off(pairs: _Lost, codes: A, sums: A, rows: slice | None = None) -> None:
+    """What saturation takes off the sums of codes [N, K] with these rows of the weights."""
+    lost = pairs[min(codes.shape[0], 2) - 1]
+    if lost is not None and codes.size:
+        chosen = slice(0, sums.shape[1]) if rows is None else rows
+        lost.on(codes.astype(np.float32, copy=False), chosen)(sums)
 
 
 def _exact(products: int) -> type[np.float32 | np.float64]:
@@ -145,7 +183,7 @@ def _exact(products: int) -> type[np.float32 | np.float64]:
 
 def _lstm_step(layer: Int8Layer, sums: A, h: A, c: A, d: int, bias: A) -> tuple[A, A]:
     size = c.shape[1]
-    sums = sums + h.astype(sums.dtype, copy=False) @ layer.r[d].T
+    sums = sums + layer.product(d, h, slice(0, 4 * size))
     i, o, f = np.split(_sigmoid(layer.gate(sums[:, : 3 * size], slice(0, 3 * size), bias)), 3, 1)
     g = np.tanh(layer.gate(sums[:, 3 * size :], slice(3 * size, None), bias))
     c = f * c + i * g
@@ -153,11 +191,11 @@ def _lstm_step(layer: Int8Layer, sums: A, h: A, c: A, d: int, bias: A) -> tuple[
 
 
 def _gru_step(layer: Int8Layer, sums: A, h: A, c: A, d: int, bias: A) -> tuple[A, A]:
-    two, r = 2 * h.shape[1], layer.r[d]
-    first = sums[:, :two] + h.astype(sums.dtype, copy=False) @ r[:two].T
+    two = 2 * h.shape[1]
+    first = sums[:, :two] + layer.product(d, h, slice(0, two))
     z, reset = np.split(_sigmoid(layer.gate(first, slice(0, two), bias)), 2, 1)
     before = layer.decoded(h)
-    last = sums[:, two:] + layer.codes(reset * before).astype(sums.dtype) @ r[two:].T
+    last = sums[:, two:] + layer.product(d, layer.codes(reset * before), slice(two, sums.shape[1]))
     new = np.tanh(layer.gate(last, slice(two, None), bias))
     return layer.codes(z * before + (1 - z) * new), c
 
@@ -177,7 +215,8 @@ class Int8Recurrent(Kernel):
             raise binding.refuse("codes without parameters")
         data, weights = found
         w, r = (binding.constant(role) for role in ("w", "r"))
-        self._layer = Int8Layer(step.op, data.values, weights.array, w, r)
+        law = summation(binding.profile.isa, step.primitive, signed=False)
+        self._layer = Int8Layer(step.op, data.values, weights.array, w, r, law=law)
         self._backwards = directions_of(OPS[step.op].known(step.params))
         self._named = [bool(value) for value in step.outputs]
         self._src = binding.need("src")

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +27,15 @@ WITHOUT = pytest.mark.parametrize("isa", ["sse41", "avx2", "avx512_core"])
 KINDS = ("convolution", "depthwise", "deconvolution", "matmul")
 
 
-def agreement(library: Library, isa: str, seed: int, count: int, *kinds: str) -> dict[str, dict]:
-    """See `support/isa_cases.py`."""
+def agreement(
+    library: Library,
+    isa: str,
+    seed: int,
+    count: int,
+    *kinds: str,
+    script: str = "isa_cases.py",
+) -> dict[str, Any]:
+    """See `support/isa_cases.py` and `support/isa_layers.py`."""
     wanted = CpuIsa[isa]
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {isa}")
@@ -37,7 +45,7 @@ def agreement(library: Library, isa: str, seed: int, count: int, *kinds: str) ->
         "PYTHONPATH": str(TESTS),
         "OPENBLAS_NUM_THREADS": "1",
     }
-    command = [sys.executable, str(TESTS / "support" / "isa_cases.py")]
+    command = [sys.executable, str(TESTS / "support" / script)]
     ran = subprocess.run(
         [*command, isa, str(seed), str(count), *kinds],
         env=environment,
@@ -66,6 +74,25 @@ def test_many_random_primitives(library: Library, isa: str, kind: str) -> None:
     found = agreement(library, isa, 2, 500, kind)
     # of deconvolutions seven in ten run as `conv:any` or on a reference: left out
     assert sum(found["tried"].values()) >= (100 if kind == "deconvolution" else 200)
+
+
+@WITHOUT
+def test_random_recurrent_layers(library: Library, isa: str) -> None:
+    """LSTM with and without projection, and GRU: as primitives, and as steps of plans. One in six has
+    products that are cut. A code next to the library's is one that exp or tanh took over a tie.
+    """
+    found = agreement(library, isa, 3, 60, script="isa_layers.py")
+    assert found["not exact"] >= 50, "the CPU loses bits"
+    assert found["steps"] >= 40
+    assert found["apart"] <= found["codes"] / 10_000
+
+
+@pytest.mark.slow
+@WITHOUT
+def test_many_random_recurrent_layers(library: Library, isa: str) -> None:
+    found = agreement(library, isa, 1000, 500, script="isa_layers.py")
+    assert found["not exact"] >= 450
+    assert found["apart"] <= found["codes"] / 10_000
 
 
 PAIR = """
@@ -118,9 +145,11 @@ def test_gemm_cuts_deep_products() -> None:
     assert depth_blocks(767, 384) == [(0, 384), (384, 767)]
     assert depth_blocks(1030, 384) == [(0, 384), (384, 768), (768, 1030)]
     assert depth_blocks(0, 384) == []
+    assert depth_blocks(384, 768, 384) == [(0, 384)]
+    assert depth_blocks(385, 768, 384) == [(0, 193), (193, 385)]
 
 
 def test_with_vnni_every_summation_is_exact() -> None:
-    for kind in ("convolution", "deconvolution", "matmul"):
+    for kind in ("convolution", "deconvolution", "matmul", "rnn"):
         law = summation("vnni", kind, signed=True)
         assert (law.pairs, law.halved, law.shift) == (None, False, 0)

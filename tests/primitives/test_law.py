@@ -51,7 +51,7 @@ def test_each_kind(kind: str, engine: Engine) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_recurrent_layers_are_the_librarys(part: int, engine: Engine) -> None:
     """Codes are the same, but where the two approximations of exp and tanh take one to the other
-    side of a tie.
+    side of a tie, and those behind it: in 2 of 15,000 layers.
     """
     seen: Counter[str] = Counter()
 
@@ -63,7 +63,7 @@ def test_recurrent_layers_are_the_librarys(part: int, engine: Engine) -> None:
         assert not found, found
 
     run()
-    assert seen["one code apart"] <= seen["codes"] / 10_000
+    assert seen["layers apart"] <= 1 + seen["made"] / 1000
     if ENOUGH:
         assert min(seen[f"status {status}"] for status in (0, 2, 3)) > 20
         assert seen["made"] > 100

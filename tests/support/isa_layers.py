@@ -1,0 +1,118 @@
+"""Random recurrent layers of codes on this process's library, and on NumPy as it emulates its instruction
+set: run as a script under ONEDNN_MAX_CPU_ISA.
+
+    isa_layers.py ISA SEED COUNT     prints one JSON line: how many agreed, and codes apart
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+from laws.recurrent_primitives import arguments
+
+from fqfuse.ir.ops import OPS
+from fqfuse.ir.types import DType, TensorType
+from fqfuse.plan.attributes import PrimitiveAttr, Scale
+from fqfuse.plan.recurrent import gates_last
+from fqfuse.plan.summation import EXACT, summation
+from fqfuse.plan.types import Plan, Step
+from fqfuse.primitives import prim, recurrent_on_numpy
+from fqfuse.runtime.numerics import PROFILES
+from fqfuse.runtime.numpy_runtime import run_step
+
+GATES = {"lstm": 4, "gru": 3}
+
+
+def draw(seed: int) -> tuple[str, PrimitiveAttr, dict[str, str]]:
+    """A layer; one in six is so deep that gemm cuts its products."""
+    rng = np.random.default_rng(seed)
+    kind = ("lstm", "gru")[int(rng.integers(2))]
+    steps, batch = (int(rng.choice([1, 1, 2, 3, 5])) for _ in range(2))
+    inputs, hidden = (int(rng.integers(1, 50)) for _ in range(2))
+    if seed % 6 == 0:
+        inputs = int(rng.integers(250, 900))
+    if seed % 12 == 0:
+        hidden = int(rng.integers(250, 500))
+    gates = GATES[kind]
+    given = {
+        "src_layer": f"u8[{steps},{batch},{inputs}]",
+        "weights_layer": f"s8[1,1,{inputs},{gates},{hidden}]",
+        "weights_iter": f"s8[1,1,{hidden},{gates},{hidden}]",
+        "bias": f"f32[1,1,{gates},{hidden}]",
+        "dst_layer": f"u8[{steps},{batch},{hidden}]",
+    }
+    outputs = hidden
+    if kind == "lstm" and rng.random() < 0.3 and steps == 1:
+        outputs = int(rng.integers(1, 50))
+        given["weights_projection"] = f"s8[1,1,{hidden},{outputs}]"
+        given["dst_layer"] = f"u8[{steps},{batch},{outputs}]"
+    depth = inputs + hidden
+    attr = PrimitiveAttr(
+        rnn_data_qparams=Scale(((60.0, 128.0), (127.0, 128.0))[seed % 2]),
+        rnn_weights_qparams=Scale((float(60 * np.sqrt(depth)),)),  # gates neither open nor shut
+        rnn_weights_projection_qparams=Scale((200.0,)) if outputs != hidden else None,
+    )
+    return kind, attr, given
+
+
+def extremes(rng: np.random.Generator, args: dict[str, Any]) -> dict[str, Any]:
+    """Weights and codes at the ends of their range, so that pairs saturate both ways."""
+    found = dict(args)
+    for role, array in args.items():
+        if role.startswith("weights"):
+            size = rng.integers(90, 128, array.shape)
+            found[role] = (size * rng.choice([-1, 1], array.shape)).astype(np.int8)
+    high = rng.random(args["src_layer"].shape) < 0.6
+    found["src_layer"] = np.where(high, 255, args["src_layer"]).astype(np.uint8)
+    return found
+
+
+def step_of(kind: str, attr: PrimitiveAttr, args: dict[str, Any], hidden: int) -> tuple[Plan, Step]:
+    """The same layer as a step of a plan."""
+    op = kind.upper()
+    constants = {
+        short: gates_last(op, args[role][0].transpose(0, 2, 3, 1))
+        for short, role in (("w", "weights_layer"), ("r", "weights_iter"))
+    }
+    biases = gates_last(op, args["bias"][0])
+    constants["b"] = np.concatenate([biases, np.zeros_like(biases)], axis=1)
+    src = args["src_layer"]
+    names = (("src", "x"), *((name, name) for name in constants))
+    params = OPS[op].complete({"hidden_size": hidden})
+    step = Step("layer", "rnn", op, names, ("y",), params, attr)
+    result = TensorType(DType.U8, (src.shape[0], 1, src.shape[1], hidden))
+    values = {"x": TensorType(DType.U8, src.shape), "y": result}
+    return Plan("layer", "onednn-v3", ("x",), ("y",), values, constants, (step,)), step
+
+
+def main(isa: str, seed: int, count: int) -> None:
+    """Prints what agreed."""
+    law = summation(isa, "rnn", signed=False)
+    agreed = other = steps = apart = codes = 0
+    for number in range(seed, seed + count):
+        kind, attr, given = draw(number)
+        made = prim(kind, attr, engine="onednn", **given)
+        args = extremes(np.random.default_rng(number), arguments(made, number))
+        real = made.execute(args)
+        mine = recurrent_on_numpy.run(made.description, args, law)["dst_layer"]
+        exact = recurrent_on_numpy.run(made.description, args, EXACT)["dst_layer"]
+        if "weights_projection" not in given:
+            plan, step = step_of(kind, attr, args, real.shape[-1])
+            (y,) = run_step(plan, step, {"x": args["src_layer"]}, profile=PROFILES[isa])
+            assert np.array_equal(y[:, 0], mine), "the plan's step gives something else"
+            steps += 1
+        far = np.abs(mine.astype(int) - real)
+        if far.max(initial=0) > 1:
+            print(f"{number}: {kind} {given} differs by {far.max()}", file=sys.stderr)
+        agreed += int(far.max(initial=0) <= 1)
+        apart, codes = apart + int((far > 0).sum()), codes + far.size
+        other += not np.array_equal(mine, exact)
+    found = {"agreed": agreed, "tried": count, "not exact": other, "steps": steps}
+    print(json.dumps({**found, "apart": apart, "codes": codes}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
