@@ -303,7 +303,8 @@ def _emit_matrix_product(
         outputs: names the result, where it is the whole.
     """
     a, b, a_zero, b_zero = operands
-    depth, (a_shape, b_shape) = _depth(ctx, a, b), (ctx.type(a).shape, ctx.type(b).shape)
+    a_shape, b_shape = (ctx.type(value).shape or () for value in (a, b))  # (): of unknown rank
+    depth = _depth(a_shape, b_shape)
     if depth is not None and len(b_shape) > 1 and _needs_split(ctx, b, b_zero):
         middle = _middle(ctx, b)
         one = ctx.add_constant(node, f"{role}middle", middle, ctx.type(b).dtype) if middle else ""
@@ -326,11 +327,8 @@ def _emit_matrix_product(
     return ctx.emit(node, "Sub", (product, taken), role=role, outputs=outputs)
 
 
-def _depth(ctx: Importer, a: str, b: str) -> int | None:
-    """How many products an element of a matrix product adds; None where only a run can tell, or one
-    of the operands has an unknown rank.
-    """
-    left, right = (ctx.type(value).shape for value in (a, b))
+def _depth(left: Shape, right: Shape) -> int | None:
+    """How many products an element of a matrix product adds; None where only a run can tell."""
     if not left or not right:
         return None
     sizes = (left[-1], right[-2] if len(right) > 1 else right[-1])
