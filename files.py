@@ -124,7 +124,9 @@ _HINTS = {
 }
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], data: bytes | memoryview, *, lasting: bool = True
+) -> None:
     """Writes a file: first into a new file beside it, then in one step to its place, so that a
     crash leaves the old one or the new one.
 
@@ -133,12 +135,18 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> 
     setgid and the sticky bit: they were given to what the file held. A new one gets the permissions
     of the umask.
 
+    Args:
+        path: of the file.
+        data: all of it.
+        lasting: wait until it would outlast a power cut. Otherwise that may leave a file of any
+            content: one that nobody would miss, and whose reader notices.
+
     Raises:
         InvalidInput: the path cannot be written; nothing half-written stays behind.
     """
     target = checked_path(path)
     try:
-        _write(Path(os.path.realpath(target)), data)
+        _write(Path(os.path.realpath(target)), data, lasting=lasting)
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "name another path")
         raise InvalidInput(
@@ -146,7 +154,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> 
         ) from error
 
 
-def _write(target: Path, data: bytes | memoryview) -> None:
+def _write(target: Path, data: bytes | memoryview, *, lasting: bool) -> None:
     mode = _mode_of(target)
     beside = target.with_name(f".fqfuse-{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -157,13 +165,15 @@ def _write(target: Path, data: bytes | memoryview) -> None:
             _write_all(file.fileno(), memoryview(data))
             if mode is not None and hasattr(os, "fchmod"):  # Windows has no such permissions
                 os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         beside.replace(target)
     except BaseException:  # also an interrupt must not leave the half-written file
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
-    sync_folder(target.parent)
+    if lasting:
+        sync_folder(target.parent)
 
 
 def _write_all(handle: int, data: memoryview) -> None:

@@ -1,7 +1,8 @@
 """Columns of Arrow as arrays, and arrays as columns.
 
-A row of a tensor is a fixed-shape tensor (`arrow.fixed_shape_tensor`), nested lists, or one flat
-list in the order of C; another extension type, such as Ray's tensors, is what it is stored as.
+A row of a tensor is a fixed-shape tensor (`arrow.fixed_shape_tensor`), nested lists, one flat list
+in the order of C, or binary: its bytes in that order, of the input's own type, little-endian.
+Another extension type, such as Ray's tensors, is what it is stored as.
 Outputs are fixed-shape tensors; numbers where a row is one number.
 """
 
@@ -62,7 +63,7 @@ def row_shape(type_: Any) -> RowShape | None:
     while pa.types.is_fixed_size_list(type_):
         shape.append(type_.list_size)
         type_ = type_.value_type
-    return None if _is_list(type_) else tuple(shape)
+    return None if _is_list(type_) or _is_binary(type_) else tuple(shape)
 
 
 def shape_of_value(value: object) -> RowShape:
@@ -81,9 +82,7 @@ def check_type(column: str, type_: Any, row: RowType, where: str) -> None:
         InvalidInput: they would.
     """
     pa = arrow()
-    leaf = type_
-    if isinstance(leaf, pa.BaseExtensionType):
-        leaf = leaf.storage_type
+    leaf = plain = _plain(type_)
     while _is_list(leaf):
         leaf = leaf.value_type
     if pa.types.is_dictionary(leaf):
@@ -95,6 +94,7 @@ def check_type(column: str, type_: Any, row: RowType, where: str) -> None:
         number = pa.types.is_integer(leaf) or pa.types.is_floating(leaf)
         known = number or pa.types.is_boolean(leaf)
         fits = known and np.can_cast(leaf.to_pandas_dtype(), row.dtype, "safe")
+        fits = fits or _is_binary(plain)
     if not fits:
         raise InvalidInput(
             f"the column {column} has values of type {leaf}, and the input takes {row}",
@@ -113,6 +113,8 @@ def values_of(column: Any, row: RowType) -> tuple[Mask, Array]:
     Returns:
         Which rows fit, and the array of those.
     """
+    if _is_binary(_plain(column.type)):
+        return _unpacked(column, row)
     fits, values = _dense(column, row.shape)
     dtype = np.dtype(object) if is_text(row) else row.dtype
     return fits, np.ascontiguousarray(values.astype(dtype, copy=False))
@@ -122,6 +124,8 @@ def reason_of(column: str, value: object, row: RowType) -> str:
     """Why a value of a column does not fit."""
     if value is None:
         return f"the column {column} is null"
+    if isinstance(value, bytes):
+        return f"the column {column} holds {len(value):,} bytes, expected {row.bytes:,}: {row}"
     array = value if isinstance(value, np.ndarray) else None
     shape = array.shape if array is not None else shape_of_value(value)
     flat = (math.prod(row.shape),)
@@ -161,6 +165,44 @@ def _is_list(type_: Any) -> bool:
     return bool(
         types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
     )
+
+
+def _is_binary(type_: Any) -> bool:
+    types = arrow().types
+    return bool(
+        types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_)
+    )
+
+
+def _plain(type_: Any) -> Any:
+    """What a column is stored as, and a dictionary stands for."""
+    pa = arrow()
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def _unpacked(column: Any, row: RowType) -> tuple[Mask, Array]:
+    """Rows of binary that have a row's number of bytes, and the array of those."""
+    pa = arrow()
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    lengths = library("pyarrow.compute", "Arrow is read with pyarrow").binary_length(column)
+    fits: Mask = lengths.fill_null(-1).to_numpy(zero_copy_only=False) == row.bytes
+    kept = _filtered(column, fits)
+    *_, ends, data = kept.buffers()  # of a fixed size: validity instead of ends
+    if not len(kept) or not row.bytes:
+        return fits, np.zeros((len(kept), *row.shape), row.dtype)
+    first = kept.offset * row.bytes
+    if not pa.types.is_fixed_size_binary(kept.type):
+        offset = np.int64 if pa.types.is_large_binary(kept.type) else np.int32
+        first = int(np.frombuffer(ends, offset)[kept.offset])
+    little = row.dtype.newbyteorder("<")
+    values = np.frombuffer(data, little, len(kept) * math.prod(row.shape), first)
+    values = np.require(values.astype(row.dtype, copy=False), requirements="A")
+    return fits, values.reshape(-1, *row.shape)
 
 
 def _dense(column: Any, shape: RowShape) -> tuple[Mask, Array]:

@@ -132,7 +132,15 @@ def _made(output: Path, records: Path) -> None:
 @contextmanager
 def _locked(path: Path, output: Path) -> Iterator[None]:
     """Holds a lock of the system's, which ends with this process however that ends."""
-    with path.open("a+b") as file:
+    try:
+        opened_file = path.open("a+b")
+    except OSError as error:
+        raise InvalidInput(
+            f"the folder cannot be written: {error.strerror or error}",
+            where=str(path),
+            hint="get the right to write there; a folder whose _manifest.json is there is complete, and needs no further run",
+        ) from error
+    with opened_file as file:
         try:
             _lock(file.fileno())
         except OSError as error:
@@ -157,10 +165,10 @@ def _lock(handle: int) -> None:
 
 def _identity_of(path: Path) -> Identity | None:
     try:
-        found: Identity = json.loads(path.read_bytes())
+        found: Identity = dict(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError, OSError) as error:
         raise InvalidInput(
             f"the job in the folder cannot be read: {error}",
             where=str(path),

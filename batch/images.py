@@ -16,6 +16,8 @@ from .reading import Found, Pixels, Reading, Wanted, damage, is_damage
 from .signature import RowShape, RowType
 
 _CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
+_MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
+"""Of 8 bits or fewer: Pillow cuts other numbers off at 255, in silence."""
 FITS = ("cover", "stretch", "exact")
 
 
@@ -115,6 +117,8 @@ def _decoded(path: Path, row: RowType, pixels: Pixels) -> Array | str:
     height, width, channels, first = layout
     pillow = library("PIL.Image", "images are decoded with Pillow")
     with pillow.open(path) as opened:
+        if opened.mode not in _MODES:
+            return f"the image's pixels are not of 8 bits (mode {opened.mode})"
         image = opened.convert(_CHANNELS[channels])
     if image.size != (width, height):
         if pixels.fit == "exact":

@@ -7,8 +7,9 @@ import os
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Self
@@ -34,14 +35,14 @@ def run_parts(
     Raises:
         FqfuseError: what a worker raises; or one part ends its process again and again.
     """
-    left = deque(parts)
+    left = shares(list(parts), workers)
     deaths: Counter[int] = Counter()
     with ExitStack() as stack:
-        running = [stack.enter_context(_Process(job)) for _ in range(min(workers, len(left)))]
-        while any(process.part is not None for process in running) or left:
-            for process in running:
-                if process.part is None and left:
-                    process.give(left.popleft())
+        running = [stack.enter_context(_Process(job)) for _ in left]
+        while any(process.part is not None for process in running) or any(left):
+            for number, process in enumerate(running):
+                if process.part is None and (next_part := taken(left, number)) is not None:
+                    process.give(next_part)
             wait([process.answers for process in running if process.part is not None])
             for process in [one for one in running if one.part is not None]:
                 if not process.answers.poll():
@@ -55,8 +56,29 @@ def run_parts(
                 deaths[part.index] += 1
                 if deaths[part.index] >= _DEATHS:
                     raise _given_up(part, process.ending())
-                left.appendleft(part)
-                running[running.index(process)] = stack.enter_context(_Process(job))
+                number = running.index(process)
+                left[number].appendleft(part)
+                running[number] = stack.enter_context(_Process(job))
+
+
+def shares(parts: Sequence[Part], workers: int) -> list[deque[Part]]:
+    """The parts that each worker begins with, neighbours: a row group that several parts lie in is
+    decoded by few workers, and once by each. As many as there are workers, or parts.
+    """
+    count = min(workers, len(parts))
+    ends = [len(parts) * number // max(count, 1) for number in range(count + 1)]
+    return [deque(parts[start:stop]) for start, stop in pairwise(ends)]
+
+
+def taken(left: Sequence[deque[Part]], worker: int) -> Part | None:
+    """The next part for a worker. One that has none left takes the later half of the longest share;
+    None: all parts are given out.
+    """
+    longest = max(left, key=len)
+    if not left[worker]:
+        for _ in range(-(-len(longest) // 2)):
+            left[worker].appendleft(longest.pop())
+    return left[worker].popleft() if left[worker] else None
 
 
 class _Process:

@@ -15,7 +15,10 @@ from .parts import Piece
 from .reading import Found, Reading, Wanted, damage, is_damage
 from .signature import RowShape
 
-_BUFFER = 1 << 20  # bytes of a column that are read at once
+_BUFFER = 1 << 18  # bytes of a column that are read at once
+_DECODED = (
+    4 << 20
+)  # bytes, about, that are decoded at once where a batch has fewer: each call costs
 
 
 def count(path: Path, ranks: Mapping[str, int], reading: Reading) -> int:
@@ -68,6 +71,9 @@ class Reader:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
+        signature = wanted.signature
+        bytes_ = signature.batch * sum(row.bytes for row in signature.inputs.values())
+        self._at_once = signature.batch * max(1, _DECODED // max(1, bytes_))
         self._path: Path | None = None
         self._file: Any = None
         self._cursor: _Cursor | None = None
@@ -99,7 +105,7 @@ class Reader:
             columns = [*map(self._wanted.reading.column, self._wanted.signature.inputs)]
             columns = [*dict.fromkeys([*columns, *self._wanted.reading.keep])]
             batches = self._file.iter_batches(
-                self._wanted.signature.batch, row_groups=[group], columns=columns
+                self._at_once, row_groups=[group], columns=columns, use_threads=False
             )
             self._cursor = _Cursor(group, first, batches)
         while start < end:
@@ -161,13 +167,12 @@ def _found(batch: Any, start: int, wanted: Wanted) -> Found:
         shown = value.as_py() if not hasattr(value, "to_numpy") else _tensor(value)
         reason = reason_of(wanted.reading.column(name), shown, inputs[name])
         bad.append((start + int(index), reason))
-    feeds = {name: values[fits[own]] for name, (own, values) in pairs.items()}
-    if fits.all():
-        feeds = {name: values for name, (_, values) in pairs.items()}
+    whole = fits.all()
+    feeds = {name: values if whole else values[fits[own]] for name, (own, values) in pairs.items()}
     kept = None
     if wanted.reading.keep:
         kept = batch.select(list(wanted.reading.keep))
-        if not fits.all():
+        if not whole:
             kept = kept.filter(library("pyarrow", "Parquet is read with pyarrow").array(fits))
     numbers = start + np.flatnonzero(fits)
     return Found(start + batch.num_rows, numbers, feeds, tuple(bad), kept)

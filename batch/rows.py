@@ -91,20 +91,25 @@ def joined(rows: Sequence[Rows]) -> Rows:
 
 
 def filled(rows: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """The same rows in batches of `size`; only the last may be smaller."""
+    """The same rows in batches of `size`; only the last may be smaller. Batches that lie across two
+    of those that come are copied, the others are not.
+    """
     held: list[Rows] = []
     count = 0
     for some in rows:
-        if not len(some):
-            continue
-        held.append(some)
-        count += len(some)
-        if count < size:
-            continue
-        whole, full = joined(held), count - count % size
-        for start in range(0, full, size):
-            yield whole.part(start, start + size)
-        held, count = ([whole.part(full, count)], count - full) if count > full else ([], 0)
+        at = min(size - count, len(some)) if count else 0
+        if at:
+            held.append(some.part(0, at))
+            count += at
+            if count < size:
+                continue
+            yield joined(held)
+            held, count = [], 0
+        while len(some) - at >= size:
+            yield some.part(at, at + size)
+            at += size
+        if at < len(some):
+            held, count = [some.part(at, len(some))], len(some) - at
     if held:
         yield joined(held)
 

@@ -99,7 +99,7 @@ def run_batch(plan: Plan, asked: Asked, progress: Callable[[Part | None, int], N
             is done by then stays.
     """
     started = time.perf_counter()
-    data, signature = _checked(plan, asked)
+    data, signature = checked(plan, asked)
     parts = parts_of(data.files, signature.batch)
     content = plan_bytes(plan)
     threads = asked.threads or max(1, default_threads() // asked.workers)
@@ -128,8 +128,12 @@ def run_batch(plan: Plan, asked: Asked, progress: Callable[[Part | None, int], N
     return Outcome(data, signature, len(parts), resumed, ordered, seconds, threads)
 
 
-def _checked(plan: Plan, asked: Asked) -> tuple[DataSet, Signature]:
-    """The data, and what is fed of them."""
+def checked(plan: Plan, asked: Asked) -> tuple[DataSet, Signature]:
+    """The data, and what is fed of them.
+
+    Raises:
+        FqfuseError: data, output or options are wrong.
+    """
     ranks = ranks_of(plan)
     unknown = [name for name in asked.reading.columns if name not in ranks]
     if unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,11 @@ class RowType:
 
     dtype: np.dtype[np.generic]
     shape: RowShape
+
+    @property
+    def bytes(self) -> int:
+        """Of one row; texts count as what points to them."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
         return f"{self.dtype.name if self.dtype.kind not in 'OU' else 'string'}{list(self.shape)}"

@@ -42,9 +42,9 @@ class Worker:
         """
         bad: list[BadRow] = []
         target, count = self._job.file_of(part.index), 0
-        rows = rows_of(part, self._job.data, self._reader, bad)
+        rows = ahead(rows_of(part, self._job.data, self._reader, bad))
         with written(target, files=self._job.format == "images") as writer:
-            for batch in ahead(filled(rows, self._job.wanted.signature.batch)):
+            for batch in filled(rows, self._job.wanted.signature.batch):
                 count += self._batch(batch, writer, bad)
         record = Record(
             part=part.index,
@@ -55,7 +55,8 @@ class Worker:
         )
         if count + len(bad) != part.rows:
             raise AssertionError(f"part {part.index}: {count} + {len(bad)} rows of {part.rows}")
-        write_atomically(self._job.record_of(part.index), record.text().encode())
+        # A power cut may cost this record, never the part's bytes: those are on the disk by now.
+        write_atomically(self._job.record_of(part.index), record.text().encode(), lasting=False)
         return record
 
     def _batch(self, rows: Rows, writer: Writer, bad: list[BadRow]) -> int:

@@ -12,17 +12,18 @@ import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
 
 from ..errors import InvalidInput
-from ..files import archive_member, sync_folder
+from ..files import archive_member
 from ..ir.ops.spec import Array
 from .columns import arrow, column_of
 from .libraries import library
-from .rows import Rows
+from .rows import Rows, joined
 
 ROW = "__row__"
 """The column or array with the rows' numbers in the data set."""
@@ -31,6 +32,9 @@ FILE = "__file__"
 
 _ROW_GROUP = 32 << 20  # bytes, about: what is held until it is written
 _COPIED = 1 << 20
+
+_Shapes = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+"""Type and shape of a row of each output."""
 
 
 class Writer(Protocol):
@@ -70,7 +74,6 @@ def written(target: Path, *, files: bool) -> Iterator[Writer]:
             if beside.exists():
                 _synced(beside)
                 beside.replace(target)
-                sync_folder(target.parent)
         except OSError as error:
             raise InvalidInput(
                 f"the output cannot be written: {error.strerror or error}",
@@ -89,23 +92,17 @@ class ParquetWriter:
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path, self._stack = path, stack
-        self._held: list[Any] = []
+        self._held: list[tuple[Rows, Mapping[str, Array]]] = []
         self._bytes = 0
+        self._shapes: _Shapes = {}
         self._writer: Any = None
 
     def add(self, rows: Rows, outputs: Mapping[str, Array]) -> None:
         """Adds the outputs of a batch."""
-        pa = arrow()
-        columns = (
-            {}
-            if rows.kept is None
-            else dict(zip(rows.kept.schema.names, rows.kept.columns, strict=True))
-        )
-        columns[ROW] = pa.array(rows.numbers)
-        columns.update((name, column_of(array)) for name, array in outputs.items())
-        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        self._held.append(batch)
-        self._bytes += batch.nbytes
+        _check_shapes(self._shapes, outputs)
+        self._held.append((replace(rows, feeds={}), outputs))
+        self._bytes += sum(array.nbytes for array in outputs.values())
+        self._bytes += 0 if rows.kept is None else rows.kept.nbytes
         if self._bytes >= _ROW_GROUP:
             self._flush()
 
@@ -117,7 +114,15 @@ class ParquetWriter:
             self._writer.close()
 
     def _flush(self) -> None:
-        table = arrow().Table.from_batches(self._held)
+        pa = arrow()
+        rows = joined([rows for rows, _ in self._held])
+        columns: dict[str, Any] = {}
+        if rows.kept is not None:
+            columns.update(zip(rows.kept.schema.names, rows.kept.columns, strict=True))
+        columns[ROW] = pa.array(rows.numbers)
+        for name in self._shapes:
+            columns[name] = column_of(np.concatenate([outputs[name] for _, outputs in self._held]))
+        table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
         if self._writer is None:
             parquet = library("pyarrow.parquet", "Parquet is written with pyarrow")
             self._writer = self._stack.enter_context(
@@ -135,13 +140,15 @@ class ArchiveWriter:
     def __init__(self, path: Path, stack: ExitStack, *, files: bool) -> None:
         self._path, self._stack, self._files = path, stack, files
         self._spools: dict[str, IO[bytes]] = {}
-        self._types: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        self._shapes: _Shapes = {}
         self._names: list[str] = []
         self._count = 0
 
     def add(self, rows: Rows, outputs: Mapping[str, Array]) -> None:
         """Adds the outputs of a batch."""
-        for name, array in {ROW: rows.numbers, **outputs}.items():
+        arrays = {ROW: rows.numbers, **outputs}
+        _check_shapes(self._shapes, arrays)
+        for name, array in arrays.items():
             if array.dtype.kind not in "biufc":
                 raise InvalidInput(
                     f"the output {name} is of type {array.dtype.name}, which .npy files do not have",
@@ -151,12 +158,6 @@ class ArchiveWriter:
                 spool = self._path.with_name(f"{self._path.name[:-4]}.{len(self._spools)}.tmp")
                 self._stack.callback(_removed, spool)
                 self._spools[name] = self._stack.enter_context(spool.open("w+b"))
-                self._types[name] = array.dtype, array.shape[1:]
-            elif self._types[name] != (array.dtype, array.shape[1:]):
-                raise InvalidInput(
-                    f"the rows of the output {name} have different shapes: {list(array.shape[1:])} and {list(self._types[name][1])}",
-                    hint="pad it to one shape in the model",
-                )
             self._spools[name].write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         if self._files:
             self._names += (file for file, _, count in rows.places for _ in range(count))
@@ -168,7 +169,7 @@ class ArchiveWriter:
             return
         with zipfile.ZipFile(self._path, "w") as archive:
             for name, spool in self._spools.items():
-                dtype, shape = self._types[name]
+                dtype, shape = self._shapes[name]
                 spool.seek(0)
                 with _member(archive, name) as member:
                     _write_header(member, dtype, (self._count, *shape))
@@ -176,6 +177,17 @@ class ArchiveWriter:
             if self._files:
                 with _member(archive, FILE) as member:
                     np.lib.format.write_array(member, np.array(self._names), allow_pickle=False)
+
+
+def _check_shapes(shapes: _Shapes, arrays: Mapping[str, Array]) -> None:
+    """Refuses arrays whose rows are not like those before them, and learns what the first are."""
+    for name, array in arrays.items():
+        dtype, shape = shapes.setdefault(name, (array.dtype, array.shape[1:]))
+        if (dtype, shape) != (array.dtype, array.shape[1:]):
+            raise InvalidInput(
+                f"the rows of the output {name} have different shapes: {list(array.shape[1:])} and {list(shape)}",
+                hint="pad it to one shape in the model",
+            )
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import fqfuse
-from fqfuse.batch.columns import check_type, column_of, row_shape, values_of
+from fqfuse.batch.columns import check_type, column_of, reason_of, row_shape, values_of
 from fqfuse.batch.reading import Reading
+from fqfuse.batch.rows import Rows
 from fqfuse.batch.run import Asked, Outcome, run_batch
 from fqfuse.batch.signature import RowType
+from fqfuse.batch.writers import written
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -63,6 +65,45 @@ def test_each_form_of_a_column_is_the_same_array(form: str) -> None:
     fits, values = values_of(column, wrong)
     assert not fits.any()
     assert values.shape == (0, 2, 2)
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("type_", [pa.binary(), pa.large_binary(), pa.binary(24)], ids=str)
+def test_bytes_are_rows_and_those_of_another_number_are_told(type_) -> None:
+    array = np.arange(30, dtype=np.float32).reshape(5, 2, 3)
+    packed = [row.tobytes() for row in array]
+    column = pa.array(packed, type_)
+    check_type("x", type_, ROW, "here")
+    assert row_shape(type_) is None
+    columns = [column, pa.array([b"\0" * 24, *packed], type_).slice(1), column.dictionary_encode()]
+    for one in columns:
+        fits, values = values_of(one, ROW)
+        assert fits.all()
+        assert np.array_equal(values, array)
+        fits, values = values_of(one.slice(2, 2), ROW)
+        assert np.array_equal(values, array[2:4])
+        fits, values = values_of(one.take(pa.array([0, None, 3])), ROW)
+        assert fits.tolist() == [True, False, True]
+        assert np.array_equal(values, array[[0, 3]])
+    fits, values = values_of(column, RowType(np.dtype(np.float32), (2, 2)))
+    assert (fits.any(), values.shape) == (False, (0, 2, 2))
+    assert values_of(column.slice(0, 0), ROW)[1].shape == (0, 2, 3)
+
+
+def test_bytes_between_others_are_found_wherever_they_begin() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    rows = [b"odd", array[0].tobytes(), None, b"", array[1].tobytes()]
+    fits, values = values_of(pa.array(rows).slice(1), ROW)
+    assert fits.tolist() == [True, False, False, True]
+    assert np.array_equal(values, array)
+    fits, values = values_of(pa.array(rows).slice(1, 1), ROW)
+    assert values.flags.aligned
+    assert np.array_equal(values, array[:1])
+    told = reason_of("x", b"odd", ROW)
+    assert told == "the column x holds 3 bytes, expected 24: float32[2, 3]"
+    lists = pa.list_(pa.binary())
+    with pytest.raises(fqfuse.InvalidInput, match="values of type binary"):
+        check_type("x", lists, ROW, "here")
 
 
 def test_lists_with_holes_are_found_row_by_row() -> None:
@@ -157,6 +198,20 @@ def test_columns_of_other_types_are_refused_with_the_file(
     with pytest.raises(fqfuse.InvalidInput, match="the file has no column other"):
         run(plan, tmp_path / "a.parquet", tmp_path / "out", reading=Reading({"image": "other"}))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
+def test_outputs_whose_rows_change_their_shape_are_refused(tmp_path: Path, suffix: str) -> None:
+    def write() -> None:
+        rows = Rows({}, np.arange(2), (("a", 0, 2),))
+        with written(tmp_path / f"part{suffix}", files=False) as writer:
+            for size in (3, 4):
+                writer.add(rows, {"x": np.zeros((2, size), np.float32)})
+
+    with pytest.raises(fqfuse.InvalidInput, match="x have different shapes"):
+        write()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_extension_type_is_what_it_is_stored_as() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import shutil
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ import fqfuse
 from fqfuse.batch.run import Asked, run_batch
 
 # What the engines and their dependencies warn of is theirs to mend.
+PATIENCE = 900  # seconds for a test: a hundred times what it takes where nothing else runs
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
@@ -24,15 +25,36 @@ def nodes():
     ray = pytest.importorskip("ray", reason="make test-batch has Ray")
     from ray.cluster_utils import Cluster
 
+    cluster, second = started(Cluster)
+    try:
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield cluster, second
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def started(kind):
+    """Ray gives its processes 30 seconds to start, whatever else the machine does: a few trials."""
     store = {"object_store_memory": 100 << 20}
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **store}
-    )
-    second = cluster.add_node(num_cpus=1, **store)
-    ray.init(address=cluster.address, log_to_driver=False)
-    yield cluster, second
-    ray.shutdown()
-    cluster.shutdown()
+    for trial in range(5):
+        cluster = kind()
+        try:
+            cluster.add_node(num_cpus=1, include_dashboard=False, **store)
+            return cluster, cluster.add_node(num_cpus=1, **store)
+        except Exception:
+            cluster.shutdown()
+            if trial == 4:
+                raise
+    raise AssertionError
+
+
+@pytest.fixture(autouse=True)
+def watched():
+    """A cluster that does not answer ends the tests with what each thread waits for."""
+    faulthandler.dump_traceback_later(PATIENCE, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture
@@ -78,18 +100,22 @@ def test_a_node_killed_in_the_middle_loses_nothing(nodes, tmp_path, plan, data, 
     assert (outcome.written, outcome.bad, outcome.resumed) == (9 * 360, 3, 0)
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
-    output, killed = tmp_path / "killed", []
+    output, killed, over = tmp_path / "killed", [], threading.Event()
 
     def kill() -> None:
         while len(list(output.glob("_batch/part-*.json"))) < 8:
-            time.sleep(0.02)
+            if over.wait(0.02):
+                return
         killed.append(len(list(output.glob("_batch/part-*.json"))))
         cluster.remove_node(second, allow_graceful=False)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    outcome = run(output, "ray")
-    killer.join()
+    try:
+        outcome = run(output, "ray")
+    finally:
+        over.set()
+        killer.join()
     assert killed[0] < outcome.parts
     assert sum(node["Alive"] for node in ray.nodes()) == 1
     assert (outcome.written, outcome.bad) == (9 * 360, 3)

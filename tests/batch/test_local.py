@@ -155,6 +155,43 @@ def test_data_that_do_not_fit_are_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.each_case
+@pytest.mark.parametrize("text", ['{"a":', "[1]", None], ids=["torn", "list", "folder"])
+def test_a_job_that_cannot_be_read_is_told(tmp_path: Path, plan, npz: Path, text) -> None:
+    run(plan, npz, tmp_path / "out")
+    job = tmp_path / "out" / "_batch" / "job.json"
+    job.unlink()
+    if text is None:
+        job.mkdir()
+    else:
+        job.write_text(text)
+    with pytest.raises(fqfuse.InvalidInput, match="the job in the folder cannot be read"):
+        run(plan, npz, tmp_path / "out")
+
+
+def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path, plan, npz: Path) -> None:
+    run(plan, npz, tmp_path / "out")
+    lock = tmp_path / "out" / "_batch" / "lock"
+    lock.unlink()
+    lock.mkdir()  # root may write all files
+    with pytest.raises(fqfuse.InvalidInput, match="the folder cannot be written"):
+        run(plan, npz, tmp_path / "out")
+
+
+def test_images_of_more_than_8_bits_are_bad_rows(tmp_path: Path, plan: fqfuse.Plan) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "data").mkdir()
+    image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(tmp_path / "data" / "deep.png")
+    image.fromarray(np.ones((8, 8), np.float32)).save(tmp_path / "data" / "float.tif")
+    for mode in ("1", "L", "LA", "P", "RGB", "RGBA"):
+        image.new(mode, (8, 8)).save(tmp_path / "data" / f"{mode}.png")
+    outcome = run(plan, tmp_path / "data", tmp_path / "out")
+    assert (outcome.written, outcome.bad) == (6, 2)
+    told = {row["file"]: row["reason"] for row in bad_rows(tmp_path / "out")}
+    assert told["deep.png"] == "the image's pixels are not of 8 bits (mode I;16)"
+    assert told["float.tif"] == "the image's pixels are not of 8 bits (mode F)"
+
+
 def test_images_are_resized_scaled_and_named(
     tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fqfuse.batch.local import shares, taken
 from fqfuse.batch.parts import DataFile, parts_of, rows_of_part
 from fqfuse.batch.rows import Rows, ahead, filled
 
@@ -69,6 +72,38 @@ def test_batches_are_full_and_know_where_their_rows_are(counts: list[int], size:
                 i for i in reversed(range(len(counts))) if starts[i] <= number and counts[i]
             )
             assert batch.place(index) == (f"f{owner}", number - (starts[owner] - 5))
+
+
+def test_only_a_batch_that_lies_across_is_copied() -> None:
+    given_rows = [rows_from(0, 10, "a"), rows_from(10, 11, "b")]
+    batches = list(filled(given_rows, 4))
+    held = [some.feeds["x"] for some in given_rows]
+    shared = [any(np.shares_memory(batch.feeds["x"], one) for one in held) for batch in batches]
+    assert shared == [True, True, False, True, True, True]
+
+
+@given(st.integers(0, 40), st.integers(1, 6), st.randoms())
+def test_each_part_is_given_out_once_and_neighbours_to_one_worker(
+    count: int, workers: int, draw: random.Random
+) -> None:
+    parts = parts_of(files([64 * count]), 1)
+    left = shares(parts, workers)
+    assert [part for share in left for part in share] == parts
+    assert len(left) == min(workers, count)
+    given_out = []
+    while any(left):
+        part = taken(left, draw.randrange(len(left)))
+        assert part is not None
+        given_out.append(part.index)
+    assert sorted(given_out) == list(range(count))
+    assert not left or taken(left, 0) is None
+
+
+def test_a_worker_that_has_done_its_share_takes_half_of_the_longest() -> None:
+    left = shares(parts_of(files([64 * 12]), 1), 2)
+    order = [taken(left, 0).index for _ in range(10)]
+    assert order == [0, 1, 2, 3, 4, 5, 9, 10, 11, 7]
+    assert [[part.index for part in share] for share in left] == [[8], [6]]
 
 
 def test_what_reads_ahead_holds_no_more_than_it_may_and_passes_errors_on() -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -450,7 +451,9 @@ def relu_chain(shape, sizes=(1.0,) * 16):
     return onnx.helper.make_model(graph, ir_version=10)
 
 
-def test_a_worker_ends_with_its_coordinator_also_within_a_command(tmp_path, chain):
+@pytest.mark.each_case
+@pytest.mark.parametrize("sent", ["SIGTERM", "SIGINT", "SIGKILL"])
+def test_a_worker_ends_with_its_coordinator_also_within_a_command(tmp_path, chain, sent):
     path, feeds = chain / "chain.onnx", chain / "feeds.npz"
     code = f"""
 import sys
@@ -462,11 +465,13 @@ with WorkerProcess(1, Path({str(tmp_path / "worker.log")!r})) as worker:
     worker.ask("time", 600, runs=10**9, warmup=0)
 """
     command = [sys.executable, "-c", code]
-    coordinator = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    coordinator = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     with coordinator, coordinator.stdout as told:
         worker = int(told.readline())
         time.sleep(0.5)  # until the command has arrived
-        coordinator.terminate()
+        coordinator.send_signal(signal.Signals[sent])
     ended = time.monotonic() + 20
     while Path(f"/proc/{worker}").exists() and time.monotonic() < ended:
         time.sleep(0.05)
