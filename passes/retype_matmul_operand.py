@@ -27,11 +27,11 @@ def retype_matmul_operand(graph: Graph, node: Node) -> Verdict:
         MatMul(a, Dequantize(b: u8){s, z})    ->  MatMul(a, Dequantize(c: s8){s, z-128}), c = Quantize(Dequantize(b){1, 0}){1, -128}
         MatMulInteger(a, b: u8, az, bz)       ->  MatMulInteger(a, c, az, cz: s8)             and RunTimeDequantize(b, s, bz)
 
-    and ConvInteger likewise, with all other codes that data movement makes of the same ones, because
-    integer products take s8 weights only. Attention has two such products in each layer; the three operands may be
-    parts of one product's codes. Codes that others read too, or that come from outside, are
-    converted in front of the product, and so is a computed zero point. A first operand is read as
-    s8, too, then, which costs less than a product in f32.
+    and ConvInteger as MatMulInteger. All other codes that data movement makes of the same ones are
+    written so, too, because integer products take s8 weights only. Attention has two such products
+    in each layer; the three operands may be parts of one product's codes. Codes that others read
+    too, or that come from outside, are converted in front of the product, and so is a computed zero
+    point. A first operand is read as s8, too, then, which costs less than a product in f32.
 
     Legal because: round(x/s + z) - 128 = round(x/s + z - 128), 128 being even; both ranges have 256
     codes, and (b - 128) - (bz - 128) = b - bz.

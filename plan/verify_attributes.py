@@ -126,7 +126,7 @@ def _fraction_problem(plan: Plan, step: Step, role: str, point: ZeroPoint) -> st
     """
     computed = next(iter(at_run_time(step.op, step.args)), "")
     if not computed and step.arg("weights") not in (None, *plan.constants):
-        computed = "its weights"
+        computed = "its factor"
     if computed:
         return (
             f"has a zero point of {role} that is no integer, and {computed} is computed at run time"

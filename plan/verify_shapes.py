@@ -510,7 +510,8 @@ def _run_time_problems(plan: Plan, step: Step, target: Target) -> Iterator[str]:
             yield f"has constant and computed {field} of {argument}"
         dtype = DType.F32 if field == "scales" else of.dtype
         if type_.dtype is not dtype or not _counts(plan, step, role, type_):
-            yield f"has {role} of {type_text(type_)}, and it is one {dtype.value}"
+            several = ", or one for each output channel" if role == "scales_weights" else ""
+            yield f"has {role} of {type_text(type_)}, and it is one {dtype.value}{several}"
 
 
 def _counts(plan: Plan, step: Step, role: str, type_: TensorType) -> bool:

@@ -247,7 +247,7 @@ def weights_of(
     value = node.inputs[1]
     decode = graph.producer(value)
     if decode is not None and decode.op == "RunTimeDequantize":
-        return _weights_at_run_time(graph, decode, axis, capability)
+        return _weights_at_run_time(graph, decode, axis, capability, groups)
     if decode is None or decode.op != "Dequantize":
         return Refusal(
             "the weights are not quantized",
@@ -310,7 +310,7 @@ def _no_weights(graph: Graph, decode: Node) -> Refusal | None:
 
 
 def _weights_at_run_time(
-    graph: Graph, decode: Node, axis: int, capability: Capability
+    graph: Graph, decode: Node, axis: int, capability: Capability, groups: int
 ) -> Weights | Refusal:
     """Weights whose scale or zero point is computed, with what is constant of the two."""
     codes, zeros = decode.input, decode.operand(2)
@@ -340,6 +340,13 @@ def _weights_at_run_time(
         if less is not None:
             codes, zeros, shift = graph.add_constant(f"{codes}/s8", less), "", None
             kind = DType.S8
+    if groups > 1 and axis == 1 and along == axis:
+        return Refusal(
+            "the computed scales of the weights serve the outputs of each group",
+            "one scale, or one group",
+            f"scales along axis {axis}, {groups} groups",
+            "quantize the weights of deconvolutions in groups per tensor",
+        )
     if along not in (None, axis) or (along is not None and zeros):
         return Refusal(
             "the computed parameters of the weights run along an axis",

@@ -4,7 +4,7 @@ MatMulInteger and ConvInteger, and Q/DQ with a computed scale and zero point.
 They become what static quantization becomes, with the parameters as operands::
 
     DynamicQuantizeLinear(x)       ->  s, z = DynamicRange(x);  Quantize{1,0}(round(x / s) + z)
-    QuantizeLinear(x, s, z)        ->  Quantize{1,0}(round(x / s) + z)          s, z: one number each
+    QuantizeLinear(x, s, z)        ->  Quantize{1,0}(round(x / s) + z)          s, z: one each, or along an axis
     DequantizeLinear(q, s, z)      ->  RunTimeDequantize(q, s, z)
     Cast(MatMulInteger(a, b, ..))  ->  MatMul(RunTimeDequantize(a, 1, az), Dequantize{1,bz}(b))
     ConvInteger(a, b, az, bz)      ->  ConvInteger(a, b, az) - bz*ConvInteger(a, 1, az)          b or bz: computed

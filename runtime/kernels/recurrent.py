@@ -43,12 +43,11 @@ class _Recurrent(Kernel):
     def tasks(self, values: Values, outputs: Sequence[Array]) -> Tasks:
         """One task for each direction."""
         arrays = {name: operand.read(values) for name, operand in self._operands.items()}
-        layer = self._layer(arrays)
         found = iter(outputs)
         targets = [next(found) if named else None for named in self._named]
 
         def record(d: int, record: Recorder) -> None:
-            record(self._compute, layer, d, targets, record.take(self._rows, np.float32))
+            record(self._compute, arrays, d, targets, record.take(self._rows, np.float32))
 
         return Tasks(self._directions, record)
 
@@ -70,11 +69,14 @@ class _Recurrent(Kernel):
         layer = DynamicLayer(step.op, attrs, arrays["src"], w, r, b, lens, *states, p)
         return replace(layer, w_scale=arrays["w_scale"], r_scale=arrays["r_scale"])
 
-    def _compute(self, layer: Layer, d: int, targets: Sequence[A | None], rows: A) -> None:
+    def _compute(
+        self, arrays: Mapping[str, A], d: int, targets: Sequence[A | None], rows: A
+    ) -> None:
         y, *states = targets
         assert y is not None
         try:
-            last = layer.direction(d, y[:, d], rows)
+            # made here, since weights that a run gives are copied
+            last = self._layer(arrays).direction(d, y[:, d], rows)
         except FqfuseError:
             raise
         except ValueError as error:

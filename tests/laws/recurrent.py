@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from laws.layouts import Case
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto, TensorProto, helper
 from support.onnx_cases import model, node
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -208,7 +208,8 @@ def draw_dynamic(seed: int) -> Case:
         data = draw.normal(directions, size, 4 * hidden, scale=0.7 / np.sqrt(size))
         codes, scale, zero = _codes(data, kind, draw.pick(110, 128), by_column=by_column)
         for role, array in ((name, codes), (f"{name}_scale", scale), (f"{name}_zero", zero)):
-            args[role] = draw.constant(role, array)
+            hold = draw.given if draw.yes(0.1) else draw.constant
+            args[role] = hold(role, array)
     state = (directions, draw.batch, hidden)
     for role, chance, make in (
         ("lens", 0.3, draw._lens),
@@ -242,7 +243,9 @@ def draw_dynamic(seed: int) -> Case:
         inputs={name: list(array.shape) for name, array in draw.feeds.items()},
         outputs=outputs,
         constants=draw.constants,
-        types={"lens": TensorProto.INT32},
+        types={
+            name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in draw.feeds.items()
+        },
         domains={"com.microsoft": 1},
     )
     return Case(proto, draw.feeds, dict.fromkeys(outputs, _ONE_CODE), outputs, draw.pick(1, 2))

@@ -82,11 +82,11 @@ def test_any_number_of_rows(rows):
     check(proto, {"x": x(rows, 64)}, 1)
 
 
-def test_a_vector_is_multiplied_by_decoded_weights():
+def test_a_vector_is_multiplied_by_packed_weights():
     node, constants = blocks("w")
     turn = helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0])
     product = helper.make_node("MatMul", ["x", "t"], ["y"])
-    check(model([node, turn, product], {"x": [64]}, ["y"], constants), {"x": x(64)}, 0)
+    check(model([node, turn, product], {"x": [64]}, ["y"], constants), {"x": x(64)}, 1)
 
 
 def test_weights_that_are_not_turned_are_decoded():

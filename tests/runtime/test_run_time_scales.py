@@ -571,3 +571,27 @@ def test_a_deconvolution_by_parameters_of_a_run(
         (found,), (expected,) = session.run(None, given), run_ort(built, given)
         # sums of 48 products in f32 there, exact here
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+def test_a_deconvolution_in_groups_by_fed_scales_of_each_groups_outputs(target: str) -> None:
+    """It stays in f32: the primitive has a scale for each output channel, the model one for each of a
+    group's.
+    """
+    built = model(
+        [
+            node("DequantizeLinear", ["q", "s"], ["d"]),
+            node("DequantizeLinear", ["w", "ws"], ["v"], axis=1),
+            node("ConvTranspose", ["d", "v"], ["y"], group=2),
+        ],
+        inputs={"q": [1, 2, 4], "s": [], "ws": [3]},
+        constants={"w": weights_of((2, 3, 2), np.int8)},
+        types={"q": TensorProto.UINT8},
+    )
+    feeds = {
+        "q": weights_of((1, 2, 4), np.uint8),
+        "s": np.float32(0.1),
+        "ws": np.float32([0.1, 0.2, 0.3]),
+    }
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(built, target=target)).run(None, feeds)
+    np.testing.assert_allclose(found, run_ort(built, feeds)[0], rtol=1e-6)
