@@ -120,12 +120,12 @@ def _way(graph: Graph, node: Node, value: str, axis: int | None) -> _Way | Refus
                 return _refusal("the factor meets a value along two axes", "one axis", source)
             pending.append(source)
     made = {each.output for each in names.values()}
-    ends = {source: at for source, at in along.items() if source not in made}
-    for source, at in ends.items():
+    ends = {source: end for source, end in along.items() if source not in made}
+    for source, end in ends.items():
         if not _read_by(graph, source, set(names)):
             return _refusal("others read what is moved, too", "one use", source)
-        if not _takes(graph, source, at):
-            found = f"{source} along axis {at}"
+        if not _takes(graph, source, end):
+            found = f"{source} along axis {end}"
             reason = "what computes the value takes no such factor"
             return _refusal(reason, "a product or normalization, along its channels", found)
     return _Way(tuple(graph.in_order(list(names.values()))), ends)
