@@ -30,6 +30,7 @@ from .group_to_layer_normalization import GROUP_TO_LAYER_NORMALIZATION
 from .mask_to_bounds import MASK_TO_BOUNDS
 from .merge_duplicates import MERGE_DUPLICATES
 from .move_dequantize import MOVE_DEQUANTIZE
+from .move_factor import MOVE_FACTOR
 from .move_quantize import MOVE_QUANTIZE
 from .move_reshape import MOVE_RESHAPE
 from .move_slice import MOVE_SLICE, moving
@@ -122,6 +123,8 @@ PIPELINE: tuple[Pass, ...] = (
     # because: what adds or multiplies is there by now, and quantizers and reshapes move over what
     # this puts in
     WIDEN_OPERANDS,
+    # because: a factor in front of a quantizer hides what computes the value from it
+    MOVE_FACTOR,
     # because: a value quantized twice alike has two readers, which would keep it in f32
     MERGE_DUPLICATES,
     # because: it must be next to the producer before Dequantize moves up against it

@@ -18,6 +18,7 @@ def move_quantize(graph: Graph) -> None:
 
         Quantize(Op(x)){p}              ->  Op(Quantize(x){p})               Op moves data or selects by order (max pool)
         Quantize(Concat(x, y)){p}       ->  Concat(Quantize(x){p}, Quantize(y){p})
+        Quantize(Concat(Slice(x), Slice(x)))  ->  Concat(Slice(z), Slice(z))           z = Quantize(x){p}
 
     so that the values are stored in 8 bits by the primitive that computes them, and the operation
     handles a quarter of the bytes.
@@ -39,7 +40,8 @@ def move_quantize(graph: Graph) -> None:
                 verdict = _refusal(graph, node, op) or f"in front of {op.name}"
                 decide(graph, MOVE_QUANTIZE.name, node, verdict)
                 if isinstance(verdict, str):
-                    pending += _moved(graph, node, op)
+                    # last of all: what others bring in front of the same value is one with it
+                    pending[:0] = _moved(graph, node, op)
 
 
 MOVE_QUANTIZE = Pass("move_quantize", Contract("identity", "bitwise"), move_quantize)
@@ -48,11 +50,31 @@ MOVE_QUANTIZE = Pass("move_quantize", Contract("identity", "bitwise"), move_quan
 def _moved(graph: Graph, node: Node, op: Node) -> list[str]:
     """Moves a Quantize one step back; returns the names of those that stand in front now."""
     count = len(op.inputs) if op.has(Trait.JOINS) else 1
-    fronts = [graph.again(node, [value], value=f"{value}/codes") for value in op.inputs[:count]]
+    fronts = [
+        _alike(graph, node, value) or _before(graph, node, value) for value in op.inputs[:count]
+    ]
     inputs = [*(front.output for front in fronts), *op.inputs[count:]]
     swap(graph, node, graph.again(op, inputs, value=f"{op.output}/codes").output)
     graph.erase(op)
     return [front.name for front in fronts]
+
+
+def _alike(graph: Graph, node: Node, value: str) -> Node | None:
+    """A Quantize of `value` that came from the same one: parts of a value that are joined again."""
+    return next(
+        (
+            reader
+            for reader in graph.consumers(value)
+            if (reader.op, reader.quantizer) == (node.op, node.quantizer)
+            and reader.name != node.name
+            and reader.attrs == node.attrs
+        ),
+        None,
+    )
+
+
+def _before(graph: Graph, node: Node, value: str) -> Node:
+    return graph.again(node, [value], value=f"{value}/codes")
 
 
 def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:

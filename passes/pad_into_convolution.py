@@ -23,6 +23,7 @@ def pad_into_convolution(graph: Graph, node: Node) -> Verdict:
 
         Conv(Pad(x, p), W){pads=q}           ->  Conv(x, W){pads=p + q}
         Conv(DQ(Q(Pad(x, p))), W){pads=q}    ->  Conv(DQ(Q(x)), W){pads=p + q}        FakeQuantize likewise
+        Pad(x, 0)                            ->  x                                    no width, in any mode
 
     so that no operation stands between what makes x and its quantizer: the exporters of TensorFlow,
     and causal convolutions, pad by an operation of its own.
@@ -35,6 +36,9 @@ def pad_into_convolution(graph: Graph, node: Node) -> Verdict:
     """
     # Builds each convolution anew on what the Pad reads. Nothing is changed where shapes come
     # out in other words.
+    if _pads_nothing(graph, node):
+        swap(graph, node, node.input)
+        return "no widths but 0"
     refusal = _no_zeros(graph, node) or next(_refusals(graph, node), None)
     if refusal is not None:
         return refusal
@@ -73,6 +77,14 @@ def pad_into_convolution(graph: Graph, node: Node) -> Verdict:
 PAD_INTO_CONVOLUTION = NodePass(
     "pad_into_convolution", Contract("identity", "bitwise"), pad_into_convolution, ("Pad",)
 )
+
+
+def _pads_nothing(graph: Graph, node: Node) -> bool:
+    """True where all widths are constant zeros: networks that pad to whole windows, whose maps need
+    none.
+    """
+    pads = graph.constant(node.inputs[1])
+    return pads is not None and pads.size > 0 and not pads.any()
 
 
 def _readers(graph: Graph, node: Node) -> Iterator[Node]:

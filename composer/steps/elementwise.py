@@ -4,6 +4,7 @@ post-ops.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +16,11 @@ from ...ir.ops import OPS
 from ...ir.ops.spec import Trait
 from ...ir.paths import keeps_shape
 from ...ir.rule import Refusal
-from ...ir.telling import is_told, zero_is_far, zero_sensitive
+from ...ir.telling import is_told, jumps_behind, zero_is_far, zero_sensitive
 from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
-from ..formula.formula import Shift, vec
+from ..formula.formula import ScaleBy, Shift, vec
+from ..mapping.composed import Front
 from ..mapping.post_ops_composer import PostOpsComposer
 from .build import attributes_of, build_step, codes_behind, front_of, grown, scale_of
 from .builder import StepBuilder
@@ -144,7 +146,11 @@ def _binary(builder: StepBuilder, node: Node) -> bool:
     factor = 1.0 if chain.composed.scale is None else float(chain.composed.scale[0])
     roles = {f"src_{number}": source for number, source in enumerate(sources)}
     scales = {role: scale_of(s.scale * factor) for role, s in roles.items() if s.decode}
-    how = "scale of a source of binary"
+    fate, how = DequantizeFate.SOURCE_SCALE, "scale of a source of binary"
+    behind = _scaled_behind(builder, node, front, sources)
+    if behind is not None:
+        chain, scales = behind, {}
+        fate, how = DequantizeFate.POST_OP, "the product of codes is exact; one factor behind it"
     build_step(
         builder,
         node,
@@ -153,9 +159,25 @@ def _binary(builder: StepBuilder, node: Node) -> bool:
         chain,
         attributes_of(chain.composed, scales),
         params={"algorithm": algorithm},
-        decoded=[(source.decode, DequantizeFate.SOURCE_SCALE, how) for source in sources],
+        decoded=[(source.decode, fate, how) for source in sources],
     )
     return True
+
+
+def _scaled_behind(
+    builder: StepBuilder, node: Node, front: Front, sources: Sequence[Source]
+) -> Chain | None:
+    """The chain of a product of codes with both scales behind it, as one number, which the scale of
+    a store takes in; None where there is no store, or what is told apart would be another number.
+    """
+    if node.spec.binary != "mul" or not all(source.decode for source in sources):
+        return None
+    if jumps_behind(builder.graph, node):
+        return None
+    scale = vec(sources[0].scale * sources[1].scale)
+    chain = grown(builder, node, front, [ScaleBy(scale)])
+    stored = isinstance(chain, Chain) and builder.graph.type(chain.value).dtype.is_code
+    return chain if isinstance(chain, Chain) and stored else None
 
 
 def _unary(builder: StepBuilder, node: Node, value: str) -> bool:

@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from ...ir.ops.windows import Window
 from ...onednn.attributes import Attributes
 from ...onednn.capi import OneDnnError
-from ...onednn.enums import Arg, DataType
+from ...onednn.enums import Arg, DataType, arg_scales
 from ...onednn.layouts import channels_last, relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan.accumulator import EXACT_IN_F32, sums_of
-from ...plan.attributes import Binary, PrimitiveAttr, Scale, Sum
+from ...plan.attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale, Sum
 from ...plan.types import Step
 from ..padding import bias_by_position, has_fraction
 from ..windows import window_of
 from .binding import Binder, first_accepted, is_refusal, need
 from .joining import Frame
-from .translation import bias_of, same_frame, translate
-from .values import NotLowered, Offer, Wanted
+from .translation import bias_of, numbers, same_frame, translate
+from .values import Args, NotLowered, Offer, Wanted
 
 _CODES = (DataType.u8, DataType.s8)
 _LARGE_MAP = 28 * 28
@@ -354,21 +354,25 @@ def _blocks(binder: Binder, value: str, found: SpaceToDepth, seen: MemoryDesc) -
 
 def affine(binder: Binder, step: Step) -> None:
     """src_0 * factor[c] + shift[c] with post-ops, for codes [N, C, spatial...], as a depthwise 1x1
-    convolution.
+    convolution; likewise where the codes are src_1.
 
     oneDNN's binary finds the channel of each vector by a division; its depthwise convolution knows
     it, and is four times as fast. The arithmetic is the same: the codes times weights of 2 are
     exact, then come half the factor (a weights scale), the shift (the bias) and the post-ops.
     Weights of 2, not of 1: without VNNI, kernels halve the weights of a signed source and round
-    them.
+    them. Factors that are codes computed at run time, as in squeeze and excitation, are weights
+    scales as they are: twice the product is exact, too, and the first post-op halves it.
 
     Raises:
         NotLowered: the step is something else.
     """
-    src, factor, attr = need(step, "src_0"), need(step, "src_1"), step.attr
+    dims, attr = binder.dims(step.output), step.attr
+    src, factor = need(step, "src_0"), need(step, "src_1")
+    if binder.dims(src) != dims:
+        src, factor = factor, src
+    kind = binder.dtype(src)
     if step.params["algorithm"] != "mul" or attr.zero_points:
         raise NotLowered("no product")
-    dims, kind = binder.dims(step.output), binder.dtype(src)
     maps = len(dims) in (3, 4) and binder.dims(src) == dims
     if binder.is_constant(src) or kind not in _CODES or not maps:
         raise NotLowered("no codes of feature maps")
@@ -378,25 +382,73 @@ def affine(binder: Binder, step: Step) -> None:
         raise NotLowered("a further scale, which would be rounded into the factors")
     if any(isinstance(op, Sum) for op in attr.post_ops):
         raise NotLowered("a sum")
-    factors, post_ops, bias = _per_channel(binder, factor, dims), attr.post_ops, None
+    computed: Args = {}
+    if binder.is_constant(factor):
+        factors, post_ops = _per_channel(binder, factor, dims) * np.float32(0.5), attr.post_ops
+    else:
+        computed = {arg_scales(Arg.WEIGHTS): _codes_per_channel(binder, factor, dims)}
+        factors, post_ops = np.ones(dims[1], np.float32), _halved(attr.post_ops)
+    bias = None
     match post_ops:
         case (Binary("add", operand, None, None), *_):  # a leading shift along the channels
             bias = binder.constants.vector(_per_channel(binder, operand, dims))
             post_ops = post_ops[1:]
+    offer = _depthwise(binder, step, src, factors, bias, post_ops)
+    binder.commit(step, offer.reading({Arg.SRC: Wanted(src, offer.desc.src_md()), **computed}))
+
+
+def _depthwise(
+    binder: Binder,
+    step: Step,
+    src: str,
+    factors: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
+    bias: Memory | None,
+    post_ops: tuple[PostOp, ...],
+) -> Offer:
+    """The depthwise 1x1 convolution by weights of 2, scaled by a factor for each channel."""
+    dims = binder.dims(step.output)
     channels, ones = dims[1], (1,) * (len(dims) - 2)
     zeros = (0,) * len(ones)
     twos = np.full((channels, 1, 1, *ones), 2, np.int8)
-    offer = offered(
+    return offered(
         binder,
         step,
-        PrimitiveAttr({"weights": Scale(tuple((factors / 2).tolist()), 3)}, {}, post_ops),
-        MemoryDesc.any(binder.library, dims, kind),
+        PrimitiveAttr({"weights": Scale(tuple(factors.tolist()), 3)}, {}, post_ops),
+        MemoryDesc.any(binder.library, dims, binder.dtype(src)),
         Weights("twos", twos.shape, DataType.s8, f"{channels} depthwise", lambda: twos),
         bias,
         Window(ones, ones, ones, zeros, zeros, dims[2:]),
         guessed=True,
     )
-    binder.commit(step, offer.reading({Arg.SRC: Wanted(src, offer.desc.src_md())}))
+
+
+def _halved(post_ops: tuple[PostOp, ...]) -> tuple[PostOp, ...]:
+    """The post-ops behind a product, for twice the product."""
+    match post_ops:
+        case (Eltwise("linear", alpha, beta, 1), *behind):
+            return (Eltwise("linear", alpha / 2, beta), *behind)
+    return (Eltwise("linear", 0.5, 0.0), *post_ops)
+
+
+def _codes_per_channel(binder: Binder, name: str, dims: Sequence[int]) -> Wanted | Memory:
+    """Codes along the channels that are computed at run time, as f32 [C].
+
+    The conversion costs a call, and binary is slow where a row of channels is a few vectors: from
+    28x28 positions on the convolution was as fast or up to four times as fast (32 to 240 channels),
+    at 14x14 and 7x7 half as fast (480 to 1152).
+
+    Raises:
+        NotLowered: they are no codes, or vary along another axis; or the map is small.
+    """
+    if math.prod(dims[2:]) < _LARGE_MAP:
+        raise NotLowered("a small map, where binary is faster")
+    if binder.dtype(name) not in _CODES or binder.dims(name) != (
+        1,
+        dims[1],
+        *(1 for _ in dims[2:]),
+    ):
+        raise NotLowered(f"{name} are no codes along the channels")
+    return numbers(binder, name, dims[1], DataType.f32)
 
 
 def _per_channel(

@@ -109,10 +109,10 @@ def translate(
         arg, count = _ROLES[argument], math.prod(binder.dims(value))
         if field == "scales":
             scales[arg] = weights_mask if count > 1 else 0
-            result.args[arg_scales(arg)] = _numbers(binder, value, count, DataType.f32)
+            result.args[arg_scales(arg)] = numbers(binder, value, count, DataType.f32)
         else:
             zero_points[arg] = 0
-            result.args[arg_zero_points(arg)] = _numbers(binder, value, count, DataType.s32)
+            result.args[arg_zero_points(arg)] = numbers(binder, value, count, DataType.s32)
     chain: list[PostOp] = []
     if first is not None:
         chain.append(Binary(AlgKind.binary_add, first.desc))
@@ -123,7 +123,7 @@ def translate(
     return result
 
 
-def _numbers(binder: Binder, value: str, count: int, dtype: DataType) -> Wanted | Memory:
+def numbers(binder: Binder, value: str, count: int, dtype: DataType) -> Wanted | Memory:
     """Numbers as a memory of one dimension."""
     if binder.is_constant(value):
         return binder.constants.vector(binder.constants.data(value).astype(numpy_dtype(dtype)))
