@@ -110,20 +110,8 @@ def source_of(
     node = graph.producer(value)
     if node is not None and node.op == "RunTimeDequantize":
         return _source_at_run_time(graph, node, capability)
-    if node is not None and node.op == "FakeQuantize":
-        return Refusal(
-            "the quantizer of the source stays an operator of its own",
-            "a quantizer of u8 or s8 codes",
-            f"FakeQuantize {node.name}",
-            "change this quantizer as its own refusal says",
-        )
     if node is None or node.op != "Dequantize":
-        return Refusal(
-            "the source is not quantized",
-            "per-tensor u8 or s8 codes",
-            str(graph.type(value)),
-            "quantize the input of this operation",
-        )
+        return _no_codes(graph, value, node)
     codes, quant = node.input, node.quant
     dtype = graph.type(codes).dtype
     along = groups > 1 and quant.axis == 1 and len(quant.scale) % groups == 0
@@ -155,6 +143,22 @@ def source_of(
             "quantize the input symmetrically, or what comes out of a relu to unsigned codes (QUInt8)",
         )
     return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
+
+
+def _no_codes(graph: Graph, value: str, maker: Node | None) -> Refusal:
+    if maker is not None and maker.op == "FakeQuantize":
+        return Refusal(
+            "the quantizer of the source stays an operator of its own",
+            "a quantizer of u8 or s8 codes",
+            f"FakeQuantize {maker.name}",
+            "change this quantizer as its own refusal says",
+        )
+    return Refusal(
+        "the source is not quantized",
+        "per-tensor u8 or s8 codes",
+        str(graph.type(value)),
+        "quantize the input of this operation",
+    )
 
 
 def _other_type(dtype: DType, capability: Capability) -> Refusal:

@@ -35,6 +35,7 @@ _UNSPECIFIC = {
     "f32-product",
     "f32-rnn",
     "quantizer-apart",
+    "whole-quantizer",
 }  # of several reasons: other kinds are one each
 _REASONS = 2
 
