@@ -76,6 +76,18 @@ Seconds = Annotated[
         whole=False,
     ),
 ]
+Timeout = Annotated[
+    float | None,
+    number(
+        "--timeout",
+        "How long an engine may take to load the model, or for a turn, before it is ended; else 600.",
+        "SECONDS",
+        most=86_400,
+        what="time that an engine may take",
+        hint="give seconds, more than 0 and at most 86400, such as 60",
+        whole=False,
+    ),
+]
 Trace = Annotated[
     Path | None,
     option("--trace", "Write one run as a trace for chrome://tracing or ui.perfetto.dev.", "FILE"),
@@ -92,6 +104,7 @@ def command(
     backend: BackendOption = Backend.AUTO,
     rounds: Rounds = None,
     time: Seconds = None,
+    timeout: Timeout = None,
     trace: Trace = None,
     all_rows: AllRows = False,
     target: Target = None,
@@ -120,6 +133,7 @@ def command(
             backend=backend.value,
             rounds=rounds or 7,
             seconds=time or 0.3,
+            timeout=timeout or 600.0,
             say=progress.say,
         )
         original = None if is_plan_file(model) else model

@@ -60,6 +60,7 @@ def command(
                 "opsets": {entry.domain: entry.version for entry in exported.model.opset_import},
                 "operators": dict(operators.most_common()),
                 "notes": [{"node": node, "note": note} for node, note in exported.notes],
+                "products": [{"node": node, "note": note} for node, note in exported.products],
             }
         )
     else:
@@ -67,4 +68,9 @@ def command(
         from .console import show
 
         written = f"{output} ({size:,} bytes)"
-        show(export_report(model.name, to.value, written, operators, exported.notes), color)
+        show(
+            export_report(
+                model.name, to.value, written, operators, exported.notes, exported.products
+            ),
+            color,
+        )

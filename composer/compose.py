@@ -114,7 +114,7 @@ def _is_of_blocks(builder: StepBuilder, node: Node) -> bool:
 def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[str, Attr]) -> Plan:
     place = graph.places()
     ordered = sorted(builder.pending, key=lambda pending: place[pending.last.name])
-    steps = tuple(pending.step for pending in ordered)
+    steps = tuple(builder.whole(pending.step) for pending in ordered)
     index = {pending.step.name: number for number, pending in enumerate(ordered)}
     index |= {name: index[into] for name, into in builder.merged.items()}
     known = {*graph.inputs, *(value for step in steps for value in step.outputs if value)}

@@ -8,6 +8,7 @@ out: an `onnx.ModelProto` that other runtimes load.
     spelled.py      fqfuse's own ops, in standard operators
     quantizers.py   Quantize and Dequantize
     run_time.py     quantization by parameters that are computed in each run
+    left_in_f32.py  products that ONNX Runtime computes in f32 all the same
     liberties.py    where ONNX Runtime's optimizations would compute other numbers
     zero_points.py  codes that decode by parameters that ONNX has not
     clips.py        relu and clip that a Quantize says

@@ -6,6 +6,8 @@ and without optimizations.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType
@@ -45,10 +47,15 @@ def kept_apart(writer: Writer, graph: Graph, value: str, name: str) -> str:
     """
     if graph.decoder(value) is not None and graph.type(value).rank:
         return writer.one("Concat", [value], name, axis=0)
-    return writer.one("Sum", [value], name) if _would_be_joined(graph, value) else value
+    return (
+        writer.one("Sum", [value], name) if would_be_joined(graph, value, writer.spelled) else value
+    )
 
 
-def _would_be_joined(graph: Graph, value: str) -> bool:
+def would_be_joined(graph: Graph, value: str, spelled: Collection[str] = ()) -> bool:
+    """True where a quantizer of a value would make codes of f32 constants in the product in front of it;
+    `spelled`: weights that are written as Cast and Mul, constants to ONNX Runtime.
+    """
     maker = graph.producer(value)
     while maker is not None and maker.op in ("Relu", "Clip"):
         maker = graph.producer(maker.inputs[0])
@@ -62,7 +69,12 @@ def _would_be_joined(graph: Graph, value: str) -> bool:
     elif maker.op not in ("Conv", "ConvTranspose", "Gemm"):
         return graph.decoder(value) is not None
     operands = [value for part in parts for value in part.inputs]
-    return bool(_decoded(graph, parts[-1])) and any(value in graph.constants for value in operands)
+    decodes = [decode for value in operands[:1] if (decode := graph.decoder(value))]
+    if any(not decode.quant.per_tensor for decode in decodes):
+        return True  # a QLinearConv of several scales ends the run
+    return bool(_decoded(graph, parts[-1])) and any(
+        value in graph.constants or value in spelled for value in operands
+    )
 
 
 def would_be_quantized(graph: Graph, output: str) -> bool:

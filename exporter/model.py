@@ -9,7 +9,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.graph import Graph
-from ..ir.node import Node
+from ..ir.node import Node, subject
 from ..ir.types import TensorType
 from .biases import place_biases
 from .channels import one_scale
@@ -18,11 +18,12 @@ from .concats import decode_parts
 from .constants import place_constants
 from .factors import fold_factors
 from .foreign import write_foreign
+from .left_in_f32 import decoded_weights, products_in_f32, products_without_operator
 from .liberties import would_be_quantized
 from .names import Writer
 from .normalizations import join_affine
 from .packed import join_packed
-from .qoperator import Fused, fused_operators
+from .qoperator import Fused, fused_operators, products_of
 from .quantizers import write_dequantize, write_quantize
 from .rows import is_standard, refused, write_row
 from .run_time import run_time_operators
@@ -45,11 +46,14 @@ class Exported:
 
     Attributes:
         model: the ONNX model.
-        notes: what peers compute in f32 although it is quantized: (node, why).
+        notes: quantizers that peers compute in f32: (node, why).
+        products: convolutions and matrix products of quantized inputs that ONNX Runtime computes in f32
+            all the same: (node, why).
     """
 
     model: ModelProto
     notes: tuple[tuple[str, str], ...]
+    products: tuple[tuple[str, str], ...] = ()
 
 
 _Write = Callable[[Writer, Graph, Node], None]
@@ -85,11 +89,15 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
         unsigned_codes(graph)
         place_constants(graph)
         fused = fused_operators(graph)
+        left = [*products_without_operator(graph, products_of(graph, fused))]
     else:
         place_constants(graph)
         place_biases(graph)
+        left = [*products_in_f32(graph)]
     fused |= run_time_operators(graph)
     writer = Writer([*graph.values, *graph.constants])
+    if form == "qoperator":
+        writer.spelled |= decoded_weights(graph, (node for node, _ in left))
     for node in graph.nodes():
         found = fused.get(node.name)
         if found is not None:
@@ -99,7 +107,8 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     for name in graph.outputs:
         if would_be_quantized(graph, name):
             _return_apart(writer, name)
-    return Exported(_model(writer, graph), tuple(writer.notes))
+    products = tuple((subject(node), why) for node, why in left)
+    return Exported(_model(writer, graph), tuple(writer.notes), products)
 
 
 def _write(writer: Writer, graph: Graph, node: Node) -> None:

@@ -30,6 +30,7 @@ class Writer:
         tensors: initializers by name.
         opsets: domain -> version that the nodes need.
         notes: what was written in another way than a peer would fuse: (node, why).
+        spelled: values that are written as Cast, Sub and Mul of constant codes.
     """
 
     def __init__(self, taken: Sequence[str]) -> None:
@@ -39,6 +40,7 @@ class Writer:
         self.tensors: dict[str, TensorProto] = {}
         self.opsets: dict[str, int] = {"": OPSET}
         self.notes: list[tuple[str, str]] = []
+        self.spelled: set[str] = set()
 
     def fresh(self, base: str) -> str:
         """A value name that nothing else has."""

@@ -7,7 +7,7 @@ is written, since nothing reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,10 +49,17 @@ def fused_operators(graph: Graph) -> dict[str, Fused]:
         last, fused = _real_product(graph, product)
         if fused is not None:
             found[last.name] = fused
-    for node in graph.each("Conv"):
-        fused = _real_convolution(graph, node)
-        if fused is not None:
-            found[node.name] = fused
+    return found
+
+
+def products_of(graph: Graph, fused: Collection[str]) -> set[str]:
+    """The products that are in fused operators, which are known by their last nodes."""
+    found: set[str] = set()
+    for name in fused:
+        last = graph.node(name)
+        core = graph.producer(last.input) if last.op == "Quantize" else last
+        biased = None if core is None else _bias_behind(graph, core)
+        found |= {node.name for node in (core, biased and biased[0]) if node is not None}
     return found
 
 
@@ -299,33 +306,3 @@ def _real_product(graph: Graph, node: Node) -> tuple[Node, Fused | None]:
         writer.node("MatMulIntegerToFloat", inputs, [last.output], last.name, MICROSOFT)
 
     return last, write
-
-
-def _real_convolution(graph: Graph, node: Node) -> Fused | None:
-    """A convolution of codes that gives f32: ConvInteger, and its sums times the scales.
-
-    (A DequantizeLinear of them would be moved over what is behind by ONNX Runtime 1.31, which then
-    wants to quantize to s32.)
-    """
-    source = _operand(graph, node.inputs[0], DType.U8)
-    weights = _weights(graph, node.inputs[1], 0)
-    if source is None or weights is None or not weights.quant.symmetric:
-        return None
-    attributes = _geometry(node)
-    along = [-1, *[1] * (graph.type(node.output).rank - 2)]
-    scales = (source.quant.scales * weights.quant.scales).reshape(along)
-
-    def write(writer: Writer) -> None:
-        x, _, zero = _read(writer, graph, source)
-        name, biased = node.name, node.operand(2)
-        sums = writer.one("ConvInteger", [x, weights.input, zero], name, **attributes)
-        real = writer.one("Cast", [sums], name, to=1)
-        scale = writer.constant(f"{node.output}/scale", scales)
-        made = writer.fresh(f"{node.output}/unbiased") if biased else node.output
-        writer.node("Mul", [real, scale], [made], f"{name}/Mul")
-        if biased:
-            shape = writer.constant(f"{name}/along", np.asarray(along, np.int64))
-            vector = writer.one("Reshape", [biased, shape], name)
-            writer.node("Add", [made, vector], [node.output], f"{name}/Add")
-
-    return write

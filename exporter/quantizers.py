@@ -48,7 +48,7 @@ def write_dequantize(writer: Writer, graph: Graph, node: Node) -> None:
     as codes, Cast, Sub and Mul, which round as the op table does.
     """
     quant, dtype = node.quant, graph.type(node.input).dtype
-    folded = dtype in _CODES and is_folded(graph, node)
+    folded = dtype in _CODES and (node.output in writer.spelled or is_folded(graph, node))
     if is_linear(quant, dtype) and not folded:
         scale, zero = parameters(writer, node.output, quant, dtype)
         inputs = [node.input, scale, zero]

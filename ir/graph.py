@@ -45,6 +45,8 @@ class Graph:
         name: of the model, for people.
         fates: halves of quantizers that passes have already settled.
         quantizers: every quantizer of the user's model, recorded at import.
+        joined: nodes of the user's model that are now part of a quantizer's scale and zero point: the
+            step that decodes by these computes them.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -57,6 +59,7 @@ class Graph:
         ] = {}  # a decision, a refusal without what was found -> the last such one
         self.fates: list[Fate] = []
         self.quantizers: dict[str, Quantizer] = {}
+        self.joined: dict[str, None] = {}
         self._inputs: list[str] = []
         self._types: dict[str, TensorType] = {}
         self._constants: dict[str, Array] = {}

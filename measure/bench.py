@@ -40,7 +40,7 @@ from ..runtime.shapes import symbol_sizes
 from .arrays import Feeds, save_arrays
 from .engines import AUTO, PEERS
 from .feeds import made_feeds
-from .process import WorkerFailed
+from .process import WorkerFailed, WorkerTimedOut
 from .turns import (
     IDLE_LOAD,
     Row,
@@ -57,6 +57,7 @@ Say = Callable[[str], None]
 Sizes = Mapping[str, int]
 
 _ENGINES = {"auto": AUTO, "numpy": "fqfuse-numpy", "onednn": "fqfuse-onednn"}
+_MOST_SECONDS = 86_400  # a day
 _PROFILE_SECONDS = 1.5
 _PROFILE_RUNS = (4, 200)
 _LEAST_ROUNDS = 6  # for an interval, see `median_interval`
@@ -76,6 +77,8 @@ class Measurement:
         backend: of fqfuse.
         rounds: how many turns each engine gets.
         seconds: of a turn, about.
+        timeout: seconds that an engine may take to load the model, or for a turn; one that takes longer is
+            ended, and reported as failed.
         say: is told what is being done.
 
     Raises:
@@ -90,6 +93,7 @@ class Measurement:
     backend: str = "auto"
     rounds: int = 7
     seconds: float = 0.3
+    timeout: float = 600.0
     say: Say = lambda _text: None
 
     def __post_init__(self) -> None:
@@ -97,6 +101,8 @@ class Measurement:
         _check_peers(self.against)
         _check_number(self.rounds, int, 1000, "rounds", "a whole number from 1 to 1000")
         _check_number(self.seconds, (int, float), 60, "seconds", "seconds of a turn, at most 60")
+        allowed = "seconds that an engine may take, at most 86400"
+        _check_number(self.timeout, (int, float), _MOST_SECONDS, "seconds of the timeout", allowed)
 
     def settings(self) -> Settings:
         """As the turns want it."""
@@ -106,7 +112,7 @@ class Measurement:
             turn_seconds=self.seconds,
             min_runs=1,
             max_runs=10_000,
-            timeout=600.0,
+            timeout=self.timeout,
         )
 
 
@@ -120,6 +126,7 @@ def bench(
     backend: str = "auto",
     rounds: int = 7,
     seconds: float = 0.3,
+    timeout: float = 600.0,
 ) -> dict[str, Any]:
     """Measures how fast a model runs, beside other runtimes and step by step, as `fqfuse bench`.
 
@@ -133,6 +140,7 @@ def bench(
         backend: `auto`, `numpy` or `onednn`.
         rounds: how many turns each engine gets; from 6 on ratios have an interval.
         seconds: how long a turn is, about.
+        timeout: seconds that an engine may take to load the model, or for a turn.
 
     Returns:
         The document that docs/json-schema.md describes: `cases`, one for each combination of sizes,
@@ -141,7 +149,7 @@ def bench(
     Raises:
         FqfuseError: the model or an argument is wrong, or a runtime is not installed.
     """
-    asked = Measurement(against, sizes, feeds, threads, backend, rounds, seconds)
+    asked = Measurement(against, sizes, feeds, threads, backend, rounds, seconds, timeout)
     is_file = not isinstance(model, Plan) and not (
         isinstance(model, str | os.PathLike | bytes) and is_plan(model)
     )
@@ -376,6 +384,11 @@ def _ours(ask: Callable[[], Any]) -> Any:
     """What fqfuse's process answers; its errors become errors here."""
     try:
         return ask()
+    except WorkerTimedOut as failure:
+        hint = "give it more seconds, or fewer inputs at once"
+        raise InvalidInput(
+            f"fqfuse is too slow: {failure}", where="timeout", hint=hint
+        ) from failure
     except WorkerFailed as failure:
         kind = getattr(errors, failure.details.get("kind", ""), None)
         if isinstance(kind, type) and issubclass(kind, FqfuseError):

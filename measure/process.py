@@ -39,6 +39,10 @@ class WorkerFailed(Exception):  # it is a result of the measurement, not a fault
         self.details = details
 
 
+class WorkerTimedOut(WorkerFailed):
+    """It was ended, because it took longer than it was given."""
+
+
 class WorkerProcess:
     """A worker as a context manager; leaving it ends the process.
 
@@ -124,7 +128,7 @@ class WorkerProcess:
                     if left > 0:
                         continue
                     self._process.kill()
-                    raise WorkerFailed(f"no answer to {command!r} within {seconds:g} s")
+                    raise WorkerTimedOut(f"no answer to {command!r} within {seconds:g} s")
                 chunk = os.read(self._stdout.fileno(), 65536)
                 if not chunk:
                     raise WorkerFailed(self._death())

@@ -89,12 +89,13 @@ MOVE_DEQUANTIZE = Local("move_dequantize", Contract("identity", "ties"), move_de
 @dataclass(frozen=True)
 class _Crossed:
     """What stands behind an operation in its place: a Dequantize of codes, and how they came to
-    be.
+    be. The operation is gone where its arithmetic is in the scale, the zero point or the codes' bounds.
     """
 
     codes: str
     quant: Quantization
     how: str
+    gone: bool = False
 
 
 def _visited(graph: Graph, trail: _Trail, tables: frozenset[str], node: Node) -> Rewrite | None:
@@ -134,6 +135,8 @@ def _visited(graph: Graph, trail: _Trail, tables: frozenset[str], node: Node) ->
         origin=origin_of(decodes[0], node)[:1],
     )
     trail.passed(again, decodes, node)
+    if found.gone:
+        graph.joined.update(dict.fromkeys(node.origin))
     swap(graph, node, again.output)
     erase_unread(graph, [*filter(None, makers), *decodes])
     decide(graph, MOVE_DEQUANTIZE.name, node, found.how)
@@ -374,7 +377,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
             ),
         )
     if zero <= graph.type(codes).dtype.range[0]:
-        return _Crossed(codes, quant, "never negative: relu goes")
+        return _Crossed(codes, quant, "never negative: relu goes", gone=True)
     encode = _maker(graph, node, decode)
     if encode is not None and zero <= encode.attr("hi", int):
         # The codes from z on: max(clip(c, lo, hi), z) = clip(c, max(lo, z), hi) for z <= hi.
@@ -383,7 +386,7 @@ def _relu(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal:
         name = f"{encode.output}/from_{lowest}"
         narrowed = graph.again(encode, encode.inputs, attrs, value=name)
         how = f"the quantizer in front gives no code below {zero:g}"
-        return _Crossed(narrowed.output, quant, how)
+        return _Crossed(narrowed.output, quant, how, gone=True)
     if zero or not _are_read(graph, node.output):
         return Refusal(
             "relu keeps its place: no code below that of 0 could be kept from coming",
@@ -455,7 +458,7 @@ def _merged(graph: Graph, node: Node, decode: Node) -> _Crossed | Refusal | None
             f"{distance_of_zero(farthest):g}",
             "quantize the output of this operation rather than its input",
         )
-    return _Crossed(decode.input, quant, "joined the scale and zero point")
+    return _Crossed(decode.input, quant, "joined the scale and zero point", gone=True)
 
 
 def _read_as(graph: Graph, decode: Node) -> list[Quantization]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
@@ -20,6 +20,7 @@ def export_report(
     written: str,
     operators: Mapping[str, int],
     notes: Sequence[tuple[str, str]],
+    products: Sequence[tuple[str, str]] = (),
 ) -> RenderableType:
     """Where the model went, its operators, and what in it peers compute in f32.
 
@@ -28,16 +29,22 @@ def export_report(
         form: `qdq` or `qoperator`.
         written: the new file, with its size.
         operators: operator -> how many nodes, the most frequent first.
-        notes: (node, why peers compute it in f32).
+        notes: (quantizer, why peers compute it in f32).
+        products: (convolution or matmul, why ONNX Runtime computes it in f32).
     """
     counted = [f"{count:,} {operator}" for operator, count in operators.items()]
     rows: list[tuple[str, RichText]] = [("file", Text(written)), ("operators", listed(counted))]
+    rows += [("in f32", Text(told)) for told in _told("quantizer", notes)]
+    rows += [("in f32", Text(told)) for told in _told("product", products)]
+    return Group(heading(title_text(name), f"exported as {form}"), facts(rows))
+
+
+def _told(what: str, entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A sentence for each reason, with the nodes."""
     reasons: dict[str, list[str]] = {}
-    for node, why in notes:
+    for node, why in entries:
         reasons.setdefault(why, []).append(node)
     for why, nodes in reasons.items():
         shown = ", ".join(middle_cut(node, _ROOM) for node in nodes[:_FEW])
         rest = f" and {len(nodes) - _FEW:,} more: see --json" if len(nodes) > _FEW else ""
-        told = f"{count_text(len(nodes), 'quantizer')}: {why} ({shown}{rest})"
-        rows.append(("in f32", Text(told)))
-    return Group(heading(title_text(name), f"exported as {form}"), facts(rows))
+        yield f"{count_text(len(nodes), what)}: {why} ({shown}{rest})"

@@ -5,7 +5,7 @@ each quantizer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import InternalError, UnsupportedOp
 from ...ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
@@ -48,6 +48,7 @@ class StepBuilder:
         self._constants: dict[str, Array] = {}
         self._types: dict[str, TensorType] = {}
         self._fates: list[tuple[Fate, str]] = []
+        self._joined: dict[str, dict[str, None]] = {}  # by the step that decodes
         self._needed: set[str] = set(graph.outputs)
         self._readers: dict[str, list[frozenset[str]]] = {}
         self._ended: dict[str, str] = {}
@@ -56,6 +57,11 @@ class StepBuilder:
     def pending(self) -> list[PendingStep]:
         """The steps so far."""
         return list(self._pending.values())
+
+    def whole(self, step: Step) -> Step:
+        """A step with all nodes that it computes: also those that had joined what it decodes by."""
+        names = dict.fromkeys((*step.origin, *self._joined.get(step.name, ())))
+        return replace(step, origin=tuple(names))
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -105,6 +111,7 @@ class StepBuilder:
         del self._pending[first.step.name]
         self._pending[second.step.name] = PendingStep(step, second.last)
         self.merged[first.step.name] = step.name
+        self._joined.setdefault(step.name, {}).update(self._joined.pop(first.step.name, {}))
 
     def file_constant(self, name: str, array: Array) -> str:
         """Keeps the data of a constant that a step names."""
@@ -173,6 +180,8 @@ class StepBuilder:
         self._fates += [
             (Fate(name, Half.DEQUANTIZE, fate, reason, reader), step) for name in node.quantizer
         ]
+        joined = (name for name in node.origin if name in self.graph.joined)
+        self._joined.setdefault(step, {}).update(dict.fromkeys(joined))
 
     def why_alone(self, node: Node) -> str:
         """Why a quantizer starts a step: what ended the step in front, or what it reads."""

@@ -5,8 +5,9 @@ itself.
 from __future__ import annotations
 
 from ...ir.decision import DequantizeFate, QuantizeFate
-from ...ir.node import Node
+from ...ir.node import Node, subject
 from ...ir.rule import Refusal
+from ...ir.telling import FAR, distance_of_zero, zero_is_far
 from ...ir.types import DType, Quantization
 from ..formula.formula import ChainOp, Store, decoding, vec
 from .build import add_alone, codes_behind, front_of, grown, knows_axis, reorder_attributes
@@ -131,6 +132,29 @@ def dequantize_alone(builder: StepBuilder, node: Node) -> None:
         one_source_step(builder, node, source, chain)
     for reader in graph.consumers(node.output):
         if builder.reads(reader, node.output):
-            builder.decoded(node, fate, why, reader, step)
+            far = _too_far(builder, node, reader)
+            builder.decoded(node, fate, far or why, reader, step)
     if graph.is_output(node.output):
         builder.decoded(node, fate, why, f"output {node.output}", step)
+
+
+def _too_far(builder: StepBuilder, decode: Node, reader: Node) -> str:
+    """Says of a sum or comparison, and tells, that the zero point of an operand keeps it from reading codes;
+    '' where that is not why.
+    """
+    if reader.spec.binary in (None, "mul", "div"):
+        return ""
+    if not zero_is_far(builder.graph, reader, decode.quant):
+        return ""
+    reason = "its zero point lies so far from 0 that codes would lose the other operand beside it"
+    builder.refuse(
+        "operand in codes",
+        reader,
+        Refusal(
+            f"{subject(decode)} is decoded in front of it: {reason}",
+            f"a zero point times scale of {FAR:g} at most",
+            f"{distance_of_zero(decode.quant):g}",
+            "calibrate that quantizer to a range near 0; export a mask with -100 for what is masked",
+        ),
+    )
+    return reason

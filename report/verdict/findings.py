@@ -23,7 +23,7 @@ from .machine import Machine, this_machine
 from .numbers import about_numbers, has_unusable_scale
 from .recognize import claims, is_quantized
 from .remedies import Tool, tool_of
-from .rules_of_products import takes_a_range
+from .rules_of_products import is_whole_quantizer, takes_a_range
 from .shares import Shares, shares_of
 from .view import View, additions, converts
 from .work import NO_SIZES, RECURRENT, are_batches, at_sizes, bytes_of, operator_of, symbols_of
@@ -421,6 +421,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "dynamic-recurrence": _is_recurrent,
         "dynamic-beside-lstm": takes_a_range,
         "dynamic-quantizer": takes_a_range,
+        "whole-quantizer": is_whole_quantizer,
         "fallback": View.is_foreign,
         "control-flow": View.multiplies_inside,
         "decoded-operand": _is_binary,

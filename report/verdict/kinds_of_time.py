@@ -189,6 +189,26 @@ ABOUT_TIME = (
         },
     ),
     Kind(
+        "whole-quantizer",
+        "quantizer that stays an operator",
+        "quantizers that stay operators",
+        "A FakeQuantize whose range has no 8-bit codes: it lies far from 0 (100000 to 100001), is infinite, has "
+        "more than 256 levels, or one for each element.",
+        "its range has no scale and zero point that f32 tells apart: it runs as an ONNX operator, and what "
+        "reads it multiplies f32",
+        effect=Effect.CONVERSIONS_GO,
+        remedies={
+            Tool.NNCF: (
+                "calibrate {names} anew, with a dataset like the real inputs; where they lie so far from 0, move "
+                "them towards it in front (normalize the input), or put the layers behind into ignored_scope"
+            ),
+            Tool.ANY: (
+                "give {names} a finite range near 0, of 256 levels at most, one for the tensor or along one axis; "
+                "move numbers so far from 0 towards it in front"
+            ),
+        },
+    ),
+    Kind(
         "dynamic-quantizer",
         "range taken at run time",
         "ranges taken at run time",

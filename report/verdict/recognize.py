@@ -34,6 +34,7 @@ from .rules_of_products import (
     squeeze_excitation,
     weights_along_inputs,
     weights_only,
+    whole_quantizer,
     wide_codes,
     with_products_inside,
 )
@@ -66,6 +67,7 @@ _WITH_QUANTIZERS = frozenset(
         "half-float",
         "per-channel-activation",
         "fractional-zero-point",
+        "whole-quantizer",
         "f32-embedding",
         "squeeze-excitation",
         "fallback",
@@ -149,6 +151,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "wide-codes": wide_codes,
         "per-channel-activation": per_channel,
         "fractional-zero-point": fractional_zero,
+        "whole-quantizer": whole_quantizer,
         "dynamic-beside-lstm": dynamic_beside_lstm,
         "dynamic-quantizer": dynamic_quantizer,
         "f32-embedding": embedding,

@@ -175,6 +175,17 @@ def fractional_zero(view: View) -> Iterable[int]:
     return _decoded(view, lambda quant: not quant.integral)
 
 
+def whole_quantizer(view: View) -> Iterable[int]:
+    """Quantizers that are operators of their own, what writes f32 for them, and the products behind."""
+    found = steps_where(view, lambda index: is_whole_quantizer(view, index))
+    return _with_products(view, found) | feeders_of(view, found)
+
+
+def is_whole_quantizer(view: View, index: int) -> bool:
+    """True of a FakeQuantize that no scale and zero point describe."""
+    return operator_of(view.steps[index]) == "FakeQuantize"
+
+
 def _decoded(view: View, odd: Callable[[Quantization], bool]) -> set[int]:
     def holds(index: int) -> bool:
         step = view.steps[index]

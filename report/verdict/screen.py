@@ -29,12 +29,16 @@ _WITHOUT_REMEDY = 0.05
 _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
+_TO_COPY = {"absurd-scale": 12}
+"""How many names of a kind are shown whose remedy is the list of them, where they fit in `_ROOM`."""
+_ROOM = 420  # columns, of six lines
 _SIZES = 4  # whose option is spelled out
 _UNSPECIFIC = {
     "f32-attention",
     "f32-product",
     "f32-rnn",
     "quantizer-apart",
+    "whole-quantizer",
 }  # of several reasons: other kinds are one each
 _REASONS = 2
 
@@ -248,10 +252,20 @@ def _finding(
         yield from labelled(
             "found", printable("; ".join(finding.reasons[:_REASONS])), width, 3, _LABEL
         )
-    tool, change = change_text(finding, _NAMES, " (--findings lists them)" if names == 0 else "")
+    few = _named(finding)
+    tool, change = change_text(finding, few, " (--findings lists them)" if names == 0 else "")
     spoken = f"{tool}: " if tool else ""
     # names are there to be copied: one that is longer than a line stays whole
     yield from labelled("change", f"{spoken}{change}", width, 3, _LABEL, "green", whole_words=True)
+
+
+def _named(finding: Finding) -> int:
+    """How many layers the remedy names on the first screen."""
+    columns, count = 0, 0
+    for layer in finding.layers[: _TO_COPY.get(finding.kind.code, 0)]:
+        columns += len(repr(layer)) + 2
+        count += columns <= _ROOM
+    return max(count, _NAMES)
 
 
 def change_text(finding: Finding, names: int | None, rest: str = "") -> tuple[str, str]:

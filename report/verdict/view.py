@@ -32,6 +32,8 @@ from .work import (
 Item = TypeVar("Item")
 
 ADDS = frozenset({"add", "sub"})
+_TO_CODES = (" in int8", "split_fake_quantize")
+"""How the rules end that make codes of floats, or multiply codes."""
 ELEMENTWISE = frozenset({"binary", "eltwise", "prelu", "batch_normalization"})
 
 
@@ -61,7 +63,7 @@ class View:
         self._is_float: dict[str, bool] = {}
         self._refused: dict[str, list[str]] = {}
         for decision in plan.decision_records:
-            if decision.outcome is Outcome.REFUSED and decision.rule.endswith(" in int8"):
+            if decision.outcome is Outcome.REFUSED and decision.rule.endswith(_TO_CODES):
                 self._refused.setdefault(decision.subject, []).append(decision.reason)
         self.readers: dict[str, list[Reading]] = {}
         for index, step in enumerate(plan.steps):
@@ -137,7 +139,7 @@ class View:
         return self._in_int8[index]
 
     def refusals(self, index: int) -> list[str]:
-        """Why the composer did not multiply codes at the nodes of a step; empty where it did."""
+        """Why the nodes of a step do not multiply codes, or make none; empty where they do."""
         names = self.steps[index].origin
         return [reason for name in names for reason in self._refused.get(name, ())]
 

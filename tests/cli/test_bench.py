@@ -167,6 +167,8 @@ def test_several_sizes_stand_in_rows(call) -> None:
         (("--time", "0"), "no time of a turn"),
         (("--time", "61"), "no time of a turn"),
         (("--time", "nan"), "no time of a turn"),
+        (("--timeout", "0"), "no time that an engine may take"),
+        (("--timeout", "-5"), "no time that an engine may take"),
         (("--size", "N"), "'N' is no size"),
         (("--size", "N=1,"), "'N=1,' is no size"),
         (("--size", "N=1", "--size", "N=2"), "for the second time"),

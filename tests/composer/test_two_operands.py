@@ -11,7 +11,9 @@ from laws.contracts import GRANTED
 from laws.intervals import run_boxes
 from laws.plans import compiled, kinds, refusals
 from laws.registry import feeds_for
+from support.finding_networks import Net as SmallNet
 
+import fqfuse
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.types import DType, Quantization
@@ -158,3 +160,17 @@ def test_one_number_is_compared_with_as_it_is() -> None:
     plan = compiled(n, n.op("Cast", n.op("Greater", anchored(n, 3), 1.0), to=DType.F32))
     assert kinds(plan.steps[0])[-1] == "gt"
     assert "sub" not in kinds(plan.steps[0])
+
+
+@pytest.mark.parametrize("step", [4e6, 0.1])
+def test_an_operand_whose_zero_is_far_says_why_it_is_decoded(step: float) -> None:
+    """A quantized mask beside attention scores."""
+    net = SmallNet()
+    scores = net.matmul(net.quantized("x"), "fc")
+    net.op("Add", scores, net.quantized("mask", step, np.uint8(255)), name="add", out="y")
+    plan = fqfuse.compile(net.proto(inputs={"x": [4, 16], "mask": [4, 16]}))
+    told = [item for item in plan.decision_records if item.rule == "operand in codes"]
+    reasons = {item.reason for item in plan.fate_records if item.quantizer == "mask_QuantizeLinear"}
+    far = any("its zero point lies so far from 0" in reason for reason in reasons)
+    assert far == (step > 1)
+    assert [item.subject for item in told] == (["add"] if far else [])

@@ -16,8 +16,9 @@ import fqfuse
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.measure import bench as module
 from fqfuse.measure.feeds import made_feeds
+from fqfuse.measure.process import WorkerProcess
 from fqfuse.measure.trace import trace_bytes
-from fqfuse.measure.turns import Row
+from fqfuse.measure.turns import Row, Turn, attempt, load_turn
 from fqfuse.models.digits import digits_model_path
 
 QUICK = {"threads": 1, "rounds": 1, "seconds": 0.002, "backend": "numpy"}
@@ -122,6 +123,8 @@ def test_other_runtimes_run_no_plans(tmp_path: Path) -> None:
         ({"rounds": "7"}, "rounds are '7'"),
         ({"seconds": float("nan")}, "seconds are nan"),
         ({"seconds": 0}, "seconds are 0"),
+        ({"timeout": 0}, "seconds of the timeout are 0"),
+        ({"timeout": float("inf")}, "seconds of the timeout are inf"),
         ({"backend": "abacus"}, "no backend 'abacus'"),
         ({"threads": 0}, "threads must be"),
         ({"feeds": {"picture": 1}}, "not those of the model"),
@@ -131,6 +134,17 @@ def test_other_runtimes_run_no_plans(tmp_path: Path) -> None:
 def test_wrong_arguments(arguments: dict, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         fqfuse.bench(digits_model_path("qdq"), **{**QUICK, **arguments})
+
+
+def test_an_engine_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """No process answers within a millisecond; another runtime's is a row that failed."""
+    with pytest.raises(InvalidInput, match=r"no answer to .load. within 0\.001 s"):
+        fqfuse.bench(digits_model_path("qdq"), timeout=0.001, **QUICK)
+    settings = module.Measurement(timeout=0.001, **QUICK).settings()
+    turn = Turn(Row("digits", "onnxruntime"), WorkerProcess(1, tmp_path / "log"))
+    with turn.worker:
+        attempt(turn, lambda turn: load_turn(turn, digits_model_path("qdq"), tmp_path, settings))
+    assert turn.row.reason == "no answer to 'load' within 0.001 s"
 
 
 def test_feeds_that_the_session_refuses() -> None:

@@ -143,6 +143,22 @@ def test_a_gain_below_one_percent_is_no_headline() -> None:
     assert not is_shown(small, verdict)
 
 
+@pytest.mark.parametrize(("path", "shown"), [("", 12), ("encoder/attention/self/" * 2, 8)])
+def test_names_that_are_to_be_copied_are_shown_where_they_fit(
+    rendered, path: str, shown: int
+) -> None:
+    net = Net()
+    for number in range(20):
+        net.conv(net.quantized("x", 1e36), f"{path}c{number}", out=f"y{number}")
+    plan = fqfuse.compile(net.proto(outputs=[f"y{number}" for number in range(20)]))
+    lines = screen(rendered, plan)
+    start = next(index for index, line in enumerate(lines) if line.startswith("   change"))
+    change = "\n".join(lines[start : start + 10]).split("]")[0]
+    assert change.count(f"'{path}c") == shown
+    assert f"and {20 - shown} more (--findings lists them)" in " ".join(change.split())
+    assert all(len(line) <= 80 for line in lines)
+
+
 @pytest.mark.parametrize("layers", [1, 120])
 def test_a_model_without_problems_takes_24_lines_whatever_its_size(rendered, layers: int) -> None:
     net = Net()

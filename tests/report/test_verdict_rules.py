@@ -91,6 +91,24 @@ def test_arithmetic_of_the_network_is_no_change_of_scales() -> None:
     assert "own-step" in {item.kind.code for item in kinds}
 
 
+@pytest.mark.parametrize("relu", [True, False])
+def test_a_normalization_behind_a_concatenation_is_no_change_of_scales(relu: bool) -> None:
+    """As in a DenseNet, where ONNX Runtime's quantizer takes the relu out: a factor and a shift for each
+    channel are in what decodes the codes.
+    """
+    net = Net()
+    parts = [net.conv(net.quantized("x"), name) for name in ("left", "right")]
+    joined = net.quantized(net.op("Concat", *parts, axis=1, name="joined"))
+    parameters = [net.constant(np.linspace(0.5, 2.0, 16, dtype=np.float32)) for _ in range(4)]
+    normal = net.op("BatchNormalization", joined, *parameters, name="norm")
+    hidden = net.op("Relu", normal, name="relu") if relu else normal
+    net.conv(net.quantized(hidden, zero=U8(0)), "conv", out="y", channels=16)
+    net.conv(joined, "other", out="z", channels=16)
+    layers = found(net, outputs=["y", "z"])
+    assert layers["own-step"] == ("relu" if relu else "norm",)
+    assert "requantized" not in layers
+
+
 def test_the_rest_of_a_normalization_is_no_quantizer_apart() -> None:
     """No option of a quantizer brings the factors behind an instance normalization into it."""
     net = Net()

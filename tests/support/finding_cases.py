@@ -444,6 +444,13 @@ def own_step(cured: bool) -> onnx.ModelProto:
     return net.proto(outputs=["y", "z"])
 
 
+def whole(cured: bool) -> onnx.ModelProto:
+    net = Net()
+    low, high = (-12.8, 12.7) if cured else (100_000.0, 100_001.0)
+    net.conv(net.fake_quantized("x", low, high), "conv", out="y")
+    return net.proto()
+
+
 def indices(cured: bool) -> onnx.ModelProto:
     """Tried: the table in f32."""
     net = Net()
@@ -498,6 +505,7 @@ CASES: dict[str, Case] = {
     "layout-copy": moved,
     "own-step": own_step,
     "index-arithmetic": indices,
+    "whole-quantizer": whole,
     "decoded-for-shape": decoded_for_shape,
 }
 

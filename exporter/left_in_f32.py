@@ -1,0 +1,99 @@
+"""Products whose operands the model quantizes, and that ONNX Runtime computes in f32 all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from ..ir.graph import Graph
+from ..ir.node import Node
+from .biases import decoded_codes, stored_by
+from .liberties import would_be_joined
+
+CONVOLUTION = (
+    "ONNX Runtime multiplies codes in a convolution only where a quantizer reads its result"
+)
+"""And relu or clip between, at most."""
+
+_SOURCE = "its input is not quantized with one scale and an integer zero point"
+_WEIGHTS = "its weights are no codes with an integer zero point"
+_BIAS = "its bias leaves 32 bits, or would lose digits in codes"
+_TRANSPOSED = "ONNX Runtime has no deconvolution of codes"
+_CODES = "ONNX Runtime has no such product of its codes: their types or zero points do not fit"
+
+
+def products_in_f32(graph: Graph) -> Iterator[tuple[Node, str]]:
+    """The convolutions and matrix products that the model quantizes at least in part and ONNX Runtime
+    does not fuse in Q/DQ form, each with the reason.
+    """
+    for node in graph.nodes():
+        why = _REASONS[node.op](graph, node) if node.op in _REASONS else ""
+        if why:
+            yield node, why
+
+
+def products_without_operator(graph: Graph, taken: Collection[str]) -> Iterator[tuple[Node, str]]:
+    """The same where operators on codes are written: all that none of them computes."""
+    for node in graph.nodes():
+        if node.op in _REASONS and node.name not in taken and _is_quantized(graph, node):
+            yield node, _REASONS[node.op](graph, node) or _CODES
+
+
+def decoded_weights(graph: Graph, products: Iterable[Node]) -> set[str]:
+    """The weights of convolutions that stay f32, in codes, which nothing else reads: DequantizeLinear is
+    computed in each run, and ConvInteger takes three times as long as the convolution in f32.
+    """
+    found: set[str] = set()
+    for node in products:
+        decode = decoded_codes(graph, node.inputs[1]) if node.op != "MatMul" else None
+        if decode is not None and graph.constant(decode.input) is not None:
+            readers = graph.consumers(decode.output)
+            found |= {decode.output} if readers == [node] else set()
+    return found
+
+
+def _is_quantized(graph: Graph, node: Node) -> bool:
+    """True where an operand decodes codes that are computed: of weights alone nobody expects int8."""
+    decodes = [graph.producer(value, "Dequantize") for value in node.inputs[:2]]
+    return any(decode and graph.constant(decode.input) is None for decode in decodes)
+
+
+def _operands(graph: Graph, node: Node) -> str:
+    source, weights = (decoded_codes(graph, value) for value in node.inputs[:2])
+    if source is None or not source.quant.per_tensor:
+        return _SOURCE
+    return _WEIGHTS if weights is None else ""
+
+
+def _convolution(graph: Graph, node: Node) -> str:
+    if not _is_quantized(graph, node):
+        return ""
+    if found := _operands(graph, node):
+        return found
+    if stored_by(graph, node.output) is None:
+        return f"{CONVOLUTION}: here {_reader(graph, node)}"
+    return _BIAS if would_be_joined(graph, node.output) else ""
+
+
+def _reader(graph: Graph, node: Node) -> str:
+    """What reads the result of a product, instead of one quantizer."""
+    readers = graph.consumers(node.output)
+    if graph.is_output(node.output):
+        return "the model returns it"
+    if len(readers) == 1:
+        return f"{readers[0].op} does"
+    return "several nodes do"
+
+
+def _matmul(graph: Graph, node: Node) -> str:
+    return _operands(graph, node) if _is_quantized(graph, node) else ""
+
+
+def _deconvolution(graph: Graph, node: Node) -> str:
+    return _TRANSPOSED if _is_quantized(graph, node) else ""
+
+
+_REASONS: dict[str, Callable[[Graph, Node], str]] = {
+    "Conv": _convolution,
+    "ConvTranspose": _deconvolution,
+    "MatMul": _matmul,
+}
