@@ -287,6 +287,31 @@ def _scaled_convolution(d: Draft, x: Value) -> Value:
     return d.net.op("Mul", y, factor)
 
 
+def _factor_behind_movement(d: Draft, x: Value) -> Value:
+    """A convolution, what moves its result, and a factor, one number or one for each channel, in front
+    of a quantizer: as smooth quantization leaves it in front of a window's product.
+    """
+    y = d.convolved(x, d.channels(x), bias=d.yes())
+    if d.yes():
+        y = d.net.op("Relu", y)
+    channels = d.channels(y)
+    constants = st.sampled_from([0.5, 0.75, 2.0])
+    values = [d.draw(constants) for _ in range(channels)] if d.yes() else [d.draw(constants)]
+    if d.yes():
+        y = d.net.op("Transpose", y, perm=(0, 2, 3, 1))
+        factor = np.asarray(values, np.float32)
+        last = d.yes()
+        if last:
+            y = d.net.op("Reshape", y, d.net.ints(0, 16, channels))
+        y = d.maybe_quantized(d.net.op("Mul", y, factor))
+        if last:
+            y = d.net.op("Reshape", y, d.net.ints(0, 4, 4, channels))
+        return d.net.op("Transpose", y, perm=(0, 3, 1, 2))
+    y = d.net.op("Reshape", y, d.net.ints(0, channels, 2, 8))
+    y = d.net.op("Mul", y, np.asarray(values, np.float32).reshape(1, -1, 1, 1))
+    return d.net.op("Reshape", d.maybe_quantized(y), d.net.ints(0, channels, 4, 4))
+
+
 def _moved(d: Draft, x: Value) -> Value:
     """Data movement and max pools between quantizers and what reads them."""
     channels = d.channels(x)
@@ -497,6 +522,7 @@ BLOCKS: dict[str, Block] = {
     "cut": _cut,
     "gate": _gate,
     "several_quantizers": _several_quantizers,
+    "factor_behind_movement": _factor_behind_movement,
     "moved": _moved,
     "quantize_only": _quantize_only,
     "embedded": _embedded,

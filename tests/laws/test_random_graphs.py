@@ -40,6 +40,7 @@ PASSES = {
     "cut": ("move_slice",),
     "gate": ("normalize_gemm", "reduction_to_pooling"),
     "several_quantizers": ("merge_duplicates",),
+    "factor_behind_movement": ("move_factor",),
     "moved": ("move_dequantize", "move_quantize", "slice_pieces", "recognize_shuffle"),
     "quantize_only": ("detect_quantize_only",),
     "embedded": ("gather_codes",),
