@@ -139,8 +139,36 @@ def test_a_gain_below_one_percent_is_no_headline() -> None:
         if finding.kind.gain is Gain.TIME and not finding.kind.no_remedy:
             assert not is_shown(finding, verdict) or finding.ms >= 0.01 * verdict.estimate.ms
     gain = 0.009 * verdict.estimate.ms
-    small = replace(verdict.findings[0], ms=gain, bytes=10**9, handed_on=0)
+    timed = next(each for each in verdict.findings if each.kind.gain is Gain.TIME)
+    small = replace(timed, ms=gain, bytes=10**9, handed_on=0)
     assert not is_shown(small, verdict)
+
+
+def test_a_gain_that_hardly_anybody_measures_stands_behind_accuracy() -> None:
+    plan = fqfuse.compile(CASES["concat-parameters"](False))
+    verdict = verdict_of(plan, MACHINE)
+    first, second = verdict.findings[:2]
+    assert (first.kind.gain, second.kind.gain) == (Gain.ACCURACY, Gain.TIME)
+    assert 0 < second.ms < 0.03 * verdict.estimate.ms
+
+
+def test_quantizing_what_a_layer_normalization_gives_promises_nothing() -> None:
+    """It takes as much longer to write codes as the quantizer behind it, which is measured."""
+
+    def gain(normalized: bool) -> float:
+        net = Net()
+        hidden = net.matmul(net.quantized("x"), "fc1")
+        skip = net.op("Relu", hidden, name="relu")
+        if normalized:
+            ends = [net.constant(np.ones(16, np.float32)) for _ in range(2)]
+            skip = net.op("LayerNormalization", skip, *ends, name="norm")
+        added = net.op("Add", net.matmul(net.quantized(skip), "fc2"), skip, name="add")
+        ends = [net.constant(np.ones(16, np.float32)) for _ in range(2)]
+        net.op("LayerNormalization", added, *ends, name="last", out="y")
+        verdict = verdict_of(fqfuse.compile(net.proto(inputs={"x": [512, 16]})), MACHINE)
+        return next(e.ms for e in verdict.findings if e.kind.code == "f32-residual")
+
+    assert gain(normalized=False) > 3 * gain(normalized=True)
 
 
 @pytest.mark.parametrize(("path", "shown"), [("", 12), ("encoder/attention/self/" * 2, 8)])
