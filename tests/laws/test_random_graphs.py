@@ -23,7 +23,7 @@ from fqfuse.ir.text_print import print_graph
 from fqfuse.passes import PIPELINE, passes_of
 from fqfuse.plan.verify import verify_plan
 
-EACH = -(-1480 // len(BLOCKS))
+EACH = -(-2800 // len(BLOCKS))
 """So many graphs around each block; the test run's processes share the blocks."""
 
 LEAST = 3
