@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 F64 = npt.NDArray[np.float64]
 EPS = 2.0**-24
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,32 @@ class Box:
             np.where(around, 0.0, np.minimum(np.abs(self.low), np.abs(self.high))), self.magnitude
         )
 
+    def in_f32(self, size: npt.ArrayLike = 0.0) -> Box:
+        """What f32 can make of it: beyond its largest number lies infinity.
+
+        `size`: the sum of the magnitudes of what was added up. Where that is too large for f32, it
+        depends on the order of the additions which infinity comes out, or NaN: any value.
+        """
+        any_value = ~(np.asarray(size) <= LARGEST) | np.isnan(self.low) | np.isnan(self.high)
+        return Box(
+            np.where(any_value | (self.low < -LARGEST), -np.inf, self.low),
+            np.where(any_value | (self.high > LARGEST), np.inf, self.high),
+        )
+
     def holds(self, array: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Where an array lies within the bounds."""
+        """Where an array lies within the bounds; NaN lies where any value may."""
         values = np.asarray(array, np.float64)
-        return (values >= self.low) & (values <= self.high)
+        any_value = np.isneginf(self.low) & np.isposinf(self.high)
+        return any_value | ((values >= self.low) & (values <= self.high))
 
     def outside(self, array: npt.ArrayLike) -> float:
         """How far the worst element lies beyond its bounds."""
         values = np.asarray(array, np.float64)
         if not values.size:
             return 0.0
-        return float(np.max(np.maximum(self.low - values, values - self.high)))
+        with np.errstate(invalid="ignore"):  # an infinity less a bound that is one
+            far = np.maximum(self.low - values, values - self.high)
+        return float(np.max(np.where(self.holds(values), np.fmin(far, 0.0), far)))
 
 
 def exactly(array: npt.ArrayLike) -> Box:

@@ -81,6 +81,9 @@ class Run:
         if self.polynomials and node.op in _APPROXIMATED:
             box = self.boxes[node.output]
             self.boxes[node.output] = box.widened(self.polynomials * np.maximum(box.magnitude, 1.0))
+        for value in filter(None, node.outputs):
+            if value in self.boxes and self.graph.type(value).dtype.is_float:
+                self.boxes[value] = self.boxes[value].in_f32()
 
     def operand(self, node: Node, index: int) -> Box:
         return self.boxes[node.inputs[index]]
@@ -107,8 +110,10 @@ class Run:
         if node.op not in _INCREASING:
             return boxes
         error = _INCREASING[node.op]
-        scale = self._scale(node, boxes[0]) * error if error else self.grid(node)
-        return [box.widened(self.eps * scale) for box in boxes]
+        if not error:
+            return [box.widened(self.eps * self.grid(node)) for box in boxes]
+        scale = self._scale(node, boxes[0])
+        return [box.widened(self.eps * error * scale).in_f32(scale) for box in boxes]
 
     def grid(self, node: Node) -> npt.ArrayLike:
         """For an operation that compares its operands: the largest magnitude on the grid of the
@@ -255,7 +260,7 @@ def _product(run: Run, node: Node) -> Box:
     box = Box(middle - radius, middle + radius)
     error = (_inner(run, node) + 2) * EPS * size
     if bias is None:
-        return box.widened(error)
+        return box.widened(error).in_f32(size)
     if plain:
         shape = (1, -1, *[1] * (middle.ndim - 2))
         low, high = bias.low.reshape(shape), bias.high.reshape(shape)
@@ -266,7 +271,8 @@ def _product(run: Run, node: Node) -> Box:
         )
         low, high = ends
     total = Box(box.low + low, box.high + high)
-    return total.widened(error + run.eps * np.maximum(size, np.maximum(np.abs(low), np.abs(high))))
+    largest = np.maximum(size, np.maximum(np.abs(low), np.abs(high)))
+    return total.widened(error + run.eps * largest).in_f32(largest)
 
 
 def _inner(run: Run, node: Node) -> int:

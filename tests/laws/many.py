@@ -64,7 +64,8 @@ def within(
     """Results of the plan lie in the intervals of the graph."""
     for name, found in results.items():
         # polynomials of the primitives
-        slack = 0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * np.abs(found).max(initial=0)
+        largest = np.abs(found[np.isfinite(found)]).max(initial=0)
+        slack = 0 if found.dtype.kind in "iu" else 1e-6 + 1e-6 * largest
         far = boxes[name].outside(found)
         shown = f"{backend}: {name} is {far} outside\n" + print_graph(
             graph, data="digest", explain=False
