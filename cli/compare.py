@@ -107,9 +107,7 @@ def command(
     models = read_models(f32, int8, checked_approximations(approximate))
     samples = _samples(models, data, sizes)
     peer = against[0] if against else None
-    found, suggestion = _measured(
-        models, samples, peer, timeout, suggest=suggest, name=int8.name
-    )
+    found, suggestion = _measured(models, samples, peer, timeout, suggest=suggest, name=int8.name)
     cut = None if reduce is None else _reduced(found, reduce, min_sqnr)
     _report(found, suggestion, cut, f32, int8, all_rows=all_rows, as_json=as_json, color=color)
     if min_sqnr is not None and not found.worst >= min_sqnr:
