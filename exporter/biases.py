@@ -54,8 +54,9 @@ def bias_codes(source: Node, weights: Node, bias: Array, store: Node) -> tuple[A
     if (factors < np.finfo(np.float32).tiny).any():
         return None
     units = factors.astype(np.float64)
-    codes = np.rint(bias / units)
-    lost = np.abs(bias - codes * units)
+    exact = bias.astype(np.float64)
+    codes = np.rint(exact / units)
+    lost = np.abs(exact - codes * units)
     if (np.abs(codes) > _MOST).any() or (
         lost > _SHARE * store.quant.scales.astype(np.float64)
     ).any():

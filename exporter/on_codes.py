@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Array
+from ..ir.ops.spec import Array, Attr
 from ..ir.types import Quantization
 from ..passes.base import swap
 from .biases import bias_codes, decoded_codes, stored_by
@@ -33,11 +33,12 @@ def convolve_channels(graph: Graph) -> None:
         Quantize(BatchNormalization(Dequantize(q){s, z}){factor, shift})
         ->  Quantize(Conv(Dequantize(q){s, z}, Dequantize(w * sign(factor)){|factor| / w}, shift){group: channels})
 
-    Legal because: x * factor + shift is what both compute, for every w. As a bias the shift becomes codes of the
-    accumulator, whose unit is factor * s / w: of w = 1..127 that is taken which loses least (by Dirichlet's theorem less than
-    factor * s / 128w), and `bias_codes` says how much a bias may lose. A channel that moves by less than 1/64 of the destination's step from one
-    end of the codes to the other is its shift. (ONNX Runtime has a convolution of codes, and computes a
-    normalization in f32, with the channels transposed in front of it and behind.)
+    Legal because: x * factor + shift is what both compute, for every w. As a bias the shift becomes
+    codes of the accumulator, whose unit is factor * s / w: of w = 1..127 that is taken which loses
+    least (127 alone loses at most factor * s / 254), and `bias_codes` says how much a bias may lose. A
+    channel that moves by less than 1/64 of the destination's step from one end of the codes to the
+    other is its shift. (ONNX Runtime has a convolution of codes, and computes a normalization in f32,
+    with the channels transposed in front of it and behind.)
     Refuses when: the codes have not 8 bits and one scale, on either side, too much of a shift is lost, or a
     number is not finite.
     """
@@ -76,7 +77,7 @@ def _convolve(graph: Graph, node: Node, source: Node, store: Node, factor: F64, 
         graph.erase(weights)
         return
     inputs = [node.inputs[0], weights.output, graph.add_constant(f"{node.output}/shift", bias)]
-    attrs = {"group": channels, "kernel_shape": window}
+    attrs: dict[str, Attr] = {"group": channels, "kernel_shape": window}
     swap(graph, node, graph.part(node, "Conv", inputs, "", attrs))
 
 
