@@ -24,7 +24,7 @@ from .data import Samples, check_inputs, drawn
 from .layers import Layer, Measured, Run, grid_of, measure_layers
 from .matching import Pair, pairs_of
 from .measures import Measure
-from .peers import TELLS_VALUES, peer
+from .peers import TELLS_VALUES, TRIAL_SECONDS, peer
 
 if TYPE_CHECKING:
     from ..plan.types import Plan
@@ -191,6 +191,7 @@ def compared(
     samples: Samples,
     against: str | None = None,
     advance: Callable[[], None] = lambda: None,
+    timeout: float = TRIAL_SECONDS,
 ) -> Comparison:
     """Measures two models on samples.
 
@@ -199,6 +200,7 @@ def compared(
         samples: of `data`.
         against: `onnxruntime` or `openvino`, to run the int8 model, too.
         advance: called for each sample as many times as the int8 model has nodes.
+        timeout: seconds that the other program may take for its first run, where that is tried out.
 
     Raises:
         FqfuseError: the samples do not fit, a model cannot be run on them, or the other program is missing.
@@ -209,7 +211,7 @@ def compared(
     more: dict[str, Any] = {}
     if against is not None:
         names = [pair.raw for pair in models.pairs]
-        other = peer(against, models.source, names, next(iter(samples.feeds), None))
+        other = peer(against, models.source, names, next(iter(samples.feeds), None), timeout)
         runs[against] = other.run
         more["values"] = other.values
     measured = measure_layers(

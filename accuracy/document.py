@@ -9,12 +9,14 @@ import numpy.typing as npt
 
 from ..errors import InvalidInput
 from ..frontend import ModelSource
+from ..measure.bench import check_timeout
 from ..report.approximations import asked_for
 from ..report.verdict.work import NO_SIZES
 from .compare import EXACT, Comparison, compared, drawn_for, read_models
 from .data import given, listed
 from .layers import Layer
 from .measures import Measure
+from .peers import TRIAL_SECONDS
 from .suggest import Suggestion, Trial, suggestion_of
 from .words import advice_on, reason_of
 
@@ -28,6 +30,7 @@ def compare(
     against: str | None = None,
     suggest: bool = False,
     approximate: Sequence[str] = (),
+    timeout: float = TRIAL_SECONDS,
 ) -> dict[str, Any]:
     """How far a quantized model is from the f32 model it was made from, and which layers make it so.
 
@@ -39,6 +42,7 @@ def compare(
         against: `onnxruntime` or `openvino`: runs the int8 model, too, which tells a bad quantization from a wrong fqfuse.
         suggest: try which layers to leave in f32.
         approximate: names of approximations that the int8 model is compiled with, and without.
+        timeout: seconds that OpenVINO may take for a first run, in a process of its own, before it is ended.
 
     Returns:
         A dictionary with the keys of docs/json-schema.md, `fqfuse.compare/1`; SQNR in dB.
@@ -58,7 +62,8 @@ def compare(
         if data is None
         else given(models.f32, listed(data), "the caller's data")
     )
-    found = compared(models, samples, against)
+    check_timeout(timeout)
+    found = compared(models, samples, against, timeout=timeout)
     return as_data(found, suggestion_of(found) if suggest else None)
 
 

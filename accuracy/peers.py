@@ -27,9 +27,12 @@ TELLS_VALUES = "onnxruntime"
 
 _AT_ONCE = 64  # values that are in memory together
 _TRIED = ("openvino",)
-_TRIAL_SECONDS = 300.0  # to compile and run once
-
-_HINT = "leave it out, or compare with another program"
+TRIAL_SECONDS = 300.0
+"""What a program may take to compile the int8 model and run it once."""
+_HINT = (
+    "leave it out, take another program, or compare with what `fqfuse export` writes of the model:"
+    " it has only operators that ONNX Runtime knows"
+)
 
 Feeds = Mapping[str, Array]
 Errors = tuple[type[BaseException], ...]
@@ -49,7 +52,11 @@ class Peer:
 
 
 def peer(
-    name: str, model: ModelSource, names: Sequence[str] = (), feeds: Feeds | None = None
+    name: str,
+    model: ModelSource,
+    names: Sequence[str] = (),
+    feeds: Feeds | None = None,
+    seconds: float = TRIAL_SECONDS,
 ) -> Peer:
     """A program that runs the int8 model.
 
@@ -58,6 +65,7 @@ def peer(
         model: the int8 model.
         names: values that will be asked for.
         feeds: for a run that tries the program out before it runs in this process.
+        seconds: what that run may take.
 
     Raises:
         InvalidInput: there is no such program, or it does not take the model.
@@ -76,11 +84,11 @@ def peer(
             f"{name} is not installed", where="against", hint=f"install it: pip install {name}"
         ) from error
     if feeds is not None and name in _TRIED:
-        _try_out(name, model, feeds)
+        _try_out(name, model, feeds, seconds)
     return PEERS[name](package, model, names)
 
 
-def _try_out(name: str, model: ModelSource, feeds: Feeds) -> None:
+def _try_out(name: str, model: ModelSource, feeds: Feeds, seconds: float) -> None:
     """One run in a process of its own: on some models OpenVINO ends its process, or never ends (2026.4.1
     on concatenations of codes), which no handler of errors sees.
     """
@@ -92,7 +100,7 @@ def _try_out(name: str, model: ModelSource, feeds: Feeds) -> None:
         asked = {"engine": name, "path": str(path), "feeds": str(arrays), "stacked": False}
         try:
             with WorkerProcess(threads, Path(folder) / "log") as worker:
-                worker.ask("load", _TRIAL_SECONDS, threads=threads, **asked)
+                worker.ask("load", seconds, threads=threads, **asked)
         except WorkerFailed as error:
             raise InvalidInput(
                 f"{name} cannot run the int8 model: {error}", where="against", hint=_HINT

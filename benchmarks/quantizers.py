@@ -80,9 +80,16 @@ def quantize_static(
     )
 
 
-def quantize_dynamic(source: Path, target: Path, operators: Sequence[str] | None = None) -> None:
-    """Quantize with ONNX Runtime's ``quantize_dynamic``: s8 weights, ranges of activations taken in
-    each run; ``operators``: the types to quantize where the default is not meant.
+def quantize_dynamic(
+    source: Path,
+    target: Path,
+    operators: Sequence[str] | None = None,
+    *,
+    per_channel: bool = False,
+) -> None:
+    """Quantize with ONNX Runtime's ``quantize_dynamic``: s8 weights, with a scale for each channel or
+    one for all, ranges of activations taken in each run; ``operators``: the types to quantize where
+    the default is not meant.
     """
     quantization: Any = import_module("onnxruntime.quantization")
     quantization.quantize_dynamic(
@@ -90,6 +97,7 @@ def quantize_dynamic(source: Path, target: Path, operators: Sequence[str] | None
         str(target),
         weight_type=quantization.QuantType.QInt8,
         op_types_to_quantize=operators and list(operators),
+        per_channel=per_channel,
     )
 
 

@@ -51,10 +51,11 @@ class Recipe:
     """How a file is made; without arguments, by `quantize_static` with its defaults.
 
     Attributes:
-        tool: `static`, `lstm, then static` (quantize_dynamic of the LSTMs in front of it), `nncf`, or
-            a name of `quantizers.QUANTIZERS`.
+        tool: `static`, `lstm, then static` (quantize_dynamic of the LSTMs in front of it), `dynamic`,
+            `nncf`, or a name of `quantizers.QUANTIZERS`.
         prepared: behind `quant_pre_process`.
-        per_channel, activations, layout, exclude: of `quantize_static`.
+        per_channel: of `quantize_static` and `quantize_dynamic`.
+        activations, layout, exclude: of `quantize_static`.
         transformer: NNCF's `model_type`.
     """
 
@@ -69,7 +70,9 @@ class Recipe:
     def write(self, source: Path, target: Path, calibration: Feeds) -> None:
         """Quantizes the file, as the tool does it."""
         feeds = list(split_feeds(calibration))
-        if self.tool in QUANTIZERS and self.tool != "nncf":
+        if self.tool == "dynamic":
+            quantize_dynamic(source, target, per_channel=self.per_channel)
+        elif self.tool in QUANTIZERS and self.tool != "nncf":
             QUANTIZERS[self.tool](source, target, calibration, False)
         elif self.tool == "nncf":
             quantize_with_nncf(source, target, feeds, self.transformer)
@@ -272,7 +275,10 @@ def _outcome(
     if first is not None and first.kind.code in CHANGES:
         names = [name_in_f32(layer, first.tool) for layer in first.layers]
         files.append(folder / f"{stem}-{first.kind.code}.onnx")
-        _write(files[1], CHANGES[first.kind.code](trial.recipe, names), network)
+        changed = CHANGES[first.kind.code](trial.recipe, names)
+        if changed == trial.recipe:
+            raise ValueError(f"{trial.name}: {first.kind.code} changes nothing in {changed}")
+        _write(files[1], changed, network)
     measure = _UNITS[first.kind.gain if first else Gain.TIME]
     if measure == "ms":
         figures = _times(files, network, threads, rounds)

@@ -24,6 +24,7 @@ from .options import (
     listed_sizes_of,
     number,
     option,
+    timeout_option,
 )
 
 if TYPE_CHECKING:
@@ -78,14 +79,8 @@ Seconds = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    number(
-        "--timeout",
-        "How long an engine may take to load the model, or for a turn, before it is ended; else 600.",
-        "SECONDS",
-        most=86_400,
-        what="time that an engine may take",
-        hint="give seconds, more than 0 and at most 86400, such as 60",
-        whole=False,
+    timeout_option(
+        "How long an engine may take to load the model, or for a turn, before it is ended; else 600."
     ),
 ]
 Trace = Annotated[

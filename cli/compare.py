@@ -30,6 +30,7 @@ from .options import (
     option,
     place,
     sizes_for,
+    timeout_option,
 )
 from .out import refuse_over
 
@@ -59,6 +60,10 @@ AgainstOption = Annotated[
         "Run the int8 model there, too: tells a bad quantization from a wrong fqfuse.",
     ),
 ]
+Timeout = Annotated[
+    float | None,
+    timeout_option("How long OpenVINO may take for a first run before it is ended; else 300."),
+]
 Suggest = Annotated[bool, option("--suggest", "Try which layers to leave in f32.")]
 Reduce = Annotated[
     Path | None,
@@ -80,6 +85,7 @@ def command(
     suggest: Suggest = False,
     reduce: Reduce = None,
     approximate: Approximate = None,
+    timeout: Timeout = None,
     all_rows: AllLayers = False,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
@@ -101,7 +107,7 @@ def command(
     models = read_models(f32, int8, checked_approximations(approximate))
     samples = _samples(models, data, sizes)
     peer = against[0] if against else None
-    found, suggestion = _measured(models, samples, peer, suggest=suggest, name=int8.name)
+    found, suggestion = _measured(models, samples, peer, timeout, suggest=suggest, name=int8.name)
     cut = None if reduce is None else _reduced(found, reduce, min_sqnr)
     _report(found, suggestion, cut, f32, int8, all_rows=all_rows, as_json=as_json, color=color)
     if min_sqnr is not None and not found.worst >= min_sqnr:
@@ -119,15 +125,28 @@ def _samples(models: Models, data: Path | None, sizes: Mapping[str, int]) -> Sam
 
 
 def _measured(
-    models: Models, samples: Samples, against: Against | None, *, suggest: bool, name: str
+    models: Models,
+    samples: Samples,
+    against: Against | None,
+    timeout: float | None,
+    *,
+    suggest: bool,
+    name: str,
 ) -> tuple[Comparison, Suggestion | None]:
     from ..accuracy.compare import compared
+    from ..accuracy.peers import TRIAL_SECONDS
     from ..accuracy.suggest import suggestion_of
     from .progress import Progress
 
     with Progress(len(models.int8) * len(samples.feeds)) as progress:
         progress.say(f"running {name} beside f32")
-        found = compared(models, samples, against and against.value, progress.advance)
+        found = compared(
+            models,
+            samples,
+            against and against.value,
+            progress.advance,
+            timeout or TRIAL_SECONDS,
+        )
         return found, suggestion_of(found, progress.say) if suggest else None
 
 

@@ -61,6 +61,7 @@ def command(
                 "operators": dict(operators.most_common()),
                 "notes": [{"node": node, "note": note} for node, note in exported.notes],
                 "products": [{"node": node, "note": note} for node, note in exported.products],
+                "operations": [{"node": node, "note": note} for node, note in exported.operations],
             }
         )
     else:
@@ -70,7 +71,13 @@ def command(
         written = f"{output} ({size:,} bytes)"
         show(
             export_report(
-                model.name, to.value, written, operators, exported.notes, exported.products
+                model.name,
+                to.value,
+                written,
+                operators,
+                exported.notes,
+                exported.products,
+                exported.operations,
             ),
             color,
         )

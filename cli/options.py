@@ -122,6 +122,19 @@ def number(
     return option(name, help, metavar, parse)
 
 
+def timeout_option(help: str) -> Any:
+    """An option that says how long an engine may take, up to a day."""
+    return number(
+        "--timeout",
+        help,
+        "SECONDS",
+        most=86_400,
+        what="time that an engine may take",
+        hint="give seconds, more than 0 and at most 86400, such as 60",
+        whole=False,
+    )
+
+
 def sizes_of(texts: Sequence[str] | None) -> dict[str, int]:
     """The values of `--size NAME=N`; the last one counts.
 

@@ -8,12 +8,13 @@ out: an `onnx.ModelProto` that other runtimes load.
     spelled.py      fqfuse's own ops, in standard operators
     quantizers.py   Quantize and Dequantize
     run_time.py     quantization by parameters that are computed in each run
-    left_in_f32.py  products that ONNX Runtime computes in f32 all the same
+    left_in_f32.py  what ONNX Runtime computes in f32 all the same
     liberties.py    where ONNX Runtime's optimizations would compute other numbers
     zero_points.py  codes that decode by parameters that ONNX has not
     clips.py        relu and clip that a Quantize says
     concats.py      concatenations of codes that decode by parameters of their own
     normalizations.py  a scale and a shift for each channel, as the normalization that they were
+    on_codes.py     such a scale and shift between quantizers, as a convolution of codes
     channels.py     codes with a scale for each channel, as codes with one
     packed.py       products with weights in packed blocks
     factors.py      a number behind a product, in the scale of its operand

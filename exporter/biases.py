@@ -48,13 +48,18 @@ def bias_codes(source: Node, weights: Node, bias: Array, store: Node) -> tuple[A
     scales = quant.scales.astype(np.float64) * weights.quant.scales.astype(np.float64)
     if not quant.per_tensor or not store.quant.per_tensor or bias.ndim != 1:
         return None
-    if (scales * 0.5 > _SHARE * store.quant.scales.astype(np.float64)).any() or (scales <= 0).any():
-        return None
-    if not np.isfinite(bias).all():
+    if (scales <= 0).any() or not np.isfinite(bias).all():
         return None
     factors = scales.astype(np.float32)
-    codes = np.rint(bias.astype(np.float64) / factors.astype(np.float64))
-    if (np.abs(codes) > _MOST).any() or (factors < np.finfo(np.float32).tiny).any():
+    if (factors < np.finfo(np.float32).tiny).any():
+        return None
+    units = factors.astype(np.float64)
+    exact = bias.astype(np.float64)
+    codes = np.rint(exact / units)
+    lost = np.abs(exact - codes * units)
+    if (np.abs(codes) > _MOST).any() or (
+        lost > _SHARE * store.quant.scales.astype(np.float64)
+    ).any():
         return None
     return codes.astype(np.int32), np.broadcast_to(factors, bias.shape)
 

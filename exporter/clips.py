@@ -14,16 +14,18 @@ from ..passes.base import swap
 
 
 def fold_clips(graph: Graph, on_codes: bool) -> None:
-    """Takes relu and clip out from in front of a Quantize.
+    """Takes relu and clip out from between an operation and a Quantize.
 
     Before -> after::
 
         Quantize(Clip(x, l, h)){s, z, lo, hi}  ->  Quantize(x){s, z, max(lo, c(l)), min(hi, c(h))}
+        or, where that clips codes and not `on_codes`
+        ->  Quantize(Clip(Dequantize(Quantize(x){s, z, lo, hi}){s, z}, l, h)){s, z, lo, hi}
 
     Legal because: c(v) = round(v/s) + z is monotonic for s > 0, so that c(clip(x, l, h)) =
-    clip(c(x), c(l), c(h)). A NaN gives lo on both sides.
-    Refuses when: the codes would have to be clipped, unless `on_codes` says so: operators on codes
-    take no relu between, while OpenVINO takes a relu, and no clipped codes.
+    clip(c(x), c(l), c(h)), and c(s * (k - z)) = k. A NaN gives lo on both sides. (ONNX Runtime computes a
+    convolution in f32 where a relu stands between it and the quantizer; OpenVINO takes no clipped codes.)
+    Refuses when: x is no result of a convolution or product, for the second form.
     """
     for node in list(graph.each("Quantize")):
         if node.name in graph:
@@ -44,6 +46,7 @@ def _fold(graph: Graph, store: Node, on_codes: bool) -> None:
         return
     new = (int(codes[0][0]), int(codes[1][0]))
     if new != (low, high) and not on_codes:
+        _quantize_in_front(graph, store, node)
         return
     attrs = {**store.attrs, "lo": new[0], "hi": new[1]}
     origin = (*node.origin, *store.origin)
@@ -52,6 +55,17 @@ def _fold(graph: Graph, store: Node, on_codes: bool) -> None:
     if not graph.is_read(node.output):
         graph.erase(node)
     _fold(graph, graph.node(made.name), on_codes)
+
+
+def _quantize_in_front(graph: Graph, store: Node, node: Node) -> None:
+    """A further quantizer in front of a relu or clip behind a product."""
+    if graph.producer(node.input, "Conv", "MatMul", "Add") is None or not store.quant.per_tensor:
+        return
+    if graph.sole_consumer(node.input) is not node:
+        return
+    codes = graph.again(store, [node.input], origin=store.origin).output
+    decoded = graph.add("Dequantize", [codes], {"quant": store.quant}, origin=store.origin)
+    graph.set_inputs(node, [decoded.output, *node.inputs[1:]])
 
 
 def _codes(bound: float, quant: Quantization) -> npt.NDArray[np.float32]:

@@ -14,13 +14,18 @@ from .biases import decoded_codes
 _EQUAL = 2.0**-21
 """Relative to the largest element: a code times its scale was rounded to f32."""
 
+_UNSEEN = 2.0**-10
+"""The part of the destination's step that a constant may move by: the passes carry numbers through f32 sums
+with larger ones.
+"""
+
 
 def place_constants(graph: Graph) -> None:
     """Writes f32 constants that are added to, or multiplied with, decoded codes in front of a
     Quantize as decoded codes, where they are the multiples of one scale that 8 bits hold.
 
     The passes fold a quantized bias into numbers; ONNX Runtime adds on codes (QLinearAdd) only
-    where both operands are. Nothing is rounded: a constant that is no code stays.
+    where both operands are. Nothing is rounded that could be seen: a constant that is no code stays.
     """
     for op in ("Add", "Mul"):
         for node in list(graph.each(op)):
@@ -28,10 +33,10 @@ def place_constants(graph: Graph) -> None:
             if store is None or store.op != "Quantize" or not store.quant.per_tensor:
                 continue
             for index in (0, 1):
-                _place(graph, graph.node(node.name), index)
+                _place(graph, graph.node(node.name), index, store)
 
 
-def _place(graph: Graph, node: Node, index: int) -> None:
+def _place(graph: Graph, node: Node, index: int, store: Node) -> None:
     data = graph.constant(node.inputs[index])
     other = decoded_codes(graph, node.inputs[1 - index])
     if data is None or other is None or not other.quant.per_tensor:
@@ -39,7 +44,8 @@ def _place(graph: Graph, node: Node, index: int) -> None:
     if data.dtype != np.float32 or not data.size or not np.isfinite(data).all():
         return
     dtype = graph.type(other.input).dtype
-    found = _codes(data.astype(np.float64), dtype)
+    seen = float(store.quant.scales[0]) * _UNSEEN if node.op == "Add" else 0.0
+    found = _codes(data.astype(np.float64), dtype, seen)
     if found is None:
         return
     codes, quant = found
@@ -49,9 +55,11 @@ def _place(graph: Graph, node: Node, index: int) -> None:
     graph.set_inputs(node, inputs)
 
 
-def _codes(data: npt.NDArray[np.float64], dtype: DType) -> tuple[Array, Quantization] | None:
+def _codes(
+    data: npt.NDArray[np.float64], dtype: DType, seen: float
+) -> tuple[Array, Quantization] | None:
     """Codes and parameters of numbers that quantizers wrote: over the range from the smallest to
-    the largest and 0, or over one around 0.
+    the largest and 0, or over one around 0; ``seen``: what a number may be off by.
     """
     low, high = min(data.min(), 0.0), max(data.max(), 0.0)
     most = max(-low, high)
@@ -65,7 +73,7 @@ def _codes(data: npt.NDArray[np.float64], dtype: DType) -> tuple[Array, Quantiza
         if narrow < np.finfo(np.float32).tiny:
             return None
         steps = np.rint(data / narrow)
-        if np.abs(steps * narrow - data).max() > most * _EQUAL:
+        if np.abs(steps * narrow - data).max() > max(most * _EQUAL, seen):
             continue
         first, last = dtype.range
         middle = (first + last + 1) // 2

@@ -1,4 +1,4 @@
-"""Products whose operands the model quantizes, and that ONNX Runtime computes in f32 all the same."""
+"""What reads codes in the model, and what ONNX Runtime computes in f32 all the same."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..passes.retyping import moves_codes
 from .biases import decoded_codes, stored_by
 from .liberties import would_be_joined
+from .qoperator import OPERATORS
+
+_QUANTIZERS = frozenset({"Quantize", "Dequantize"})
 
 CONVOLUTION = (
     "ONNX Runtime multiplies codes in a convolution only where a quantizer reads its result"
 )
 """And relu or clip between, at most."""
 
+_OPERAND = (
+    "not all operands have codes of the result's type, by one scale and an integer zero point"
+)
+_RESULT = "no quantizer reads the result, so that ONNX Runtime has no operator on codes for it"
 _SOURCE = "its input is not quantized with one scale and an integer zero point"
 _WEIGHTS = "its weights are no codes with an integer zero point"
 _BIAS = "its bias leaves 32 bits, or would lose digits in codes"
@@ -38,6 +46,25 @@ def products_without_operator(graph: Graph, taken: Collection[str]) -> Iterator[
             yield node, _REASONS[node.op](graph, node) or _CODES
 
 
+def operations_in_f32(graph: Graph, taken: Collection[str]) -> Iterator[tuple[Node, str]]:
+    """Other operations that read codes which are computed, and that ONNX Runtime computes in f32 between a
+    DequantizeLinear and what follows; not those that only move them, nor the ones that are ``taken``.
+    """
+    for node in graph.nodes():
+        if node.op in _REASONS or node.op in _QUANTIZERS or moves_codes(node) or node.name in taken:
+            continue
+        if any(_decoded(graph, value) for value in node.inputs):
+            yield node, _why_in_f32(graph, node)
+
+
+def _why_in_f32(graph: Graph, node: Node) -> str:
+    if node.op not in OPERATORS and node.op != "Sum":  # which an Add may be written as
+        return f"ONNX Runtime has no {node.op} of codes"
+    store = graph.sole_consumer(node.output)
+    stored = store is not None and store.op == "Quantize" and store.quant.per_tensor
+    return _OPERAND if stored else _RESULT
+
+
 def decoded_weights(graph: Graph, products: Iterable[Node]) -> set[str]:
     """The weights of convolutions that stay f32, in codes, which nothing else reads: DequantizeLinear is
     computed in each run, and ConvInteger takes three times as long as the convolution in f32.
@@ -53,8 +80,13 @@ def decoded_weights(graph: Graph, products: Iterable[Node]) -> set[str]:
 
 def _is_quantized(graph: Graph, node: Node) -> bool:
     """True where an operand decodes codes that are computed: of weights alone nobody expects int8."""
-    decodes = [graph.producer(value, "Dequantize") for value in node.inputs[:2]]
-    return any(decode and graph.constant(decode.input) is None for decode in decodes)
+    return any(_decoded(graph, value) for value in node.inputs[:2])
+
+
+def _decoded(graph: Graph, value: str) -> bool:
+    """True of a value that decodes codes which are computed."""
+    decode = graph.producer(value, "Dequantize") if value else None
+    return decode is not None and graph.constant(decode.input) is None
 
 
 def _operands(graph: Graph, node: Node) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
+from ..ir.cleanup import erase_dead
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
@@ -18,12 +19,18 @@ from .concats import decode_parts
 from .constants import place_constants
 from .factors import fold_factors
 from .foreign import write_foreign
-from .left_in_f32 import decoded_weights, products_in_f32, products_without_operator
+from .left_in_f32 import (
+    decoded_weights,
+    operations_in_f32,
+    products_in_f32,
+    products_without_operator,
+)
 from .liberties import would_be_quantized
 from .names import Writer
 from .normalizations import join_affine
+from .on_codes import convolve_channels
 from .packed import join_packed
-from .qoperator import Fused, fused_operators, products_of
+from .qoperator import Fused, fused_operators, operations_of
 from .quantizers import write_dequantize, write_quantize
 from .rows import is_standard, refused, write_row
 from .run_time import run_time_operators
@@ -49,11 +56,13 @@ class Exported:
         notes: quantizers that peers compute in f32: (node, why).
         products: convolutions and matrix products of quantized inputs that ONNX Runtime computes in f32
             all the same: (node, why).
+        operations: other operations that read codes and that ONNX Runtime computes in f32: (node, why).
     """
 
     model: ModelProto
     notes: tuple[tuple[str, str], ...]
     products: tuple[tuple[str, str], ...] = ()
+    operations: tuple[tuple[str, str], ...] = ()
 
 
 _Write = Callable[[Writer, Graph, Node], None]
@@ -82,22 +91,26 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     one_scale(graph)
     fold_factors(graph)
     join_affine(graph)
+    convolve_channels(graph)
+    erase_dead(graph)
     place_sums(graph)
+    unsigned_codes(graph)
     fused: dict[str, Fused] = {}
     if form == "qoperator":
         join_packed(graph)
-        unsigned_codes(graph)
         place_constants(graph)
         fused = fused_operators(graph)
-        left = [*products_without_operator(graph, products_of(graph, fused))]
+        taken = operations_of(graph, fused)
+        left = [*products_without_operator(graph, taken)]
     else:
         place_constants(graph)
+        taken = operations_of(graph, fused_operators(graph))
         place_biases(graph)
         left = [*products_in_f32(graph)]
+    between = [*operations_in_f32(graph, taken)]
     fused |= run_time_operators(graph)
     writer = Writer([*graph.values, *graph.constants])
-    if form == "qoperator":
-        writer.spelled |= decoded_weights(graph, (node for node, _ in left))
+    writer.spelled |= decoded_weights(graph, (node for node, _ in left))
     for node in graph.nodes():
         found = fused.get(node.name)
         if found is not None:
@@ -107,8 +120,10 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     for name in graph.outputs:
         if would_be_quantized(graph, name):
             _return_apart(writer, name)
-    products = tuple((subject(node), why) for node, why in left)
-    return Exported(_model(writer, graph), tuple(writer.notes), products)
+    products, operations = (
+        tuple((subject(node), why) for node, why in found) for found in (left, between)
+    )
+    return Exported(_model(writer, graph), tuple(writer.notes), products, operations)
 
 
 def _write(writer: Writer, graph: Graph, node: Node) -> None:

@@ -25,7 +25,7 @@ from .rows import says_nothing
 Fused = Callable[[Writer], None]
 """Writes what stands in place of a node."""
 
-_OPERATORS = {
+OPERATORS = {
     "Add": "QLinearAdd",
     "AveragePool": "QLinearAveragePool",
     "Concat": "QLinearConcat",
@@ -52,8 +52,8 @@ def fused_operators(graph: Graph) -> dict[str, Fused]:
     return found
 
 
-def products_of(graph: Graph, fused: Collection[str]) -> set[str]:
-    """The products that are in fused operators, which are known by their last nodes."""
+def operations_of(graph: Graph, fused: Collection[str]) -> set[str]:
+    """The operations that are in fused operators, which are known by their last nodes."""
     found: set[str] = set()
     for name in fused:
         last = graph.node(name)
@@ -114,7 +114,7 @@ def _stored(graph: Graph, node: Node) -> Fused | None:
         return _convolution(store, core)
     if core.op == "MatMul":
         return _product(store, core, None)
-    if core.op not in _OPERATORS:
+    if core.op not in OPERATORS:
         return None
     return _biased_product(store, core) or _of_one_type(store, core)
 
@@ -258,7 +258,7 @@ def _of_one_type(store: _Store, node: Node) -> Fused | None:
 
     def write(writer: Writer) -> None:
         inputs = [name for decode in decodes for name in _read(writer, graph, decode)]
-        store.write(writer, _OPERATORS[node.op], inputs, domain=MICROSOFT, **attributes)
+        store.write(writer, OPERATORS[node.op], inputs, domain=MICROSOFT, **attributes)
 
     return write
 

@@ -101,8 +101,7 @@ class Measurement:
         _check_peers(self.against)
         _check_number(self.rounds, int, 1000, "rounds", "a whole number from 1 to 1000")
         _check_number(self.seconds, (int, float), 60, "seconds", "seconds of a turn, at most 60")
-        allowed = "seconds that an engine may take, at most 86400"
-        _check_number(self.timeout, (int, float), _MOST_SECONDS, "seconds of the timeout", allowed)
+        check_timeout(self.timeout)
 
     def settings(self) -> Settings:
         """As the turns want it."""
@@ -282,6 +281,16 @@ def _named_feeds(plan: Plan, feeds: object) -> dict[str, npt.NDArray[Any]]:
             hint=f"give a dictionary with an array for each of: {', '.join(plan.inputs)}",
         )
     return {name: np.asarray(feeds[name]) for name in plan.inputs}
+
+
+def check_timeout(value: object) -> None:
+    """Refuses what is no time that an engine may be given.
+
+    Raises:
+        InvalidInput: it is no number above 0 and up to a day.
+    """
+    allowed = "seconds that an engine may take, at most 86400"
+    _check_number(value, (int, float), _MOST_SECONDS, "seconds of the timeout", allowed)
 
 
 def _check_number(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
-from rich.text import Text as RichText
 
-from .layout import Text, facts, heading, listed
+from .layout import heading
+from .lines import WIDTH, labelled
 from .notation import count_text, middle_cut, title_text
 
 _FEW = 3
+_LABEL = 11
 _ROOM = 50  # of a name: ends differ most
 
 
@@ -21,6 +22,7 @@ def export_report(
     operators: Mapping[str, int],
     notes: Sequence[tuple[str, str]],
     products: Sequence[tuple[str, str]] = (),
+    operations: Sequence[tuple[str, str]] = (),
 ) -> RenderableType:
     """Where the model went, its operators, and what in it peers compute in f32.
 
@@ -31,12 +33,18 @@ def export_report(
         operators: operator -> how many nodes, the most frequent first.
         notes: (quantizer, why peers compute it in f32).
         products: (convolution or matmul, why ONNX Runtime computes it in f32).
+        operations: (other operation, likewise).
     """
-    counted = [f"{count:,} {operator}" for operator, count in operators.items()]
-    rows: list[tuple[str, RichText]] = [("file", Text(written)), ("operators", listed(counted))]
-    rows += [("in f32", Text(told)) for told in _told("quantizer", notes)]
-    rows += [("in f32", Text(told)) for told in _told("product", products)]
-    return Group(heading(title_text(name), f"exported as {form}"), facts(rows))
+    counted = ", ".join(f"{count:,} {operator}" for operator, count in operators.items())
+    rows = [("file", written), ("operators", counted)]
+    for what, entries in (("quantizer", notes), ("product", products), ("operation", operations)):
+        rows += [("in f32", told) for told in _told(what, entries)]
+    lines = [
+        line
+        for label, text in rows
+        for line in labelled(label, text, WIDTH, 2, _LABEL, whole_words=True)
+    ]
+    return Group(heading(title_text(name), f"exported as {form}"), *lines)
 
 
 def _told(what: str, entries: Sequence[tuple[str, str]]) -> Iterator[str]:

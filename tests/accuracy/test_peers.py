@@ -24,6 +24,14 @@ class Core:
         os.kill(os.getpid(), signal.SIGSEGV)
 """
 
+HANGS = """
+import time
+
+class Core:
+    def read_model(self, *arguments, **options):
+        time.sleep(60)
+"""
+
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
 def test_a_program_that_crashes_is_a_refusal(
@@ -39,3 +47,29 @@ def test_a_program_that_crashes_is_a_refusal(
         fqfuse.compare(digits_model_path("f32"), digits_model_path("qdq"), against="openvino")
     assert (tmp_path / "sent").exists()
     monkeypatch.delitem(sys.modules, "openvino", raising=False)
+
+
+def test_a_program_that_never_ends_gets_the_time_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "openvino.py").write_text(HANGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "openvino", raising=False)
+    models = digits_model_path("f32"), digits_model_path("qdq")
+    with pytest.raises(fqfuse.InvalidInput, match=r"no answer to 'load' within 0.5 s"):
+        fqfuse.compare(*models, against="openvino", timeout=0.5)
+    monkeypatch.delitem(sys.modules, "openvino", raising=False)
+    with pytest.raises(fqfuse.InvalidInput, match=r"seconds of the timeout are 0"):
+        fqfuse.compare(*models, against="openvino", timeout=0)
+
+
+def test_what_onnxruntime_refuses_is_said_with_what_it_takes(tmp_path: Path) -> None:
+    """It has no FakeQuantize; the export has none."""
+    f32, int8 = digits_model_path("f32"), digits_model_path("fakequantize")
+    with pytest.raises(fqfuse.InvalidInput, match=r"FakeQuantize.*is not a registered") as refused:
+        fqfuse.compare(f32, int8, against="onnxruntime")
+    assert "`fqfuse export`" in refused.value.hint
+    fqfuse.export(int8, tmp_path / "exported.onnx")
+    found = fqfuse.compare(f32, tmp_path / "exported.onnx", against="onnxruntime")
+    # ties of rounding apart, both compute what the file means
+    assert found["agreement"]["onnxruntime"]["logits"]["sqnr"] > 60

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.onnx_cases import model, node
 
 import fqfuse
 from fqfuse import BackendUnavailable
@@ -388,6 +389,29 @@ def test_a_file_that_nothing_helps_counts_as_that(tmp_path, monkeypatch):
     (outcome,) = remedies(tmp_path, 1, 1, str, [Trial("asked", tiny_network(), Recipe())])
     assert outcome.code == "not-quantized"
     assert not outcome.confirmed, "a change is asked for, and none was tried"
+
+
+def test_a_change_that_changes_no_setting_is_no_measurement(tmp_path, monkeypatch):
+    monkeypatch.setattr("fqfuse.benchmarks.remedies.CHANGES", {"not-quantized": lambda old, _: old})
+    monkeypatch.setattr(Recipe, "write", written)
+    with pytest.raises(ValueError, match="as is: not-quantized changes nothing"):
+        remedies(tmp_path, 1, 1, str, [Trial("as is", tiny_network(), Recipe())])
+
+
+def test_a_dynamic_recipe_has_its_scales_as_it_says(tmp_path):
+    """A matmul whose first column is large: a scale for each column, or one for all."""
+    source, scales = tmp_path / "f32.onnx", []
+    feeds = {"x": np.zeros((1, 16), np.float32)}
+    weights = np.random.default_rng(0).normal(size=(16, 8)) * ([1.0] + [0.05] * 7)
+    product = node("MatMul", ["x", "w"], ["y"])
+    constants = {"w": weights.astype(np.float32)}
+    onnx.save(model([product], inputs={"x": [1, 16]}, constants=constants), source)
+    for per_channel in (False, True):
+        target = tmp_path / f"{per_channel}.onnx"
+        Recipe("dynamic", per_channel=per_channel).write(source, target, feeds)
+        tensors = onnx.load(target).graph.initializer
+        scales += [list(each.dims) for each in tensors if each.name == "w_scale"]
+    assert scales == [[], [8]]
 
 
 def test_accuracy_is_that_of_inputs_which_no_calibration_has_seen(tmp_path):

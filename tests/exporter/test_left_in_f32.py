@@ -30,6 +30,12 @@ def relu(net: Net) -> str:
     return net.op("Relu", net.conv(net.quantized("x"), "conv"), name="relu")
 
 
+def relu_of_signed_codes(net: Net) -> str:
+    """As symmetric activations have it: the relu cuts codes off, which are quantized in front of it."""
+    hidden = net.op("Relu", net.conv(net.quantized("x"), "conv"), name="relu")
+    return net.quantized(hidden, 0.05, np.int8(0))
+
+
 def skip(net: Net) -> str:
     """Two read the result of the convolution."""
     hidden = net.conv(net.quantized("x"), "twice")
@@ -51,6 +57,7 @@ def matrices(net: Net) -> str:
 NETWORKS: dict[Callable[[Net], str], set[str]] = {
     hard_swish: {"between"},
     relu: set(),
+    relu_of_signed_codes: set(),
     skip: {"twice"},
     per_channel: {"uneven"},
     matrices: set(),
