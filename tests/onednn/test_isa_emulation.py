@@ -21,10 +21,21 @@ from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
 from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.summation import ISAS, depth_blocks, summation
+from fqfuse.primitives import gemm_u8s8s32, prim
 
 TESTS = Path(__file__).parents[1]
 WITHOUT = pytest.mark.parametrize("isa", ["sse41", "avx2", "avx512_core"])
 KINDS = ("convolution", "depthwise", "deconvolution", "matmul")
+MANY = {
+    "convolution": 1200,
+    "depthwise": 700,
+    "deconvolution": 2200,
+    "matmul": 500,
+    "pooling": 1400,
+}
+"""How many are drawn, so that 500 run by code that is emulated: of deconvolutions seven in ten run as
+`conv:any`, and without AVX-512 many convolutions by a reference.
+"""
 
 
 def agreement(
@@ -69,11 +80,29 @@ def test_random_primitives(library: Library, isa: str) -> None:
 
 @pytest.mark.slow
 @WITHOUT
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MANY)
 def test_many_random_primitives(library: Library, isa: str, kind: str) -> None:
-    found = agreement(library, isa, 2, 500, kind)
-    # of deconvolutions seven in ten run as `conv:any` or on a reference: left out
-    assert sum(found["tried"].values()) >= (100 if kind == "deconvolution" else 200)
+    found = agreement(library, isa, 2, MANY[kind], kind)
+    assert sum(found["tried"].values()) >= 500
+    assert (found["not exact"] > 0) == (kind != "pooling"), "only products lose bits"
+
+
+@WITHOUT
+@pytest.mark.parametrize("kind", ["gemm", "inner_product", "convolution", "matmul"])
+def test_primitives_on_their_own(library: Library, isa: str, kind: str) -> None:
+    """`prim(..., isa=)` and `gemm_u8s8s32(..., isa=)`."""
+    found = agreement(library, isa, 4, 40, kind, script="isa_primitives.py")
+    assert sum(found["tried"].values()) >= 15
+    assert found["not exact"] >= 10
+
+
+@pytest.mark.slow
+@WITHOUT
+@pytest.mark.parametrize("kind", ["gemm", "inner_product"])
+def test_many_primitives_on_their_own(library: Library, isa: str, kind: str) -> None:
+    found = agreement(library, isa, 5, 700, kind, script="isa_primitives.py")
+    assert sum(found["tried"].values()) >= 600
+    assert found["not exact"] >= 400
 
 
 @WITHOUT
@@ -130,6 +159,22 @@ def test_an_instruction_set_that_is_none_is_refused() -> None:
         fqfuse.InferenceSession(plan, "numpy", isa="avx")
     with pytest.raises(InvalidInput, match="ONEDNN_MAX_CPU_ISA=AVX2"):
         fqfuse.InferenceSession(plan, "onednn", isa="avx2")
+
+
+def test_a_primitive_of_its_own_answers_as_that_cpu_would() -> None:
+    tensors = {"src": "u8[1,2]", "weights": "s8[2,1]", "dst": "s32[1,1]"}
+    pair = {"src": np.full((1, 2), 255, np.uint8), "weights": np.full((2, 1), 127, np.int8)}
+    found = [prim("matmul", isa=isa, **tensors).execute(pair).item() for isa in (None, *ISAS)]
+    assert found == [64770, 64770, 32767, 32767, 32767]
+    assert gemm_u8s8s32(pair["src"], pair["weights"], isa="avx2").item() == 32767
+    for call in (
+        lambda **words: prim("matmul", **tensors, **words),
+        lambda **words: gemm_u8s8s32(pair["src"], pair["weights"], **words),
+    ):
+        with pytest.raises(InvalidInput, match="choose one of: vnni, avx512_core, avx2, sse41"):
+            call(isa="neon")
+        with pytest.raises(InvalidInput, match="ONEDNN_MAX_CPU_ISA=AVX2"):
+            call(isa="avx2", engine="onednn")
 
 
 def test_the_emulation_survives_pickling() -> None:
