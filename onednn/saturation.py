@@ -78,13 +78,23 @@ def cannot_saturate(
         return weights is not None and not bool((weights & 1).any())
     if weights is None:
         return _any_two_fit(-128, 127, largest)
+    if desc.kind == "matmul":
+        return _columns_fit(weights, largest, cut="gemm" in desc.impl_info)
     # its pairs run along the columns that it lays out, whatever their order
     if desc.kind in RECURRENT or "gemm" in desc.impl_info:
         return _any_two_fit(weights.min(initial=0), weights.max(initial=0), largest)
-    if desc.kind == "matmul":
-        return pairs_fit(weights, weights.ndim - 2, largest)
     grouped = src is not None and weights.ndim == len(src.dims) + 1
     return pairs_fit(weights, 2 if grouped else 1, largest)
+
+
+def _columns_fit(weights: NDArray[Any], largest: int, *, cut: bool) -> bool:
+    """True where the pairs of neighbours in the columns [..., K, N] fit; `cut`: pairs begin anew in each
+    block of K, so that any two neighbours may be one.
+    """
+    axis = weights.ndim - 2
+    if not pairs_fit(weights, axis, largest):
+        return False
+    return not cut or pairs_fit(weights[..., 1:, :], axis, largest)
 
 
 def _any_two_fit(least: int, most: int, largest: int) -> bool:

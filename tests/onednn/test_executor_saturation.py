@@ -16,7 +16,7 @@ import pytest
 import fqfuse
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.saturation import pairs_fit
+from fqfuse.onednn.saturation import _columns_fit, pairs_fit
 
 TESTS = str(Path(__file__).parents[1])  # for `support`
 
@@ -135,6 +135,16 @@ def test_neighbours_across_a_pair_do_not_count() -> None:
     assert pairs_fit(weights, 1)
     assert not pairs_fit(weights[:, 1:], 1)
     assert pairs_fit(weights[:, 1:2], 1)  # an odd last one stands alone
+
+
+def test_products_that_are_cut_pair_any_two_neighbours() -> None:
+    weights = np.zeros((4, 3), np.int8)
+    weights[1:3, 1] = 127
+    assert _columns_fit(weights, 255, cut=False)
+    assert not _columns_fit(weights, 255, cut=True)
+    weights[2, 1] = 1
+    weights[3, 1] = 127  # not beside the other
+    assert _columns_fit(weights, 255, cut=True)
 
 
 def test_no_weights_at_all() -> None:

@@ -46,7 +46,7 @@ def agreement(
     *kinds: str,
     script: str = "isa_cases.py",
 ) -> dict[str, Any]:
-    """See `support/isa_cases.py` and `support/isa_layers.py`."""
+    """See `support/isa_cases.py` and the other scripts beside it."""
     wanted = CpuIsa[isa]
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {isa}")
@@ -122,6 +122,15 @@ def test_many_random_recurrent_layers(library: Library, isa: str) -> None:
     found = agreement(library, isa, 1000, 500, script="isa_layers.py")
     assert found["not exact"] >= 450
     assert found["apart"] <= found["codes"] / 10_000
+
+
+@WITHOUT
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_layers_quantized_at_run_time(library: Library, isa: str, count: int) -> None:
+    """DynamicQuantizeLSTM by the library's matmul. Some seeds have what runs on NumPy."""
+    found = agreement(library, isa, 20, count, script="isa_dynamic.py")
+    assert found["tried"] >= count // 6
+    assert found["not exact"] >= found["tried"] * 0.9
 
 
 PAIR = """
