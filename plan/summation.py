@@ -147,6 +147,11 @@ def _of_matmul(isa: str, signed: bool, zero_point: bool) -> Summation:
     return Summation("depth", shift=shift, block=_GEMM_BLOCKS[isa])
 
 
+def gemm_blocks(isa: str, depth: int) -> list[tuple[int, int]]:
+    """The blocks in which gemm forms pairs along a depth, on an instruction set without VNNI."""
+    return depth_blocks(depth, _GEMM_BLOCKS[isa], _GEMM_WHOLE[isa])
+
+
 def depth_blocks(depth: int, block: int, whole: int = 256) -> list[tuple[int, int]]:
     """How gemm cuts the depth: one block up to `whole`, two halves (the first one longer) up to two
     blocks, blocks beyond.

@@ -137,14 +137,15 @@ def test_neighbours_across_a_pair_do_not_count() -> None:
     assert pairs_fit(weights[:, 1:2], 1)  # an odd last one stands alone
 
 
-def test_products_that_are_cut_pair_any_two_neighbours() -> None:
+def test_blocks_of_a_product_tell_which_neighbours_are_pairs() -> None:
     weights = np.zeros((4, 3), np.int8)
     weights[1:3, 1] = 127
-    assert _columns_fit(weights, 255, cut=False)
-    assert not _columns_fit(weights, 255, cut=True)
+    assert _columns_fit(weights, 255, [(0, 4)])
+    assert not _columns_fit(weights, 255, [(0, 1), (1, 4)])
+    assert not _columns_fit(weights, 255, None)
     weights[2, 1] = 1
     weights[3, 1] = 127  # not beside the other
-    assert _columns_fit(weights, 255, cut=True)
+    assert _columns_fit(weights, 255, None)
 
 
 def test_no_weights_at_all() -> None:
