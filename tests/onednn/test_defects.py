@@ -1,4 +1,4 @@
-"""Each row of defects.py, shown on the bare library: where one of these fails, the library is
+"""Each row of onednn/defects, shown on the bare library: where one of these fails, the library is
 `mended` there, and the row says so.
 """
 

@@ -107,6 +107,43 @@ def test_auto_runs_what_few_codes_prove_exact(
     assert found["by its codes"] >= least
 
 
+FIXED = """
+import json, sys
+import numpy as np
+import fqfuse
+from fqfuse.accuracy.remedy import fixed
+from fqfuse.accuracy.simulation import samples_for, subject_of
+from support.screen_networks import NETWORKS
+subject = subject_of(NETWORKS[sys.argv[1]](), sys.argv[2])
+plans, (feeds,) = (subject.plan, fixed(subject).plan), samples_for(subject).feeds
+shares = []
+for plan in plans:
+    session = fqfuse.InferenceSession(plan, "auto", 2)
+    here, exact = session.run(None, feeds), fqfuse.InferenceSession(plan, "numpy").run(None, feeds)
+    assert all(map(np.array_equal, here, exact))
+    shares.append(np.mean([place.runtime != "numpy" for place in session.placement()]))
+print(json.dumps(shares))
+"""
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(("network", "least"), [("resnet50-ort", 0.95), ("bert-dynamic", 0.8)])
+def test_auto_runs_what_simulate_has_fixed(network: str, least: float) -> None:
+    """On AVX2: hardly a step before, and then all that oneDNN has a primitive for; exactly."""
+    environment = {**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    ran = subprocess.run(
+        [sys.executable, "-c", FIXED, network, "avx2"],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    before, after = json.loads(ran.stdout)
+    assert after >= least > before
+
+
 @pytest.mark.parametrize(
     ("pair", "fits"),
     [
