@@ -153,15 +153,29 @@ CONVOLUTIONS: tuple[Defect, ...] = (
             (4, "sse41", "all of 2, 3, 6, 7, 10, 11 channels"),
         )
     ),
-    Defect(
-        "1x1 over five positions",
-        "convolution",
-        r"jit_int8_1x1:avx512_core$",
-        _five_positions,
-        "a 1x1 convolution with five positions and more than 64 output channels, on AVX-512 without VNNI",
-        "every element is wrong",
-        "the next implementation, or NumPy",
-        "of 1 to 40 positions only 5; from 65 channels on for one thread, 129 for two, 257 for four",
+    *(
+        Defect(
+            name,
+            kind,
+            r"jit_int8_1x1:avx512_core$",
+            _five_positions,
+            f"a 1x1 {kind} with five positions and more than 64 output channels, on AVX-512 without VNNI",
+            "every element is wrong",
+            "the next implementation, or NumPy",
+            figure,
+        )
+        for kind, name, figure in (
+            (
+                "convolution",
+                "1x1 over five positions",
+                "of 1 to 40 positions only 5; from 65 channels on for one thread, 129 for two, 257 for four",
+            ),
+            (
+                "deconvolution",
+                "1x1 deconvolution over five positions",
+                "80 and 120 channels, the latter in three groups",
+            ),
+        )
     ),
     *(
         Defect(
