@@ -69,7 +69,8 @@ def prim(
     Raises:
         OneDnnError: oneDNN refuses such a primitive, or on NumPy, would; `status` says how.
         InvalidInput: there is no such kind, argument, parameter or option.
-        BackendUnavailable: there is no library, or none has attributes of that target.
+        BackendUnavailable: there is no library, or none has attributes of that target: of `unified`
+            it runs recurrent layers alone.
     """
     if engine not in ENGINES:
         raise InvalidInput(f"there is no engine {engine!r}", hint="choose numpy or onednn")
@@ -265,10 +266,7 @@ class OnLibrary(Primitive):
 
     def __init__(self, description: Description, fpmath: FpmathMode | None, *, users: bool) -> None:
         if description.target == "unified":
-            raise BackendUnavailable(
-                "no library has the attributes of the target unified",
-                hint="use engine='numpy', or the target onednn-v3",
-            )
+            _check_layer(description)
         super().__init__(description)
         self._library = load()
         what = description
@@ -299,6 +297,25 @@ class OnLibrary(Primitive):
             return on_library.execute(self._stream, what, self._primitive, attr, args)
 
         return _called(self._library, run)
+
+
+def _check_layer(description: Description) -> None:
+    """Refuses what the library cannot be given of `unified`: all but recurrent layers whose parameters are
+    known.
+
+    Raises:
+        OneDnnError: they come at execution.
+        BackendUnavailable: it is no recurrent layer.
+    """
+    if description.kind not in CELLS:
+        raise BackendUnavailable(
+            "no library has the attributes of the target unified",
+            hint="use engine='numpy', or the target onednn-v3",
+        )
+    late = [name for name, _, _ in at_execution(description)]
+    if late:
+        told = f"{description}, whose {', '.join(late)} come at execution: a layer is made with them,"
+        raise failure(Status.unimplemented, told)
 
 
 def _called(library: Library, work: Callable[[], T]) -> T:
