@@ -314,7 +314,9 @@ def _check_layer(description: Description) -> None:
         )
     late = [name for name, _, _ in at_execution(description)]
     if late:
-        told = f"{description}, whose {', '.join(late)} come at execution: a layer is made with them,"
+        told = (
+            f"{description}, whose {', '.join(late)} come at execution: a layer is made with them,"
+        )
         raise failure(Status.unimplemented, told)
 
 
