@@ -14,8 +14,9 @@ from .plan.file import read_plan
 from .plan.seal import is_plan
 from .plan.types import Plan
 from .runtime.like_onnxruntime import ModelMeta, OnnxRuntimeMethods, check_providers, threads_of
+from .runtime.numerics import check_isa
 from .runtime.session import InferenceSession as PlanSession
-from .runtime.session import check_backend, check_isa
+from .runtime.session import check_backend
 
 Provider = str | tuple[str, Mapping[str, Any]]
 

@@ -88,14 +88,20 @@ def _joined(one: Change, other: Change) -> Change:
 
 
 def _changes(plan: Plan, sums: StepSums) -> Iterator[Change]:
-    weights, layer = sums.step.arg("weights") or "", (layer_of(plan, sums),)
-    if weights in plan.constants:
+    layer = (layer_of(plan, sums),)
+    if _has_constant_weights(plan, sums):
         what = What.EVEN if sums.law.halved else What.WEIGHTS
         for quantizer in _quantizers(plan, sums.index, DequantizeFate.WEIGHTS_SCALE):
             yield Change(what, quantizer, layer, frozenset(sums.channels), sums.of)
     elif plan.type(sums.step.arg("src") or "").dtype is DType.U8:
         for quantizer in _quantizers(plan, sums.index, DequantizeFate.SOURCE_SCALE):
             yield Change(What.ACTIVATION, quantizer, layer, frozenset(sums.channels), sums.of)
+
+
+def _has_constant_weights(plan: Plan, sums: StepSums) -> bool:
+    """Of a recurrent layer those of the input and of the hidden state."""
+    roles = ("w", "r") if sums.step.primitive == "rnn" else ("weights",)
+    return all(sums.step.arg(role) in plan.constants for role in roles)
 
 
 def _quantizers(plan: Plan, index: int, fate: DequantizeFate) -> list[Quantizer]:
@@ -144,7 +150,7 @@ def _left(plan: Plan, at_risk: Sequence[StepSums]) -> UnsupportedOp:
     names = [layer_of(plan, sums) for sums in at_risk]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     what = f"7 bits cannot be written for this layer{more}: its weights are computed, and nothing cuts its source to 0..127"
-    if at_risk[0].step.arg("weights") in plan.constants:
+    if _has_constant_weights(plan, at_risk[0]):
         what = f"7 bits cannot be written for this layer{more}: which quantizer its weights come from is not known"
     hint = "quantize it anew with weights of 7 bits or unsigned activations, or leave it in f32"
     return UnsupportedOp(what, where=names[0], hint=hint)

@@ -28,9 +28,8 @@ from ..plan.seal import is_plan
 from ..plan.types import Plan
 from ..report.notation import layer_names
 from ..report.verdict.work import NO_SIZES
-from ..runtime.numerics import PROFILES
+from ..runtime.numerics import PROFILES, check_isa
 from ..runtime.numpy_runtime import run_step
-from ..runtime.session import check_isa
 from .data import Samples, drawn
 from .layers import grid_of
 from .measures import Measure

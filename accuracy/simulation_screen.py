@@ -4,7 +4,6 @@ what to change.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
@@ -167,7 +166,10 @@ def _change(found: Simulation, width: int) -> Iterator[RichText]:
 
 def _told(changes: list[Change] | tuple[Change, ...]) -> str:
     """`weights of 5 layers to 7 bits, activations in front of 2 to 0..127`."""
-    count = Counter(change.what for change in changes)
+    # two quantizers of one layer, a recurrent one's, are one; an activation is one for all its layers
+    layers = {what: {n for c in changes if c.what is what for n in c.layers} for what in What}
+    activations = sum(change.what is What.ACTIVATION for change in changes)
+    count = {what: len(names) for what, names in layers.items()} | {What.ACTIVATION: activations}
     words = {
         What.WEIGHTS: ("the weights of {} to 7 bits", "layer"),
         What.EVEN: ("the weights of {} to even codes", "layer"),

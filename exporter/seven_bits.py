@@ -11,6 +11,7 @@ q' = 2 * round(q / 2).
 | form | what changes |
 |---|---|
 | DequantizeLinear, QLinearConv, QLinearMatMul, QGemm ... on constant codes | codes, scale, zero point; biases in units of the scale |
+| DynamicQuantizeLSTM | codes, scales, zero points of both products |
 | MatMulInteger, ConvInteger | codes, zero point, and the scale in the Mul behind |
 | Cast, (Sub,) Mul on constant codes | codes, the constants of Sub and Mul |
 | QuantizeLinear, Quant (QONNX) on constant numbers | scale and zero point, of those that decode as well |
@@ -70,6 +71,9 @@ _SLOTS: Mapping[tuple[str, int], _Slot] = MappingProxyType(
     }
 )
 _ENCODERS = frozenset({"QuantizeLinear", "Quant", "IntQuant"})
+_LAYER = {1: _Slot(8, 9), 2: _Slot(10, 11)}
+"""DynamicQuantizeLSTM: its weights of the input, and of the hidden state."""
+
 _INTEGER = frozenset({"MatMulInteger", "ConvInteger"})
 _PARAMETERS = _Slot(1, 2)  # of what encodes
 
@@ -158,6 +162,8 @@ class _Edit:
             self._numbers(node, data)
         elif node.op_type == "FakeQuantize" and not index:
             self._ranges(node, data)
+        elif node.op_type == "DynamicQuantizeLSTM" and index in _LAYER:
+            self._layer(node, index, data)
         elif node.op_type in _INTEGER and index == 1:
             self._integer(node, data)
         elif node.op_type == "Cast":
@@ -303,6 +309,14 @@ class _Edit:
         if new is not None:
             self.model.give(node, slot.zero, new)
         self.model.give(scaled, index, _doubled(scale, mask))
+
+    def _layer(self, node: NodeProto, index: int, data: Numbers) -> None:
+        """Codes [D, K, 4H], with parameters for each direction, or for each of its columns."""
+        slot = _LAYER[index]
+        scale, zero = self._parameters(node, slot, data.dtype)
+        along = zero.reshape(data.shape[0], 1, -1)
+        self.model.give(node, index, _narrowed(data, along, np.bool_(True), 0))
+        self._rescale(node, slot, scale, zero, np.ones(scale.shape, np.bool_))
 
     def _zero(self, node: NodeProto, index: int, dtype: npt.DTypeLike) -> Numbers:
         name = node.input[index] if index < len(node.input) else ""

@@ -13,7 +13,7 @@ arguments that write into those arrays.
 - `attributes.py`: scales, zero points and post-ops -> `Attributes`
 - `primitive_desc.py`: descriptors, parameters and attributes -> `PrimitiveDesc`, bound to one
   implementation
-- `saturation.py`, `defects.py`: whether that implementation computes exactly; what oneDNN is known
+- `saturation.py`, `defects/`: whether that implementation computes exactly; what oneDNN is known
   to compute wrongly
 - `primitive_cache.py`, `gemm.py`: its cache of primitives; products of matrices that are functions
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and

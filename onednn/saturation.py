@@ -8,6 +8,7 @@ their weights, rounding half to even: exact for even weights only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,10 @@ def _is_depthwise(src: MemoryDesc, weights: MemoryDesc) -> bool:
 
 
 def cannot_saturate(
-    desc: PrimitiveDesc, weights: NDArray[Any] | None, largest: int = LARGEST
+    desc: PrimitiveDesc,
+    weights: NDArray[Any] | None,
+    largest: int = LARGEST,
+    blocks: Sequence[tuple[int, int]] | None = None,
 ) -> bool:
     """True where the implementation's result is exact for all data.
 
@@ -69,6 +73,7 @@ def cannot_saturate(
         weights: s8, in the logical shape of the primitive's weights; of a recurrent layer all, in
             any shape; None where they are computed at run time.
         largest: of the u8 data that the primitive reads.
+        blocks: where a matmul by gemm begins and ends to form pairs along K; None: nobody knows.
     """
     if weights is not None and weights.dtype != np.int8:
         return False
@@ -78,13 +83,25 @@ def cannot_saturate(
         return weights is not None and not bool((weights & 1).any())
     if weights is None:
         return _any_two_fit(-128, 127, largest)
+    if desc.kind == "matmul":
+        whole = [(0, weights.shape[-2])]
+        return _columns_fit(weights, largest, blocks if "gemm" in desc.impl_info else whole)
     # its pairs run along the columns that it lays out, whatever their order
     if desc.kind in RECURRENT or "gemm" in desc.impl_info:
         return _any_two_fit(weights.min(initial=0), weights.max(initial=0), largest)
-    if desc.kind == "matmul":
-        return pairs_fit(weights, weights.ndim - 2, largest)
     grouped = src is not None and weights.ndim == len(src.dims) + 1
     return pairs_fit(weights, 2 if grouped else 1, largest)
+
+
+def _columns_fit(
+    weights: NDArray[Any], largest: int, blocks: Sequence[tuple[int, int]] | None
+) -> bool:
+    """True where the pairs of neighbours in the columns [..., K, N] fit, of each block of K; with None any
+    two neighbours may be a pair.
+    """
+    depth = weights.shape[-2]
+    every = ((0, depth), (min(1, depth), depth)) if blocks is None else blocks
+    return all(pairs_fit(weights[..., a:b, :], weights.ndim - 2, largest) for a, b in every)
 
 
 def _any_two_fit(least: int, most: int, largest: int) -> bool:

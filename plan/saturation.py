@@ -17,6 +17,7 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Trait
 from ..ir.types import DType
 from .attributes import DepthwiseConv, Eltwise, PostOp, PrimitiveAttr
+from .saturation_of_layers import ALL, differing_of_layer, law_of_layer, outputs_of_layer
 from .summation import EXACT, Summation, fits, largest, pairs_at_risk, summation
 from .types import Plan, Step
 
@@ -42,7 +43,8 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class StepSums:
-    """How an int8 step sums on an instruction set.
+    """How an int8 step sums on an instruction set. Channels of a recurrent layer are its hidden values,
+    one direction behind the other.
 
     Attributes:
         index: its place in the plan.
@@ -121,7 +123,8 @@ def groups_of(step: Step) -> int:
 
 
 def sums_of_plan(plan: Plan, isa: str) -> tuple[StepSums, ...]:
-    """Every convolution, deconvolution and matmul of codes by s8 weights, in the plan's order.
+    """Every convolution, deconvolution and matmul of codes by s8 weights, and every recurrent layer of
+    codes, in the plan's order.
 
     Args:
         plan: the plan.
@@ -141,6 +144,9 @@ def steps_at_risk(plan: Plan, isa: str) -> tuple[int, ...]:
 
 
 def _is_at_risk(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> bool:
+    layer = _of_layer(plan, index, isa, codes)
+    if layer is not None:
+        return not layer.exact
     sums = _without_channels(plan, index, isa, codes)
     if sums is None:
         return False
@@ -152,7 +158,21 @@ def _is_at_risk(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) ->
     return any(columns.size for columns in _differing(sums, data))
 
 
+def _of_layer(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> StepSums | None:
+    """How a recurrent layer of codes sums; None of another step."""
+    step = plan.steps[index]
+    law = law_of_layer(plan, step, isa)
+    if law is None:
+        return None
+    held = codes.get(step.arg("src") or "", ALL)
+    differ = differing_of_layer(plan, step, law, held)
+    return StepSums(index, step, law, held, differ, outputs_of_layer(plan, step))
+
+
 def _sums_of(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> StepSums | None:
+    layer = _of_layer(plan, index, isa, codes)
+    if layer is not None:
+        return layer
     sums = _without_channels(plan, index, isa, codes)
     if sums is None:
         return None

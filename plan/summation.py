@@ -12,6 +12,8 @@ Found by experiment, under ONEDNN_MAX_CPU_ISA; tests hold each line to the libra
 | deconvolution, any | pairs of channels within a tap | halved weights, exact |
 | matmul `brg` (AVX-512) | pairs along K | the same, behind a shift by 128 |
 | matmul `gemm` (AVX2, SSE4.1) | pairs along K, anew in each block of K | the same, behind a shift by 128; exact with a source zero point |
+| inner product `gemm` | pairs along K, anew in each block of K | the same, behind a shift by 128 |
+| inner product `brgemm` (AVX-512) | pairs along K | the same, behind a shift by 128 |
 | recurrent layers, by `gemm` | pairs along K, anew in each block of K | not on these CPUs |
 | `ref` | exact | exact |
 
@@ -116,6 +118,26 @@ def summation(
     return Summation("channels")
 
 
+def summation_of_inner_product(
+    isa: str, *, signed: bool, rows: int, columns: int, by_gemm: bool
+) -> Summation:
+    """How the implementation sums that oneDNN 3.2 takes first for an inner product.
+
+    Args:
+        isa: one of `ISAS`.
+        signed: the source is s8, not u8.
+        rows, columns: of the result.
+        by_gemm: AVX-512 does not take its own code for it, as for a source with spatial sizes, and a
+            sum with a zero point.
+    """
+    if isa == "vnni":
+        return EXACT
+    shift = 128 if signed else 0
+    if isa == "avx512_core" and (not by_gemm or 1 in (rows, columns)):
+        return Summation("depth", shift=shift)  # products with a vector are not cut
+    return Summation("depth", False, shift, _GEMM_BLOCKS[isa], _GEMM_WHOLE[isa])
+
+
 def _of_matmul(isa: str, signed: bool, zero_point: bool) -> Summation:
     shift = 128 if signed else 0
     if isa == "avx512_core":
@@ -123,6 +145,11 @@ def _of_matmul(isa: str, signed: bool, zero_point: bool) -> Summation:
     if signed and zero_point:
         return EXACT  # gemm of s8 and s8 with an offset is a reference
     return Summation("depth", shift=shift, block=_GEMM_BLOCKS[isa])
+
+
+def gemm_blocks(isa: str, depth: int) -> list[tuple[int, int]]:
+    """The blocks in which gemm forms pairs along a depth, on an instruction set without VNNI."""
+    return depth_blocks(depth, _GEMM_BLOCKS[isa], _GEMM_WHOLE[isa])
 
 
 def depth_blocks(depth: int, block: int, whole: int = 256) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@
 - `recurrent.py`, `recurrent_on_numpy.py`: recurrent layers, what is refused of them, and their
   result
 - `primitive.py`: `prim`
-- `gemm.py`: oneDNN's products of matrices that are functions
+- `gemm.py`, `gemm_on_numpy.py`: oneDNN's products of matrices that are functions, and their arithmetic
 """
 
 from ..plan.attributes import (

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInput
 from ..onednn import gemm as library_gemm
-from ..onednn.capi import Status, failure
 from ..onednn.loading import load
+from ..runtime.numerics import check_isa
+from .gemm_on_numpy import Terms, product
 
 Array = NDArray[Any]
 _OFFSETS = ("F", "C", "R")
-_S32 = np.iinfo(np.int32)
-_WHOLE, _BLOCK = 384, 1536
 
 
 def sgemm(
@@ -65,7 +64,8 @@ def gemm_u8s8s32(a: Array, b: Array, c: Array | None = None, **options: Any) -> 
     AVX-512 with VNNI takes at once: all up to 384. Where alpha is not 1, or beta neither 0 nor 1, the
     factors are applied to each such sum in f64, and what that gives is rounded, halves away from 0,
     and saturated; beta counts for the first one. co is added last, modulo 2^32.
-    (Source: `gemm_driver.cpp` of oneDNN 3.2.0.)
+    (Source: `gemm_driver.cpp` of oneDNN 3.2.0.) Without VNNI sums of two products saturate to 16
+    bits, and more differs: `isa` tells NumPy to compute as there (docs/isa.md).
 
     Args:
         a: u8 [m, k], or with `trans_a` [k, m].
@@ -74,14 +74,14 @@ def gemm_u8s8s32(a: Array, b: Array, c: Array | None = None, **options: Any) -> 
         options: `trans_a`, `trans_b`: whether they are transposed; `alpha`, `beta`: factors;
             `ao`, `bo`: offsets of the types of `a` and `b`; `co`: offsets of the result, s32, which
             `offsetc` tells how to apply: `F`, one for all; `C`, m of them, one for each row; `R`,
-            n, one for each column; `engine`: `numpy` or `onednn`.
+            n, one for each column; `engine`: `numpy` or `onednn`; `isa`: what NumPy emulates,
+            `vnni` (as without it), `avx512_core`, `avx2` or `sse41`.
 
     Returns:
         s32 [m, n], a new array. Without products (a size is 0) it is C.
 
     Raises:
         InvalidInput: types, shapes or options do not fit.
-        Unimplemented: oneDNN's products saturate on this CPU.
         BackendUnavailable: there is no library.
     """
     return _integers((a, b), np.uint8, c, **options)
@@ -106,6 +106,7 @@ def _integers(
     co: Array | None = None,
     offsetc: str = "F",
     engine: str = "numpy",
+    isa: str | None = None,
 ) -> Array:
     left, right, out = _matrices(factors, (dtype, np.int8), c, (trans_a, trans_b), np.int32)
     _check_engine(engine)
@@ -113,41 +114,16 @@ def _integers(
         if not np.iinfo(of).min <= value <= np.iinfo(of).max:
             raise InvalidInput(f"{name} is {value}", hint=f"give a number of {of}")
     added = _result_offsets(co, offsetc, out.shape)
+    check_isa(isa, engine)
     if engine == "onednn":
-        library = load()
-        if not library.effective_isa().has_vnni:
-            raise failure(Status.unimplemented, "an int8 product of matrices that saturates")
         flags = _flags(trans_a, trans_b) + offsetc.encode()
         library_gemm.integer_gemm(
-            library, flags, left, right, out, (alpha, beta), (ao, bo, added.reshape(-1))
+            load(), flags, left, right, out, (alpha, beta), (ao, bo, added.reshape(-1))
         )
         return out
-    first = _op(left, trans_a).astype(np.int64) - ao
-    second = _op(right, trans_b).astype(np.int64) - bo
-    if 0 in (*out.shape, second.shape[0]):
-        return out
-    if alpha == 1 and beta in (0, 1):
-        found = (first @ second).astype(np.int32) + int(beta) * out.astype(np.int64)
-        return (found + added).astype(np.int32)
-    size = _block(second.shape[0])
-    for begin in range(0, second.shape[0], size):
-        sums = (first[:, begin : begin + size] @ second[begin : begin + size]).astype(np.int32)
-        out = _scaled(sums, out, np.float32(alpha), np.float32(1 if begin else beta))
-    return (out.astype(np.int64) + added).astype(np.int32)
-
-
-def _block(inner: int) -> int:
-    """How much of the inner size the library's code for AVX-512 with VNNI takes at once."""
-    if inner <= _WHOLE:
-        return inner
-    return (inner + 1) // 2 if inner < 2 * _BLOCK else _BLOCK
-
-
-def _scaled(sums: Array, old: Array, alpha: np.float32, beta: np.float32) -> Array:
-    """alpha * sums + beta * old, rounded half away from 0, saturated."""
-    exact = float(alpha) * sums.astype(np.float64) + float(beta) * old.astype(np.float64)
-    rounded = np.trunc(exact + np.where(exact >= 0, 0.5, -0.5))
-    return np.clip(rounded, _S32.min, _S32.max).astype(np.int32)
+    turned = trans_a, trans_b
+    terms = Terms(alpha, beta, ao, bo, added, turned, single=offsetc == "F")
+    return product(_op(left, trans_a), _op(right, trans_b), out, terms, isa or "vnni")
 
 
 def _result_offsets(co: Array | None, offsetc: str, shape: tuple[int, ...]) -> Array:

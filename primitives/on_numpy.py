@@ -20,6 +20,7 @@ from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
 from ..onednn.enums import FpmathMode
 from ..plan.attributes import Binary, DepthwiseConv, PostOp, PrimitiveAttr, Scale, Sum
+from ..plan.summation import EXACT, Summation, summation_of_inner_product
 from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
@@ -98,6 +99,8 @@ def _run(
     args = narrowed(description.kind, args, fpmath)
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
+    if description.kind == "inner_product":
+        profile = replace(profile, sums=_sums_of_inner_product(description, profile.isa))
     (found,) = run_step(plan, step, feeds, profile=profile)
     return found.reshape(description.dims("dst"))
 
@@ -275,6 +278,18 @@ def _inner_product(
     matrix = np.ascontiguousarray(weights.reshape(weights.shape[0], -1).T)
     found = {"src": src.reshape(src.shape[0], -1), "weights": matrix}
     return _product(description, Work("matmul", "MatMul", found, attr), args, 1)
+
+
+def _sums_of_inner_product(description: Description, isa: str) -> Summation:
+    """Exact of floats; of codes as oneDNN's implementation sums."""
+    src, (rows, columns) = description.dtype("src"), description.dims("dst")
+    if src not in (DType.U8, DType.S8):
+        return EXACT
+    spatial = math.prod(description.dims("src")[2:]) > 1
+    moved = any(isinstance(op, Sum) and op.zero_point for op in description.attr.post_ops)
+    return summation_of_inner_product(
+        isa, signed=src is DType.S8, rows=rows, columns=columns, by_gemm=spatial or moved
+    )
 
 
 def _matmul(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:

@@ -18,6 +18,8 @@ from ..onednn.enums import FpmathMode, ScratchpadMode
 from ..onednn.library import Engine, Library, Stream
 from ..onednn.loading import load
 from ..plan.attributes import PrimitiveAttr
+from ..plan.summation import summation
+from ..runtime.numerics import PROFILES, check_isa
 from ..runtime.processors import default_threads
 from . import on_library, on_numpy, recurrent_on_numpy
 from .depthwise import parts
@@ -44,6 +46,7 @@ def prim(
     target: str = "onednn-v3",
     scratchpad: str = "library",
     fpmath: str = "strict",
+    isa: str | None = None,
     **given: Any,
 ) -> Primitive:
     """A primitive.
@@ -58,15 +61,20 @@ def prim(
         fpmath: what f32 may be narrowed to inside: `strict`, `bf16`, `f16`, `tf32`, `any`, or
             `environment`, the default that ONEDNN_DEFAULT_FPMATH_MODE says. NumPy narrows the
             factors of products, the library where the CPU has code for it (`narrowing.py`).
+        isa: NumPy gives what oneDNN 3.2 gives on a CPU whose newest instruction set this is:
+            `vnni`, `avx512_core`, `avx2` or `sse41` (docs/isa.md); None: exact sums, those of
+            `vnni`. What is refused stays what a CPU with VNNI refuses.
         given: arguments and operands of post-ops as texts (`src="u8[1,16,8,8]"`), and parameters.
 
     Raises:
         OneDnnError: oneDNN refuses such a primitive, or on NumPy, would; `status` says how.
         InvalidInput: there is no such kind, argument, parameter or option.
-        BackendUnavailable: there is no library, or none has attributes of that target.
+        BackendUnavailable: there is no library, or none has attributes of that target: of `unified`
+            it runs recurrent layers alone.
     """
     if engine not in ENGINES:
         raise InvalidInput(f"there is no engine {engine!r}", hint="choose numpy or onednn")
+    check_isa(isa, engine)
     mode = mode_of(fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = described(kind, given, attr, target)
@@ -82,7 +90,7 @@ def prim(
     else:
         _check(description, refusal_of_scheme(description))
     if engine == "numpy":
-        return OnNumpy(description, in_environment() if mode is None else mode)
+        return OnNumpy(description, in_environment() if mode is None else mode, isa or "vnni")
     return OnLibrary(description, mode, users=users)
 
 
@@ -225,24 +233,27 @@ class Primitive:
 
 
 class OnNumpy(Primitive):
-    """A primitive that the NumPy kernels run; `fpmath`: what it narrows f32 to.
+    """A primitive that the NumPy kernels run; `fpmath`: what it narrows f32 to; `isa`: the CPU whose
+    sums it gives.
 
     Raises:
         OneDnnError: oneDNN would refuse it.
     """
 
-    def __init__(self, description: Description, fpmath: FpmathMode) -> None:
+    def __init__(self, description: Description, fpmath: FpmathMode, isa: str) -> None:
         asked = in_own_terms(description)
         if asked.target == SCHEME:
             _check(asked, refusal(asked))
         super().__init__(description)
         self._fpmath = fpmath
+        self._profile = PROFILES[isa]
 
     def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
         what = self.description
         if what.kind in CELLS:
-            return recurrent_on_numpy.run(of_library(what, attr), args)
-        return {"dst": on_numpy.run(what, attr, args, fpmath=self._fpmath)}
+            law = summation(self._profile.isa, "rnn", signed=False)
+            return recurrent_on_numpy.run(of_library(what, attr), args, law)
+        return {"dst": on_numpy.run(what, attr, args, self._profile, self._fpmath)}
 
 
 class OnLibrary(Primitive):
@@ -255,10 +266,7 @@ class OnLibrary(Primitive):
 
     def __init__(self, description: Description, fpmath: FpmathMode | None, *, users: bool) -> None:
         if description.target == "unified":
-            raise BackendUnavailable(
-                "no library has the attributes of the target unified",
-                hint="use engine='numpy', or the target onednn-v3",
-            )
+            _check_layer(description)
         super().__init__(description)
         self._library = load()
         what = description
@@ -289,6 +297,27 @@ class OnLibrary(Primitive):
             return on_library.execute(self._stream, what, self._primitive, attr, args)
 
         return _called(self._library, run)
+
+
+def _check_layer(description: Description) -> None:
+    """Refuses what the library cannot be given of `unified`: all but recurrent layers whose parameters are
+    known.
+
+    Raises:
+        OneDnnError: they come at execution.
+        BackendUnavailable: it is no recurrent layer.
+    """
+    if description.kind not in CELLS:
+        raise BackendUnavailable(
+            "no library has the attributes of the target unified",
+            hint="use engine='numpy', or the target onednn-v3",
+        )
+    late = [name for name, _, _ in at_execution(description)]
+    if late:
+        told = (
+            f"{description}, whose {', '.join(late)} come at execution: a layer is made with them,"
+        )
+        raise failure(Status.unimplemented, told)
 
 
 def _called(library: Library, work: Callable[[], T]) -> T:

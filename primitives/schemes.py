@@ -1,5 +1,5 @@
 """The other two schemes of attributes: `onednn-v2`, which the library gets converted, and `unified`,
-which NumPy alone runs. A primitive takes of them what a step of a plan may have.
+which NumPy alone runs, but for recurrent layers. A primitive takes of them what a step of a plan may have.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def converted(
     """The same primitive in the attributes of `onednn-v3`, every float operation as it was.
 
     Args:
-        description: for `onednn-v2`.
+        description: for `onednn-v2`, or of a recurrent layer `unified`.
         attr: its attributes, with all values.
         args: an array for each argument and operand.
 
@@ -99,7 +99,8 @@ def converted(
         OneDnnError: those attributes cannot say it.
     """
     if in_own_terms(description).target == SCHEME:
-        return of_library(description, attr), attr, dict(args)
+        same = of_library(description, attr)
+        return same, same.attr, dict(args)
     plan, _ = one_step(description, attr, args)
     found, kept = convert_steps(plan)
     for refused in kept.values():

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import InvalidInput
 from ..ir.types import DType
+from ..plan.summation import Summation
 
 F32Array = npt.NDArray[np.float32]
 F64Array = npt.NDArray[np.float64]
@@ -40,6 +42,8 @@ class NumericsProfile:
             round.
         nan_s8, nan_u8, nan_s32: what a NaN becomes in an integer destination.
         isa: whose integer products they are, see `plan/summation.py`: those of `vnni` are exact.
+        sums: how these are summed, where a step does not tell (an inner product, which runs as a
+            matmul); None: it does.
     """
 
     name: str = "oneDNN 3.2, VNNI"
@@ -50,6 +54,7 @@ class NumericsProfile:
     nan_u8: int = 0
     nan_s32: int = 2147483520
     isa: str = "vnni"
+    sums: Summation | None = None
 
     def nan(self, dtype: DType) -> int:
         """The integer that a NaN becomes in a destination of this type (0 where oneDNN has no such
@@ -70,6 +75,25 @@ PROFILES = {
 }
 """Instruction set -> what its kernels in oneDNN 3.2 compute; the sums of products are in
 `plan/summation.py`."""
+
+
+def check_isa(isa: object, backend: str) -> None:
+    """Refuses what is no instruction set to emulate, or not for this backend.
+
+    Raises:
+        InvalidInput: there is none of this name, or the real library is asked for.
+    """
+    if isa is None:
+        return
+    if not isinstance(isa, str) or isa not in PROFILES:
+        raise InvalidInput(
+            f"no instruction set {isa!r}", hint=f"choose one of: {', '.join(PROFILES)}"
+        )
+    if backend == "onednn":
+        raise InvalidInput(
+            f"the backend onednn runs on this CPU, and emulates no {isa}",
+            hint=f"take the backend numpy, or start the process with ONEDNN_MAX_CPU_ISA={isa.upper()}",
+        )
 
 
 def fused_multiply_add(

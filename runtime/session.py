@@ -23,7 +23,7 @@ from .budget import RunBudget
 from .executor import StepTimes
 from .footprint import SessionMemory
 from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
-from .numerics import PROFILES
+from .numerics import PROFILES, check_isa
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads, run_budget
@@ -444,25 +444,6 @@ def check_backend(backend: object) -> None:
     """
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise InvalidInput(f"no backend {backend!r}", hint=f"choose one of: {', '.join(BACKENDS)}")
-
-
-def check_isa(isa: object, backend: str) -> None:
-    """Refuses what is no instruction set to emulate, or not for this backend.
-
-    Raises:
-        InvalidInput: there is none of this name, or the real library is asked for.
-    """
-    if isa is None:
-        return
-    if not isinstance(isa, str) or isa not in PROFILES:
-        raise InvalidInput(
-            f"no instruction set {isa!r}", hint=f"choose one of: {', '.join(PROFILES)}"
-        )
-    if backend == "onednn":
-        raise InvalidInput(
-            f"the backend onednn runs on this CPU, and emulates no {isa}",
-            hint=f"take the backend numpy, or start the process with ONEDNN_MAX_CPU_ISA={isa.upper()}",
-        )
 
 
 def checked_threads(threads: int | None) -> int:

@@ -22,6 +22,11 @@ from .spec import Attrs, OpSpec, ShapeError
 
 DYNAMIC = "DynamicQuantizeLSTM"
 
+Lost = Callable[[A, A], None]
+"""Adds to sums of products [N, G*H] what an instruction set makes of them otherwise than exact ones, given
+the codes of u8 that were multiplied, [N, K].
+"""
+
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
@@ -335,6 +340,7 @@ class _Read:
         attention: [T, N, 1].
         projection: [P, H].
         scale: of whole numbers in r, [] or [G*H].
+        lost: what changes the sums of their products; None: they are exact.
         linear_before_reset, input_forget: as ONNX has them.
     """
 
@@ -346,6 +352,7 @@ class _Read:
     attention: A | None
     projection: A | None = None
     scale: A | None = None
+    lost: Lost | None = None
     linear_before_reset: bool = False
     input_forget: bool = False
 
@@ -354,6 +361,10 @@ class _Read:
             bound = x.dtype.type(self.clip)
             x = np.clip(x, -bound, bound)
         return self.activations[index](x)
+
+    def product(self, h: A) -> A:
+        """h by r; of whole numbers in r, h is quantized first."""
+        return h @ self.r.T if self.scale is None else _product(h, self.r.T, self.scale, self.lost)
 
     def projected(self, h: A) -> A:
         return h if self.projection is None else h @ self.projection.T
@@ -386,7 +397,7 @@ def _lstm(read: _Read, _t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
     """c = f*c + i*g, h = o * h(c)."""
     h, c = states
     size = c.shape[1]
-    gates: A = pre + (h @ read.r.T if read.scale is None else _product(h, read.r.T, read.scale))
+    gates: A = pre + read.product(h)
     if read.bias is not None:
         gates = gates + read.bias
     if read.p is None and not read.input_forget:
@@ -445,10 +456,13 @@ class DynamicLayer(Layer):
     Attributes:
         w, r: codes less their zero points, as `whole` gives them, [D, I, G*H] and [D, H, G*H].
         w_scale, r_scale: [D] or [D, G*H].
+        lost: for w and r what changes the sums of their products, in each direction; None: they are
+            exact.
     """
 
     w_scale: A | None = None
     r_scale: A | None = None
+    lost: tuple[Sequence[Lost | None], Sequence[Lost | None]] | None = None
 
     def direction(self, d: int, y: A, rows: A | None = None) -> tuple[A, ...]:  # noqa: ARG002
         """See `Layer.direction`; it takes no memory for its products."""
@@ -458,7 +472,8 @@ class DynamicLayer(Layer):
         x = self.x[:longest]
         assert self.w_scale is not None
         assert self.r_scale is not None
-        found = _product(x.reshape(longest * batch, inputs), self.w[d], self.w_scale[d])
+        lost = None if self.lost is None else self.lost[0][d]
+        found = _product(x.reshape(longest * batch, inputs), self.w[d], self.w_scale[d], lost)
         pre = found.reshape(longest, batch, self.w.shape[2])
         step, states = partial(_CELLS[self.op].step, self._read(d)), self._states(d)
         if lens is None:
@@ -482,7 +497,9 @@ class DynamicLayer(Layer):
     def _read(self, d: int) -> _Read:
         assert self.r_scale is not None
         bias = None if self.b is None else self._biases(d)[0]
-        return replace(super()._read(d), r=self.r[d].T, scale=self.r_scale[d], bias=bias)
+        lost = None if self.lost is None else self.lost[1][d]
+        found = super()._read(d)
+        return replace(found, r=self.r[d].T, scale=self.r_scale[d], lost=lost, bias=bias)
 
 
 def whole(codes: A, zero_point: A) -> A:
@@ -495,7 +512,7 @@ def whole(codes: A, zero_point: A) -> A:
     return found if most < 1 << 24 else found.astype(np.float64)
 
 
-def _product(x: A, weights: A, scale: A) -> A:
+def _product(x: A, weights: A, scale: A, lost: Lost | None = None) -> A:
     """x quantized as DynamicQuantizeLinear does, times whole weights."""
     if x.size == 0:
         return np.zeros((x.shape[0], weights.shape[1]), np.float32)
@@ -504,7 +521,10 @@ def _product(x: A, weights: A, scale: A) -> A:
     codes = x / step
     np.clip(codes, low, low + np.float32(255), out=codes)
     np.rint(codes, out=codes)
-    product = (codes.astype(weights.dtype, copy=False) @ weights).astype(np.float32, copy=False)
+    sums: A = codes.astype(weights.dtype, copy=False) @ weights
+    if lost is not None:
+        lost(codes - low, sums)
+    product = sums.astype(np.float32, copy=False)
     product *= step * scale
     return product
 

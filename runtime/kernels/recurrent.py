@@ -9,10 +9,12 @@ import numpy as np
 
 from ...errors import FqfuseError, InvalidInput
 from ...ir.ops import OPS
-from ...ir.ops.recurrent import DYNAMIC, DynamicLayer, Layer, gates_of, whole
+from ...ir.ops.recurrent import DYNAMIC, DynamicLayer, Layer, Lost, gates_of, whole
 from ...ir.ops.rows import A
 from ...ir.ops.spec import Array
+from ...plan.summation import Summation, summation
 from .base import Binding, Kernel, Recorder, Result, Tasks, Values, nbytes
+from .pairs import PairSums, pairs_of
 from .recurrent_int8 import Int8Recurrent
 
 
@@ -25,11 +27,14 @@ class _Recurrent(Kernel):
         self._attrs = spec.known(step.params)
         self._operands = {role: binding.operands[value] for role, value in step.args}
         self._whole: dict[str, A] = {}
+        self._law = summation(binding.profile.isa, "matmul", signed=False)
+        self._lost: dict[str, list[Lost | None]] = {}
         if step.op == DYNAMIC:
             for role in ("w", "r"):
                 codes, zero = binding.need(role).data, binding.need(f"{role}_zero_point").data
                 if codes is not None and zero is not None:
                     self._whole[role] = whole(codes, zero)
+                    self._lost[role] = _lost(self._law, codes)
             self.own_bytes = sum(array.nbytes for array in self._whole.values())
         self._named = [bool(value) for value in step.outputs]
         self.results = tuple(
@@ -67,7 +72,9 @@ class _Recurrent(Kernel):
         ]
         w, r = decoded
         layer = DynamicLayer(step.op, attrs, arrays["src"], w, r, b, lens, *states, p)
-        return replace(layer, w_scale=arrays["w_scale"], r_scale=arrays["r_scale"])
+        lost = [self._lost.get(role) or _lost(self._law, arrays[role]) for role in ("w", "r")]
+        scales = arrays["w_scale"], arrays["r_scale"]
+        return replace(layer, w_scale=scales[0], r_scale=scales[1], lost=(lost[0], lost[1]))
 
     def _compute(
         self, arrays: Mapping[str, A], d: int, targets: Sequence[A | None], rows: A
@@ -89,6 +96,27 @@ class _Recurrent(Kernel):
         for target, state in zip(states, last, strict=False):
             if target is not None:
                 target[d] = state
+
+
+def _lost(law: Summation, codes: A) -> list[Lost | None]:
+    """What products with weights [D, K, G*H] lose, for each direction, where they are oneDNN's matmul,
+    which takes codes of u8 less 128.
+    """
+    if law.pairs is None:
+        return [None] * codes.shape[0]
+    middle = 128 if codes.dtype == np.uint8 else 0
+    signed = (codes.astype(np.int16) - middle).astype(np.int8)
+    return [_taken_off(pairs_of(law, weights, weights.shape[0], 0)) for weights in signed]
+
+
+def _taken_off(pairs: PairSums | None) -> Lost | None:
+    if pairs is None:
+        return None
+
+    def take_off(codes: A, sums: A) -> None:
+        pairs.on(codes, slice(0, sums.shape[1]))(sums)
+
+    return take_off
 
 
 def bind_recurrent(binding: Binding) -> Kernel:

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from ...ir.ops.spec import Array
 from ...onednn.capi import OneDnnError, Status
 from ...onednn.defects import defect_of
-from ...onednn.enums import Arg, DataType
+from ...onednn.enums import Arg, CpuIsa, DataType
 from ...onednn.layouts import relaid, row_major, spaced, viewed
 from ...onednn.library import Engine
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...onednn.saturation import LARGEST, cannot_saturate, may_saturate
 from ...plan.saturation import Codes, codes_of_plan
+from ...plan.summation import gemm_blocks
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import SCHEMAS
 from ..budget import RunBudget
@@ -57,6 +58,10 @@ RESHAPES = frozenset(
 
 # of one primitive that are looked at; the list repeats itself where one is in the library's cache
 _IMPLEMENTATIONS = 8
+
+_BLOCKS_OF = (3, 2)
+_CUT_ALIKE = {CpuIsa.sse41: "sse41", CpuIsa.avx2: "avx2"}
+"""Instruction sets whose gemm cuts the depth of a matmul alike, whatever the threads."""
 
 
 class Binder(Values):
@@ -183,7 +188,8 @@ class Binder(Values):
             return f"{desc.impl_info} computes it wrongly ({defect.name}): {defect.when}"
         if self._exact and may_saturate(desc):
             data = None if weights is None else weights()
-            if not cannot_saturate(desc, data, self._largest_code(desc, source)):
+            largest, blocks = self._largest_code(desc, source), self._gemm_blocks(desc, data)
+            if not cannot_saturate(desc, data, largest, blocks):
                 return f"{desc.impl_info} may saturate: its int8 products are added in 16 bits"
         return ""
 
@@ -194,6 +200,18 @@ class Binder(Values):
         if source is None or not as_is or self.dtype(source) != DataType.u8:
             return LARGEST
         return self._codes.get(source, (0, LARGEST))[1]
+
+    def _gemm_blocks(
+        self, desc: PrimitiveDesc, weights: NDArray[Any] | None
+    ) -> list[tuple[int, int]] | None:
+        """Where gemm cuts the depth of a matmul; None where it is not known: with AVX-512 it depends on
+        the threads, and the blocks are those of oneDNN 3.2.
+        """
+        isa = _CUT_ALIKE.get(self.library.effective_isa())
+        known = self.library.version.triple[:2] == _BLOCKS_OF
+        if desc.kind != "matmul" or weights is None or isa is None or not known:
+            return None
+        return gemm_blocks(isa, weights.shape[-2])
 
     @cached_property
     def _codes(self) -> dict[str, Codes]:

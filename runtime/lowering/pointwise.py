@@ -183,7 +183,7 @@ def concat(binder: Binder, step: Step) -> None:
         if target is None or None in given:
             if axis > 1:
                 # the library would put that dimension around the blocks of channels, where its
-                # other primitives do not look for it (defects.py, "binary of inner blocks")
+                # other primitives do not look for it (onednn/defects, "binary of inner blocks")
                 raise NotLowered("blocks of channels are not joined along a spatial dimension")
             given, target = [binder.desc(value) for value in sources], None
         attributes = Attributes(scales)

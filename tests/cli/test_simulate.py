@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 from support.finding_cases import CASES, Net
 from support.json_documents import problems
 
@@ -66,6 +67,58 @@ def test_the_file_gives_the_same_numbers_everywhere(
     assert "Proven for any data" in again.stdout
     assert "--fix" not in again.stdout
     assert steps_at_risk(fqfuse.compile(out), "avx2") == ()
+
+
+def test_a_layer_and_products_around_it(call, tmp_path: Path) -> None:
+    """LSTM and MatMul as quantize_dynamic writes them."""
+    model, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    onnx.save(recurrent(), model)
+    result = call("simulate", model, "--fix", out)
+    assert result.exit_code == 0, result.stderr
+    told = " ".join(result.stdout.split())
+    assert "3 of 3 int8 layers give other numbers there" in told
+    assert re.search(r"lstm +16/16 ", result.stdout)
+    assert "Changed: the weights of 3 layers to 7 bits. All sums are proven exact; on this" in told
+    found = fqfuse.simulate(out)
+    assert found["layers"] == []
+    x = np.random.default_rng(7).normal(0, 1, (4, 3, 12)).astype(np.float32)
+    exact, there = (
+        fqfuse.InferenceSession(out, "numpy", isa=isa).run(None, {"x": x})[0]
+        for isa in ("vnni", "avx2")
+    )
+    assert np.array_equal(exact, there)
+    before = fqfuse.InferenceSession(model, "numpy", isa="avx2").run(None, {"x": x})[0]
+    assert not np.array_equal(
+        before, fqfuse.InferenceSession(model, "numpy").run(None, {"x": x})[0]
+    )
+
+
+def recurrent() -> onnx.ModelProto:
+    """DynamicQuantizeLSTM between two products by MatMulInteger, with large weights."""
+    rng, hidden, net = np.random.default_rng(3), 16, Net()
+
+    def weights(*shape: int) -> str:
+        return net.constant(rng.choice([-127, -90, 0, 90, 127], shape).astype(np.int8))
+
+    def product(x: str, inputs: int, outputs: int, out: str = "") -> str:
+        codes, scale, zero = (f"{x}/{part}" for part in ("codes", "scale", "zero"))
+        net.nodes.append(
+            helper.make_node(
+                "DynamicQuantizeLinear", [x], [codes, scale, zero], name=f"{x}/dynamic"
+            )
+        )
+        sums = net.op("MatMulInteger", codes, weights(inputs, outputs), zero, name=f"{x}/product")
+        factor = net.op("Mul", scale, net.constant(np.float32(0.002)))
+        return net.op("Mul", net.op("Cast", sums, to=TensorProto.FLOAT), factor, out=out)
+
+    front = product("x", 12, 12)
+    parts = [weights(1, 12, 4 * hidden), weights(1, hidden, 4 * hidden), *[""] * 5]
+    scale, zero = net.constant(np.full(1, 0.004, np.float32)), net.constant(np.zeros(1, np.int8))
+    parts += [scale, zero, scale, zero]
+    domain = {"domain": "com.microsoft", "hidden_size": hidden}
+    y = net.op("DynamicQuantizeLSTM", front, *parts, name="lstm", **domain)
+    product(net.op("Squeeze", y, net.constant(np.array([1]))), hidden, 5, out="y")
+    return net.proto(inputs={"x": [4, 3, 12]})
 
 
 def test_inspect_is_quiet_about_what_is_proven(call, digits: Path, tmp_path: Path) -> None:

@@ -207,6 +207,30 @@ def qonnx(draft: Draft, channels: bool) -> onnx.ModelProto:
     return draft.model()
 
 
+def dynamic_lstm(dtype: type, zero: int) -> Form:
+    """DynamicQuantizeLSTM in two directions."""
+
+    def make(draft: Draft, channels: bool) -> onnx.ModelProto:
+        directions, hidden, given = 2, 12, []
+        for inputs in (16, hidden):
+            w = draft.rng.normal(0, 0.3, (directions, inputs, 4 * hidden))
+            w *= draft.rng.uniform(0.8, 1.25, (directions, 1, 4 * hidden))
+            each = [coded(side, 1 if channels else None, dtype, zero) for side in w]
+            given.append([draft.constant(np.stack(part)) for part in zip(*each, strict=True)])
+        (w, *of_w), (r, *of_r) = given
+        draft.op(
+            "DynamicQuantizeLSTM",
+            *("x", w, r, *[""] * 5, *of_w, *of_r),
+            out="y",
+            domain="com.microsoft",
+            hidden_size=hidden,
+            direction="bidirectional",
+        )
+        return draft.model([5, 3, 16])
+
+    return make
+
+
 def halved(kind: str) -> Form:
     """A depthwise convolution of s8 codes that a residual connection keeps signed."""
 
@@ -243,6 +267,9 @@ FORMS: dict[str, Form] = {
     "QLinearMatMul": qlinear_matmul,
     "QGemm": qgemm,
     "MatMulInteger": matmul_integer,
+    "DynamicQuantizeLSTM": dynamic_lstm(np.int8, 0),
+    "DynamicQuantizeLSTM, u8": dynamic_lstm(np.uint8, 0),
+    "DynamicQuantizeLSTM, u8, zero point": dynamic_lstm(np.uint8, -9),
     "Cast, Sub, Mul": cast_and_scale,
     "FakeQuantize, 255 levels": fake_quantize(255, 127),
     "FakeQuantize, 256 levels": fake_quantize(256, 128),

@@ -1,4 +1,4 @@
-"""Each row of defects.py, shown on the bare library: where one of these fails, the library is
+"""Each row of onednn/defects, shown on the bare library: where one of these fails, the library is
 `mended` there, and the row says so.
 """
 
@@ -181,14 +181,14 @@ def depthwise(bare: Bare) -> Case:
     return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_post_op(0, Arg.SRC_1): shift}, want
 
 
-def five_positions(bare: Bare) -> Case:
+def five_positions(bare: Bare, kind: str) -> Case:
     bare.library.set_threads(1)  # two would have half of the channels each
     x, w = bare.rng.integers(0, 256, (1, 16, 5)).astype(np.uint8), bare.small(80, 16, 1)
 
     def make() -> PrimitiveDesc:
         return describe(
             bare.engine,
-            "convolution",
+            kind,
             bare.any(x.shape, DataType.u8),
             bare.any(w.shape, DataType.s8),
             None,
@@ -720,7 +720,8 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "deconvolution between the taps": lambda bare: rows_of(bare, 2, 4, 0, 7),
     "depthwise tail of 8": depthwise,
     "depthwise tail of 4": depthwise,
-    "1x1 over five positions": five_positions,
+    "1x1 over five positions": lambda bare: five_positions(bare, "convolution"),
+    "1x1 deconvolution over five positions": lambda bare: five_positions(bare, "deconvolution"),
     "padding as wide as what no window reads": large_padding,
     "convolution with zero points and wide padding": lambda bare: wide_padding(bare, turned=False),
     "deconvolution with zero points and wide padding": lambda bare: wide_padding(bare, turned=True),
@@ -750,6 +751,7 @@ ALONE = "FQFUSE_TEST_DEFECT"
 
 UNDER = {
     "1x1 over five positions": "AVX512_CORE",
+    "1x1 deconvolution over five positions": "AVX512_CORE",
     "strided 1x1 in vectors of 16": "AVX2",
     "strided 1x1 in vectors of 8": "SSE41",
     **dict.fromkeys(WITHOUT_FMA, "SSE41"),

@@ -16,7 +16,7 @@ import pytest
 import fqfuse
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.saturation import pairs_fit
+from fqfuse.onednn.saturation import _columns_fit, pairs_fit
 
 TESTS = str(Path(__file__).parents[1])  # for `support`
 
@@ -107,6 +107,43 @@ def test_auto_runs_what_few_codes_prove_exact(
     assert found["by its codes"] >= least
 
 
+FIXED = """
+import json, sys
+import numpy as np
+import fqfuse
+from fqfuse.accuracy.remedy import fixed
+from fqfuse.accuracy.simulation import samples_for, subject_of
+from support.screen_networks import NETWORKS
+subject = subject_of(NETWORKS[sys.argv[1]](), sys.argv[2])
+plans, (feeds,) = (subject.plan, fixed(subject).plan), samples_for(subject).feeds
+shares = []
+for plan in plans:
+    session = fqfuse.InferenceSession(plan, "auto", 2)
+    here, exact = session.run(None, feeds), fqfuse.InferenceSession(plan, "numpy").run(None, feeds)
+    assert all(map(np.array_equal, here, exact))
+    shares.append(np.mean([place.runtime != "numpy" for place in session.placement()]))
+print(json.dumps(shares))
+"""
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(("network", "least"), [("resnet50-ort", 0.95), ("bert-dynamic", 0.8)])
+def test_auto_runs_what_simulate_has_fixed(network: str, least: float) -> None:
+    """On AVX2: hardly a step before, and then all that oneDNN has a primitive for; exactly."""
+    environment = {**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    ran = subprocess.run(
+        [sys.executable, "-c", FIXED, network, "avx2"],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    before, after = json.loads(ran.stdout)
+    assert after >= least > before
+
+
 @pytest.mark.parametrize(
     ("pair", "fits"),
     [
@@ -135,6 +172,17 @@ def test_neighbours_across_a_pair_do_not_count() -> None:
     assert pairs_fit(weights, 1)
     assert not pairs_fit(weights[:, 1:], 1)
     assert pairs_fit(weights[:, 1:2], 1)  # an odd last one stands alone
+
+
+def test_blocks_of_a_product_tell_which_neighbours_are_pairs() -> None:
+    weights = np.zeros((4, 3), np.int8)
+    weights[1:3, 1] = 127
+    assert _columns_fit(weights, 255, [(0, 4)])
+    assert not _columns_fit(weights, 255, [(0, 1), (1, 4)])
+    assert not _columns_fit(weights, 255, None)
+    weights[2, 1] = 1
+    weights[3, 1] = 127  # not beside the other
+    assert _columns_fit(weights, 255, None)
 
 
 def test_no_weights_at_all() -> None:

@@ -1,5 +1,5 @@
 """The operand law: wherever tensors lie, an implementation of the bare library applies a binary
-post-op rightly, or a row of defects.py passes it over.
+post-op rightly, or a row of onednn/defects passes it over.
 
 Layouts are those that the lowering hands over: row-major, channels last, and blocks of channels;
 operands lie in the destination's order, row-major where that is in blocks.

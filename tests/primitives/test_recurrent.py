@@ -130,9 +130,12 @@ def test_the_three_schemes_say_the_same(
         prim(kind, PrimitiveAttr(later, zero), target="unified", **given).execute_all(fed),
     ]
     requires("onednn", request)
-    for target in ("onednn-v3", "onednn-v2"):
-        made = prim(kind, old, target=target, engine="onednn", **given)
+    attributes = {"onednn-v3": old, "onednn-v2": old, "unified": PrimitiveAttr(scales, zero)}
+    for target, attr in attributes.items():
+        made = prim(kind, attr, target=target, engine="onednn", **given)
         found.append(made.execute_all(args))
+    with pytest.raises(Unimplemented, match="scales_weights_layer, scales_weights_iter come at"):
+        prim(kind, PrimitiveAttr(later, zero), target="unified", engine="onednn", **given)
     for other in found[1:]:
         for role, array in other.items():
             if role == "dst_iter_c":
@@ -153,10 +156,12 @@ UNIFIED = {
 }
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", UNIFIED)
-def test_unified_refuses(name: str) -> None:
+def test_unified_refuses(name: str, engine: str, request: pytest.FixtureRequest) -> None:
+    requires(engine, request)
     with pytest.raises(OneDnnError, match="unimplemented") as caught:
-        prim("lstm", UNIFIED[name], target="unified", **words("lstm", "u8"))
+        prim("lstm", UNIFIED[name], target="unified", engine=engine, **words("lstm", "u8"))
     assert caught.value.status == Status.unimplemented
 
 

@@ -212,7 +212,7 @@ def test_reorder_along_two_dimensions(
 
 @pytest.mark.parametrize("role", ["src", "dst"])
 def test_dimensions_apart_are_left_to_numpy(role: str) -> None:
-    """The library's reorder counts their scales wrongly: a row of defects.py."""
+    """The library's reorder counts their scales wrongly: a row of onednn/defects."""
     rng = np.random.default_rng(1)
     scales = rng.uniform(0.5, 4, (SHAPE[0], 1, SHAPE[2], 1)).astype(np.float32)
     x = rng.integers(-100, 100, SHAPE).astype(np.int8 if role == "src" else np.float32)

@@ -4,6 +4,7 @@ the worst data, and what it does not differs there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from fqfuse.accuracy.simulation import samples_for, subject_of
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.saturation import codes_of_plan, codes_written, steps_at_risk, sums_of_plan
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numerics import PROFILES
@@ -97,6 +99,45 @@ def test_channels_of_convolutions(kind: str, src: DType, groups: int) -> None:
         assert differ
         assert differ <= set(sums.channels)
         assert len(sums.channels) < sums.of == 8 * groups
+
+
+LAYER = """
+plan layer target=onednn-v3
+  in %x : u8[STEPS,8,12]
+  const @w : s8[1,48,12] = fill(0)
+  const @r : s8[1,48,12] = fill(0)
+  #0 %y : f32[STEPS,1,8,12] = rnn<LSTM>(src=%x, w=@w, r=@r) rnn_data_qparams([127,128]:0) rnn_weights_qparams([400]:0) ; layer
+  out %y
+"""
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("largest", [40, 63, 127])
+def test_hidden_values_of_layers(isa: str, steps: int, largest: int) -> None:
+    """Of one step those that can differ do, on the worst codes; of several none but those of a direction
+    in which one can.
+    """
+    rng = np.random.default_rng([steps, largest])
+    plan = parse_plan(LAYER.replace("STEPS", str(steps)))
+    w, r = (rng.integers(-40, 41, (1, 48, 12)).astype(np.int8) for _ in "wr")
+    w[0, 39, 4:6], w[0, 41, :2] = largest, -largest  # cells of hidden values 3 and 5
+    r[0, 19, :2] = largest  # of 7
+    plan = replace(plan, constants={**plan.constants, "w": w, "r": r})
+    (sums,) = sums_of_plan(plan, isa)
+    own = (3, 5, 7) if largest == 127 else ()
+    assert sums.channels == (own if steps == 1 else tuple(range(12 if own else 0)))
+    assert steps_at_risk(plan, isa) == ((0,) if own else ())
+    x = np.zeros((steps, 8, 12), np.uint8)
+    x[0, 0, 4:6] = x[0, 1, :2] = 255
+    results = [
+        fqfuse.InferenceSession(plan, "numpy", isa=each).run(None, {"x": x})[0]
+        for each in ("vnni", isa)
+    ]
+    differ = np.flatnonzero((results[0] != results[1]).any(axis=(0, 1, 2)))
+    assert set(differ) <= set(sums.channels)
+    if own:
+        assert {3, 5} <= set(differ), "what the input saturates shows"
 
 
 def test_weights_at_run_time() -> None:

@@ -1,0 +1,255 @@
+"""Of convolutions and deconvolutions, and of packing their weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from ..attributes import Binary, PRelu, Sum
+from ..enums import DataType
+from ..primitive_desc import Request
+from .defect import Defect, operand
+
+_WITH_OPERAND = Binary | PRelu | Sum
+
+
+def _spans(request: Request) -> Sequence[int]:
+    """Length of the kernel along each spatial dimension, dilation included."""
+    dilations = request.parameters["dilations"]
+    kernel = operand(request, "weights").dims[-len(dilations) :]
+    return [(k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+
+
+def _axes(request: Request) -> Iterator[tuple[int, ...]]:
+    """(source, destination, stride, padding in front, span of the kernel) of each axis."""
+    src, dst = (operand(request, role).dims[2:] for role in ("src", "dst"))
+    strides, begin = request.parameters["strides"], request.parameters["padding_l"]
+    return zip(src, dst, strides, begin, _spans(request), strict=True)
+
+
+def _behind_the_last_tap(request: Request) -> bool:
+    return any(b + out > (n - 1) * s + span for n, out, s, b, span in _axes(request))
+
+
+def _compensated_gaps(request: Request) -> bool:
+    src = operand(request, "src")
+    compensated = src.dtype == DataType.s8 or bool(request.attributes.zero_points)
+    gaps = [
+        s - span for s, span in zip(request.parameters["strides"], _spans(request), strict=True)
+    ]
+    return compensated and any(gap >= 2 for gap in gaps[:-1])
+
+
+def _depthwise_tail(lanes: int) -> Callable[[Request], bool]:
+    """Several channels in the last vector of so many lanes, and post-ops with operands."""
+
+    def occurs(request: Request) -> bool:
+        src, weights = operand(request, "src"), operand(request, "weights")
+        depthwise = len(weights.dims) == len(src.dims) + 1 and weights.dims[1:3] == (1, 1)
+        return (
+            depthwise
+            and weights.dims[0] % lanes > 1
+            and any(isinstance(op, _WITH_OPERAND) for op in request.attributes.post_ops)
+        )
+
+    return occurs
+
+
+def _five_positions(request: Request) -> bool:
+    dims = operand(request, "dst").dims
+    return math.prod(dims[2:]) == 5 and dims[1] > 64
+
+
+def _strided_tail(lanes: int) -> Callable[[Request], bool]:
+    """Strides, and channels that do not fill the last vector of so many lanes."""
+
+    def occurs(request: Request) -> bool:
+        channels = operand(request, "src").dims[1]
+        return channels % lanes > 0 and any(step > 1 for step in request.parameters["strides"])
+
+    return occurs
+
+
+def _padding_that_looks_like_none(request: Request) -> bool:
+    """The library takes accumulators of their own for its passes over padded windows where the width
+    with all padding differs from the width without, and counts elements that no window reads as
+    negative padding behind (`iwp != iw`, brg_blocking_t::iterate_ker_block).
+    """
+    n, out, stride, begin, span = list(_axes(request))[-1]
+    return begin > 0 and (out - 1) * stride + span == n
+
+
+def _wide_padding_of_zero_points(request: Request) -> bool:
+    if not request.attributes.zero_points:
+        return False
+    dst, weights = operand(request, "dst"), operand(request, "weights")
+    channels = weights.dims[-len(dst.dims)]
+    before, behind = request.parameters["padding_l"], request.parameters["padding_r"]
+    if request.kind == "deconvolution":  # runs as the convolution of the turned kernel
+        if any(step != 1 for step in request.parameters["strides"]):
+            return False
+        before, behind = (
+            [span - 1 - width for span, width in zip(_spans(request), sides, strict=True)]
+            for sides in (before, behind)
+        )
+    return channels > 48 and max(*before, *behind) >= 4  # of fewer channels, no block has 64
+
+
+def _compensation_of_eights(request: Request) -> bool:
+    src, dst = operand(request, "src"), operand(request, "dst")
+    dense = src.is_plain and any(
+        step == 1 for step, size in zip(src.strides, src.dims, strict=True) if size > 1
+    )
+    compensated = dst.dtype == DataType.s8 and dst.size > math.prod(dst.dims)
+    return dense and compensated and _has_run_of(8, dst.dims)
+
+
+def _has_run_of(product: int, dims: Sequence[int]) -> bool:
+    """True where the lengths of some neighbouring dimensions multiply to `product`."""
+    return any(
+        math.prod(dims[i:j]) == product
+        for i in range(len(dims))
+        for j in range(i + 1, len(dims) + 1)
+    )
+
+
+_ZERO_TAPS = "zero taps are put behind the kernel's, which changes no sum"
+_DECONVOLUTION = r"jit_deconvolution:|jit_uni_int8:"
+
+CONVOLUTIONS: tuple[Defect, ...] = (
+    Defect(
+        "deconvolution behind the last tap",
+        "deconvolution",
+        _DECONVOLUTION,
+        _behind_the_last_tap,
+        "the output reaches beyond the last tap: output_padding above the padding behind, or SAME padding with strides above the kernel",
+        "the last elements along that dimension lack taps, or have those of others",
+        _ZERO_TAPS,
+        "146 of 406 drawn shapes",
+    ),
+    Defect(
+        "deconvolution between the taps",
+        "deconvolution",
+        _DECONVOLUTION,
+        _compensated_gaps,
+        "a stride leaves two rows (or planes) or more between the taps of neighbours, with a zero point or an s8 source",
+        "rows between the taps hold garbage: what compensates for the zero point or the shift of signed codes is left in them",
+        _ZERO_TAPS,
+        "88 of 114 drawn shapes; between columns, none of 33",
+    ),
+    *(
+        Defect(
+            f"depthwise tail of {lanes}",
+            "convolution",
+            rf"jit_uni_int8:{isa}",
+            _depthwise_tail(lanes),
+            f"a depthwise convolution whose channels leave two or more in the last vector of {lanes}, with a binary, prelu or sum post-op",
+            "each channel of the last vector but its first has wrong operands",
+            "the next implementation, or NumPy",
+            f"{seen}",
+        )
+        for lanes, isa, seen in (
+            (8, "avx", "all of 2 to 7, 10 to 15, 18 to 23 channels"),
+            (4, "sse41", "all of 2, 3, 6, 7, 10, 11 channels"),
+        )
+    ),
+    *(
+        Defect(
+            name,
+            kind,
+            r"jit_int8_1x1:avx512_core$",
+            _five_positions,
+            f"a 1x1 {kind} with five positions and more than 64 output channels, on AVX-512 without VNNI",
+            "every element is wrong",
+            "the next implementation, or NumPy",
+            figure,
+        )
+        for kind, name, figure in (
+            (
+                "convolution",
+                "1x1 over five positions",
+                "of 1 to 40 positions only 5; from 65 channels on for one thread, 129 for two, 257 for four",
+            ),
+            (
+                "deconvolution",
+                "1x1 deconvolution over five positions",
+                "80 and 120 channels, the latter in three groups",
+            ),
+        )
+    ),
+    *(
+        Defect(
+            f"strided 1x1 in vectors of {lanes}",
+            "convolution",
+            rf"jit_uni_int8_1x1:{isa}",
+            _strided_tail(lanes),
+            f"a 1x1 convolution with strides, whose input channels are no multiple of {lanes}",
+            "each thread gathers the positions that it needs, and writes whole vectors: "
+            f"up to {lanes - 1} bytes into what the next thread gathered; which elements are wrong differs from run to run",
+            "the next implementation, or NumPy",
+            f"512 samples of {channels} channels, 4 positions of 8, two threads on a busy machine: {seen} of 200 runs wrong; "
+            f"of {lanes} and of 17 channels none, because a thread's room is cut for multiples of {lanes // 2}",
+        )
+        for lanes, isa, channels, seen in ((16, "avx2", 23, 81), (8, "sse41", 20, 1))
+    ),
+    Defect(
+        "padding as wide as what no window reads",
+        "convolution",
+        r"brgconv:",
+        _padding_that_looks_like_none,
+        "along the last dimension there is padding in front, and as many elements behind the last window that none reads",
+        "accumulators of 32 bits are stored in place of int8 codes, over what neighbours store and beyond the end of the destination: "
+        "wrong numbers in each run, or with several threads in some",
+        "the next implementation, or NumPy",
+        "with 2 to 8 threads, in five runs each, 6 of 117 drawn shapes of this kind and none of 4,883 others; "
+        "with one thread 49 of 3,886 of all, each with 24 bytes or more behind the destination overwritten",
+    ),
+    *(
+        Defect(
+            f"{kind} with zero points and wide padding",
+            kind,
+            implementation,
+            _wide_padding_of_zero_points,
+            f"a zero point of the source, more than 48 output channels, and padding of 4 or more{as_what}",
+            "windows that reach into the padding, and neighbours of theirs, are wrong, depending on the number of threads",
+            "the next implementation, or NumPy",
+            "in blocks of 64 channels 149 of 2,887 shapes with padding of 4 to 6, 2 of 1,900 with more; in smaller blocks none of 3,400",
+        )
+        for kind, implementation, as_what in (
+            ("convolution", r"brgconv:", ""),
+            ("deconvolution", r"brg_conv:", ", as a convolution of the turned kernel"),
+        )
+    ),
+    Defect(
+        "compensation of a transposition of 8x8",
+        "reorder",
+        r"jit:uni$",
+        _compensation_of_eights,
+        "weights are packed by a transposition of 8x8 elements, and the kernel wants sums of theirs behind them (s8 sources, zero points)",
+        "the sums are left zero: every element of the convolution is wrong",
+        "the weights are handed over with gaps, for which no such transposition is taken",
+        "[8, 8, 1] and depthwise kernels of 8 taps for 8 channels",
+    ),
+    Defect(
+        "convolution of codes with a bias of bf16",
+        "convolution",
+        r".*x64:gemm_s8",
+        lambda request: getattr(request.operands["bias"], "dtype", None) == DataType.bf16,
+        "the source is u8 or s8, and the bias bf16",
+        "other numbers than the bias, from beside it",
+        "the next implementation, or NumPy",
+        "1 and 8 channels, 1x1 and 3x3",
+    ),
+    Defect(
+        "convolution of codes with a sum of f16",
+        "convolution",
+        r"jit_int8",
+        lambda request: any(
+            isinstance(op, Sum) and op.dtype == DataType.f16 for op in request.attributes.post_ops
+        ),
+        "the source is u8 or s8, and a sum reads the destination as f16",
+        "0, or another element, is added",
+        "the next implementation, or NumPy",
+        "1 and 8 channels of 1x8",
+    ),
+)

@@ -1,0 +1,61 @@
+"""What a defect is, and what the rows ask of a request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..attributes import Binary
+from ..memory import MemoryDesc
+from ..primitive_desc import PrimitiveDesc, Request
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A known defect.
+
+    Attributes:
+        name: unique.
+        kind: of the primitive.
+        implementation: a regular expression for the beginning of the implementation's name.
+        occurs: whether it concerns what was asked for.
+        when: the same in words.
+        symptom: what comes out.
+        instead: what is done.
+        figure: what was measured with oneDNN 3.2.0.
+        mended: the first version that computes it right; None: none is known.
+    """
+
+    name: str
+    kind: str
+    implementation: str
+    occurs: Callable[[Request], bool]
+    when: str
+    symptom: str
+    instead: str
+    figure: str
+    mended: tuple[int, int, int] | None = None
+
+    def concerns(self, desc: PrimitiveDesc) -> bool:
+        """True where the implementation computes this wrongly."""
+        if desc.kind != self.kind or (
+            self.mended is not None and desc.library.version.triple >= self.mended
+        ):
+            return False
+        return re.match(self.implementation, desc.impl_info) is not None and self.occurs(
+            desc.request
+        )
+
+
+def operand(request: Request, role: str) -> MemoryDesc:
+    """The descriptor of an argument that the request has."""
+    desc = request.operands[role]
+    if desc is None:
+        raise ValueError(f"{request} has no {role}")
+    return desc
+
+
+def binary_operands(request: Request) -> list[tuple[int, ...]]:
+    """Sizes of the operands of its binary post-ops."""
+    return [op.src1.dims for op in request.attributes.post_ops if isinstance(op, Binary)]

@@ -1,0 +1,215 @@
+"""Random primitives of `fqfuse.primitives` on this process's library, and on NumPy with `isa`: run as a
+script under ONEDNN_MAX_CPU_ISA.
+
+    isa_primitives.py ISA SEED COUNT KIND...     prints one JSON line: implementation -> how many agreed
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from support.isa_cases import U8, codes, product, window
+from support.runtime_draws import Draw, attributes
+
+from fqfuse.ir.types import DType
+from fqfuse.onednn.capi import Unimplemented
+from fqfuse.plan.attributes import PrimitiveAttr
+from fqfuse.primitives import gemm_s8s8s32, gemm_u8s8s32, prim
+
+CHAINS = ("none", "relu", "linear", "sum_scale_zero_point", "sum_scale_relu", "mul_add")
+OF_POOLING = ("none", "relu", "linear", "mul_add")
+WINDOWS = ("convolution", "deconvolution")
+
+NOT_REPRODUCED = re.compile(r"ref:any| ref|conv:any|int8 x64:gemm_s8s8s32:jit by one column")
+"""References, which round twice and sum exactly on every CPU; deconvolutions by a convolution; and s8
+by one column on AVX-512, where the column's codes are made u8.
+"""
+
+Words = tuple[PrimitiveAttr, dict[str, Any], dict[str, np.ndarray]]
+"""Attributes, what the primitive is made of, and its arguments."""
+
+
+def _text(dtype: DType, dims: tuple[int, ...]) -> str:
+    return f"{dtype.value}[{','.join(map(str, dims))}]"
+
+
+def _shapes(
+    rng: np.random.Generator, kind: str
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """Source, weights and destination, and parameters."""
+    if kind == "matmul":
+        src, weights = product(rng)
+        return src, weights, (*src[:-1], weights[-1]), {}
+    if kind == "inner_product":
+        (rows, depth), (_, columns) = next(
+            p for p in iter(lambda: product(rng), None) if len(p[0]) == 2
+        )
+        inside = (
+            (depth,)
+            if rng.random() < 0.6
+            else (int(rng.integers(1, 40)), *rng.choice([1, 2, 3, 5], 2))
+        )
+        inside = tuple(map(int, inside))
+        return (rows, *inside), (columns, *inside), (rows, columns), {}
+    src, weights, params = window(rng, kind)
+    rank, groups = len(src) - 2, params["group"]
+    pads, strides, spans = params["pads"], params["strides"], []
+    for size, dilation in zip(weights[2:], params["dilations"], strict=True):
+        spans.append((size - 1) * dilation + 1)
+    axes = list(zip(src[2:], strides, spans, pads[:rank], pads[rank:], strict=True))
+    if kind == "convolution":
+        out = tuple((n + a + b - r) // s + 1 for n, s, r, a, b in axes)
+        channels, inner = weights[0], weights[1:]
+        grouped = (channels // groups, *inner)
+    else:
+        out = tuple((n - 1) * s + r - a - b for n, s, r, a, b in axes)
+        channels = weights[1] * groups
+        grouped = (weights[1], weights[0] // groups, *weights[2:])
+    given = {
+        "strides": strides,
+        "dilations": tuple(int(d) - 1 for d in params["dilations"]),
+        "padding_l": pads[:rank],
+        "padding_r": pads[rank:],
+    }
+    return src, (groups, *grouped) if groups > 1 else grouped, (src[0], channels, *out), given
+
+
+def of_products(rng: np.random.Generator, kind: str) -> Words:
+    """A convolution, deconvolution, inner product or matmul."""
+    src_type, dst_type = (
+        (U8 if rng.random() < 0.6 else DType.S8),
+        DType(rng.choice(["u8", "s8", "f32"])),
+    )
+    src, weights, dst, given = _shapes(rng, kind)
+    channel = len(dst) - 1 if kind == "matmul" else 1
+    args = {"src": codes(rng, src_type, src), "weights": codes(rng, DType.S8, weights)}
+    draw = Draw(rng, False)
+    spread = math.sqrt(math.prod(weights) / dst[channel]) * 100 * 60
+    post_ops = draw.chain(str(rng.choice(CHAINS)), dst, channel, dst_type)
+    mask = 1 << (len(weights) - 1) if kind == "matmul" else (3 if len(weights) > len(src) else 1)
+    attr = attributes(draw, src_type, dst_type, dst[channel], mask, spread * 0.03 * 0.005, post_ops)
+    if rng.random() < 0.5:
+        zeros = {role: zero for role, zero in attr.zero_points.items() if role != "src"}
+        attr = PrimitiveAttr(attr.scales, zeros, attr.post_ops)
+    if kind == "inner_product":  # oneDNN gives it no zero points
+        attr = PrimitiveAttr(attr.scales, {}, attr.post_ops)
+    if rng.random() < 0.5:
+        args["bias"] = draw.bias(dst[channel], spread * 0.0001)
+        if kind == "matmul":
+            args["bias"] = args["bias"].reshape((1,) * channel + (-1,))
+    args |= draw.operands
+    for name, array in args.items():
+        given[name] = _text(DType.from_numpy(array.dtype), array.shape)
+    return attr, {**given, "dst": _text(dst_type, dst)}, args
+
+
+def of_pooling(rng: np.random.Generator) -> Words:
+    """A pooling of codes."""
+    dtype, rank = (U8 if rng.random() < 0.6 else DType.S8), int(rng.choice([1, 2, 2, 2, 3]))
+    kernel = tuple(map(int, rng.choice([1, 2, 3], rank)))
+    strides = tuple(map(int, rng.choice([1, 1, 2, 3], rank)))
+    before = tuple(int(rng.integers(0, k)) for k in kernel)
+    out = tuple(map(int, rng.integers(1, 6, rank)))
+    whole = [(o - 1) * s + k for o, s, k in zip(out, strides, kernel, strict=True)]
+    behind = tuple(int(rng.integers(0, k)) for k in kernel)
+    sizes = tuple(max(w - a - b, 1) for w, a, b in zip(whole, before, behind, strict=True))
+    behind = tuple(w - n - a for w, n, a in zip(whole, sizes, before, strict=True))
+    lead = int(rng.integers(1, 3)), int(rng.choice([1, 3, 8, 16, 17, 33, 64]))
+    dst_type = dtype if rng.random() < 0.7 else DType.F32
+    args = {"src": codes(rng, dtype, (*lead, *sizes))}
+    draw = Draw(rng, False)
+    post_ops = draw.chain(str(rng.choice(OF_POOLING)), (*lead, *out), 1, dst_type)
+    args |= draw.operands
+    given = {name: _text(DType.from_numpy(a.dtype), a.shape) for name, a in args.items()}
+    given |= {
+        "dst": _text(dst_type, (*lead, *out)),
+        "algorithm": str(rng.choice(["max", "avg_include_padding", "avg_exclude_padding"])),
+        "kernel": kernel,
+        "strides": strides,
+        "dilations": (0,) * rank,
+        "padding_l": before,
+        "padding_r": behind,
+    }
+    return PrimitiveAttr(post_ops=post_ops), given, args
+
+
+def of_gemm(rng: np.random.Generator) -> tuple[Any, dict[str, Any], list[np.ndarray]]:
+    """The function, its options and its matrices."""
+    m, n = (int(rng.choice([1, 1, 2, 3, 7, 16, 33])) for _ in range(2))
+    k = int(rng.choice([1, 2, 3, 16, 33, 129, 255, 257, 300, 383, 385, 513, 515, 770, 1025, 1537]))
+    dtype = U8 if rng.random() < 0.5 else DType.S8
+    low, high = dtype.range
+    turned = {name: bool(rng.random() < 0.5) for name in ("trans_a", "trans_b")}
+    offsetc = str(rng.choice(list("FCR")))
+    count = {"F": 1, "C": m, "R": n}[offsetc]
+    zeros = rng.random() < 0.4
+    options = {
+        **turned,
+        "alpha": float(rng.choice([1, 1, 1, 0.5, -2, 0.3, 1000])),
+        "beta": float(rng.choice([0, 0, 1, 1, 0.5, -3])),
+        "ao": int(rng.integers(low, high + 1)) if rng.random() < 0.3 else 0,
+        "bo": int(rng.integers(-128, 128)) if rng.random() < 0.3 else 0,
+        "co": np.zeros(count, np.int32) if zeros else rng.integers(-99, 99, count).astype(np.int32),
+        "offsetc": offsetc,
+    }
+    a, b = codes(rng, dtype, (m, k)), codes(rng, DType.S8, (k, n))
+    factors = [x.T if turned[name] else x for x, name in ((a, "trans_a"), (b, "trans_b"))]
+    c = rng.integers(-(10**6), 10**6, (m, n)).astype(np.int32)
+    return (gemm_u8s8s32 if dtype is U8 else gemm_s8s8s32), options, [*factors, c]
+
+
+def answers(kind: str, isa: str, rng: np.random.Generator) -> tuple[str, str, list[np.ndarray]]:
+    """What ran, what it was passed over for, and the results: NumPy's there, the library's, NumPy's exact one."""
+    if kind == "gemm":
+        function, options, matrices = of_gemm(rng)
+        found = [
+            function(*matrices, **options, isa=isa),
+            function(*matrices, **options, engine="onednn"),
+        ]
+        return f"gemm {matrices[0].dtype}", "", [*found, function(*matrices, **options)]
+    attr, given, args = of_pooling(rng) if kind == "pooling" else of_products(rng, kind)
+    theirs = prim(kind, attr, engine="onednn", **given)
+    found = [prim(kind, attr, isa=isa, **given), theirs, prim(kind, attr, **given)]
+    told = f"{kind} {args['src'].dtype} {theirs.impl_info}"
+    if (
+        kind == "inner_product"
+        and isa == "avx512_core"
+        and found[0].description.dims("dst")[1] == 1
+    ):
+        told += " by one column"
+    return told, "; ".join(theirs.passed_over), [each.execute(args) for each in found]
+
+
+def main(isa: str, seed: str, count: str, *kinds: str) -> None:
+    """Prints what agreed."""
+    agreed, tried, left_out, refused, other = Counter(), Counter(), Counter(), Counter(), 0
+    for index in range(int(count)):
+        kind = kinds[index % len(kinds)]
+        try:
+            found = answers(kind, isa, np.random.default_rng([int(seed), index]))
+        except Unimplemented:
+            refused[kind] += 1
+            continue
+        name, passed, (mine, real, exact) = found
+        if NOT_REPRODUCED.search(name):
+            left_out[name] += 1
+            continue
+        same = mine.tobytes() == real.tobytes()
+        tried[name] += 1
+        agreed[name] += same
+        other += exact.tobytes() != real.tobytes()
+        if not same:
+            off = float(np.mean(mine != real))
+            print(index, name, mine.shape, passed, f"{off:.3f}", file=sys.stderr)
+    told = {"agreed": agreed, "tried": tried, "not exact": other}
+    print(json.dumps({**told, "left out": left_out, "refused": refused}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
