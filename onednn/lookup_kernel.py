@@ -14,9 +14,9 @@ from collections.abc import Callable
 from .enums import CpuIsa
 from .machine_code import mapped
 
-Kernel = Callable[[int, int, int, int], None]
-"""(address of the results, address of the codes, how many, address of the 256 entries); the two may
-be the same, not overlap otherwise.
+Kernel = Callable[[int, int, int, int], int]
+"""(address of the results, address of the codes, how many, address of the 256 entries), which gives the
+status 0; the results may lie where the codes do, not overlap them otherwise.
 
 It reads and writes exactly that many bytes, and lets other Python threads run meanwhile.
 """
@@ -33,4 +33,4 @@ def lookup_kernel(isa: CpuIsa) -> Kernel | None:
         return None
     address, _ = found["lookup"]
     kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-    return ctypes.CFUNCTYPE(None, *kinds)(address)
+    return ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address)

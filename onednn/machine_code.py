@@ -36,6 +36,10 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
         CpuIsa.avx512_core,
         "c11a22c69435f1cb0fa9232e7de1fa9a2b53eb369cf25eeff1876592f8f0a6cb",
     ),
+    "call_loop": (
+        CpuIsa.default,
+        "b56123014cb4525b7a6cbe68ccea99ebaf5e6d9986555ff3a284522dac1e45a6",
+    ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
         "91cba196999c626b84072c67911dab20b7c371da6ed2ef80034200e0a985553f",
@@ -46,7 +50,7 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "lookup_kernel": (
         CpuIsa.avx512_core,
-        "fcce93cf637b2c2778fff6da75596fc04282ed259e25915f44649fab0922f6cf",
+        "483e35294adbb341a116130f09176c2771548388c62504efd426662a7353d55d",
     ),
     "lstm_kernel": (
         CpuIsa.avx512_core,
