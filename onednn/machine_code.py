@@ -28,6 +28,10 @@ from .enums import CpuIsa
 FOLDER: Final = Path(__file__).resolve().parent / "listings"
 
 LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
+    "average_kernel": (
+        CpuIsa.avx512_core,
+        "b52fd720b4535b449ffedfa66a1037b4dc87a3ea1f0b117c8979076e08f14214",
+    ),
     "block_kernels_4": (
         CpuIsa.avx512_core,
         "92f457bf8b72f1ac6ac2969142670fa866f76debbb741d222ae764d00adb6d3d",

@@ -418,18 +418,18 @@ class Binder(Values):
         }
         self._run(offer.desc, {**found, Arg.DST: target})
 
-    def commit_steps(
-        self, steps: Action, implementation: str, outputs: Mapping[str, Tensor]
+    def commit_kernel(
+        self, action: Action, implementation: str, outputs: Mapping[str, Tensor]
     ) -> None:
-        """Runs the steps of a recurrent layer by machine code.
+        """Runs a step by machine code of our own.
 
         Args:
-            steps: the action.
-            implementation: what takes them, for the placement.
-            outputs: value -> the tensor in which the steps leave it.
+            action: the action.
+            implementation: what takes it, for the placement.
+            outputs: value -> the tensor in which the action leaves it.
         """
         self._impl.append(implementation)
-        self._actions.append(steps)
+        self._actions.append(action)
         for value, tensor in outputs.items():
             self._define(value, tensor)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -20,6 +20,7 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...plan import attributes as plan_attributes
 from ...plan.types import Step
 from ..windows import window_of
+from .averages import average_of_codes
 from .binding import Binder, distinct, first_accepted, first_lowered, need
 from .translation import algorithm, same_frame, translate
 from .values import Args, NotLowered, Offer, Wanted
@@ -75,12 +76,29 @@ def pooling(binder: Binder, step: Step) -> None:
 
 
 def pool(binder: Binder, step: Step, alg: AlgKind, win: Window) -> None:
-    """Runs a step by the pooling primitive."""
+    """Runs a step by the pooling primitive, whose compiled kernels store the type that they read:
+    averages of codes in f32 are a kernel of our own, or those of the codes as f32.
+    """
+    src = need(step, "src")
+    if binder.dtype(src) == binder.dtype(step.output):
+        _pool(binder, step, alg, win)
+        return
+    ways: tuple[Callable[[], None], ...] = (
+        lambda: average_of_codes(binder, step, win),
+        lambda: _pool(binder, step, alg, win, converted=True),
+    )
+    first_lowered(ways, lambda way: way())
+
+
+def _pool(
+    binder: Binder, step: Step, alg: AlgKind, win: Window, *, converted: bool = False
+) -> None:
     sizes = binder.dims(need(step, "src"))[2:]
     follow(
         binder,
         _within_codes(binder, step),
         "pooling",
+        converted=converted,
         alg=alg,
         kernel=win.kernel,
         strides=win.strides,
@@ -120,6 +138,8 @@ def follow(
     kind: str,
     args: Args | None = None,
     more: Sequence[MemoryDesc] = (),
+    *,
+    converted: bool = False,
     **parameters: Any,
 ) -> None:
     """Runs a step by a primitive whose destination lies as its source does, in the first layout
@@ -131,11 +151,13 @@ def follow(
         kind: of the primitive.
         args: further arguments.
         more: operands between source and destination.
+        converted: the source is brought into the type of the destination beforehand.
         parameters: of the primitive.
     """
     src, dims, dtype = need(step, "src"), binder.dims(step.output), binder.dtype(step.output)
 
-    def attempt(source: MemoryDesc) -> Offer:
+    def attempt(lies: MemoryDesc) -> Offer:
+        source = (relaid(lies, lies.dims, dtype) or lies) if converted else lies
         target = relaid(source, dims, dtype) or MemoryDesc.any(binder.library, dims, dtype)
         frame = same_frame(dims, target if target.is_plain else source)
         translated = translate(binder, step.attr, frame, dtype)
@@ -146,6 +168,8 @@ def follow(
         return translated.offer(desc, {**(args or {}), Arg.SRC: Wanted(src, source)})
 
     found = first_accepted(binder, layouts(binder, src, binder.dims(src)), attempt)
+    if converted:
+        found = found.reading({Arg.SRC: binder.convert(src, found.desc.src_md())})
     binder.commit(step, found)
 
 

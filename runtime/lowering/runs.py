@@ -27,6 +27,7 @@ from ...onednn.workers import making
 from ...plan.types import Plan
 from ..executor import StepTimes
 from ..shapes import bound_otherwise
+from .averages import AverageAction
 from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
@@ -204,6 +205,8 @@ class Run:
             return self._rows_call(action)
         if isinstance(action, StepsAction):
             return action.layer.call(self._memories_of(action.args))
+        if isinstance(action, AverageAction):
+            return action.call(self._memories_of(action.args), self._held)
         if isinstance(action, CodedAction):
             return self._coded_call(action)
         assert isinstance(action, HostAction)
