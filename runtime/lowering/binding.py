@@ -418,6 +418,19 @@ class Binder(Values):
         }
         self._run(offer.desc, {**found, Arg.DST: target})
 
+    def commit_boxes(self, step: Step, whole: MemoryDesc, parts: Sequence[Offer]) -> None:
+        """Runs primitives as the step, each of which writes a part of its output.
+
+        Args:
+            step: the step.
+            whole: how the output lies; the destination of a part is a box of it.
+            parts: the primitives.
+        """
+        buffer = Buffer(step.output, Owner.ARENA, whole.size)
+        for part in parts:
+            self.commit_part(part, Tensor(buffer, part.desc.dst_md()))
+        self._define(step.output, Tensor(buffer, whole))
+
     def commit_kernel(
         self, action: Action, implementation: str, outputs: Mapping[str, Tensor]
     ) -> None:
