@@ -56,6 +56,10 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
         CpuIsa.avx512_core,
         "483e35294adbb341a116130f09176c2771548388c62504efd426662a7353d55d",
     ),
+    "lookup_kernel_vbmi": (  # and AVX-512 VBMI, which oneDNN has no name for
+        CpuIsa.avx512_core,
+        "dd60f5b118bd8e509d4caa04bb3291df7c4c6fba0a0c1b5504186055316e762e",
+    ),
     "lstm_kernel": (
         CpuIsa.avx512_core,
         "8c55c4ba288afb2c8085347619f8a2f233387f8deac1fe592165814d53b001da",
