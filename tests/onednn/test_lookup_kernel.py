@@ -88,7 +88,9 @@ def test_not_for_other_cpus() -> None:
     assert lookup_kernel(CpuIsa.default) is None
 
 
-@pytest.mark.parametrize(("flags", "found"), [("fpu avx512vbmi sha_ni", True), ("avx512_vbmi2", False)])
+@pytest.mark.parametrize(
+    ("flags", "found"), [("fpu avx512vbmi sha_ni", True), ("avx512_vbmi2", False)]
+)
 def test_the_system_tells_of_vbmi(flags: str, found: bool, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(lookup_module, "_CPUINFO", tmp_path / "cpuinfo")
     assert not lookup_module._has_vbmi.__wrapped__()  # a system without that file
