@@ -20,8 +20,9 @@ arguments that write into those arrays.
   one C call
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library
 - `machine_code.py`, `kernels.py`: `listings/` of machine code -> `Kernels`, and calls of them
-- `lookup_kernel.py`, `block_kernels.py`, `coded_kernels.py`, `recurrent_kernel.py`,
-  `lstm_kernel.py`: what each of these computes, and of what
+- `call_loop.py`: one C call after the other -> one call of them all
+- `average_kernel.py`, `lookup_kernel.py`, `block_kernels.py`, `coded_kernels.py`,
+  `recurrent_kernel.py`, `lstm_kernel.py`: what each of these computes, and of what
 
     library = load()                                        # or load("/path/of/libdnnl.so.3")
     library.set_threads(2)                                  # OpenMP threads of the calling thread

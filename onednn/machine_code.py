@@ -28,6 +28,10 @@ from .enums import CpuIsa
 FOLDER: Final = Path(__file__).resolve().parent / "listings"
 
 LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
+    "average_kernel": (
+        CpuIsa.avx512_core,
+        "b52fd720b4535b449ffedfa66a1037b4dc87a3ea1f0b117c8979076e08f14214",
+    ),
     "block_kernels_4": (
         CpuIsa.avx512_core,
         "92f457bf8b72f1ac6ac2969142670fa866f76debbb741d222ae764d00adb6d3d",
@@ -35,6 +39,10 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     "block_kernels_8": (
         CpuIsa.avx512_core,
         "c11a22c69435f1cb0fa9232e7de1fa9a2b53eb369cf25eeff1876592f8f0a6cb",
+    ),
+    "call_loop": (
+        CpuIsa.default,
+        "b56123014cb4525b7a6cbe68ccea99ebaf5e6d9986555ff3a284522dac1e45a6",
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
@@ -46,7 +54,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "lookup_kernel": (
         CpuIsa.avx512_core,
-        "fcce93cf637b2c2778fff6da75596fc04282ed259e25915f44649fab0922f6cf",
+        "483e35294adbb341a116130f09176c2771548388c62504efd426662a7353d55d",
+    ),
+    "lookup_kernel_vbmi": (  # and AVX-512 VBMI, which oneDNN has no name for
+        CpuIsa.avx512_core,
+        "dd60f5b118bd8e509d4caa04bb3291df7c4c6fba0a0c1b5504186055316e762e",
     ),
     "lstm_kernel": (
         CpuIsa.avx512_core,

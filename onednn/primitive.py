@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .attributes import Binary, Depthwise, PRelu
+from .call_loop import CCall
 from .capi import ExecArg, failure
 from .code_generation import compiled
 from .enums import Arg, DataType, arg_name, arg_post_op, arg_scales, arg_zero_points
@@ -146,15 +146,14 @@ class Primitive(Handle):
         if status:
             raise self.execution_error(status)
 
-    def call(self, stream: Stream, args: ExecArgs) -> Callable[[], int]:
+    def call(self, stream: Stream, args: ExecArgs) -> CCall:
         """The same as a function without arguments that returns the status (0: success), for a
         tight loop.
 
-        It is a C-level `functools.partial` and keeps nothing alive: hold the primitive, the stream
-        and the arguments as long as it may be called. `execution_error` turns another status into
-        the error.
+        It keeps nothing alive: hold the primitive, the stream and the arguments as long as it may
+        be called. `execution_error` turns another status into the error.
         """
-        return functools.partial(
+        return CCall(
             self._call,
             ctypes.c_void_p(self.pointer),
             ctypes.c_void_p(stream.pointer),

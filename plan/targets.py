@@ -127,7 +127,9 @@ _V3: Mapping[str, Capability] = {
     ),
     "deconvolution": replace(_PRODUCT, run_time=True),
     "matmul": replace(_PRODUCT, run_time=True, sums=True),
-    "pooling": Capability(_ANY, _SAME, post_ops=_SIMPLE_POST_OPS),
+    "pooling": Capability(
+        _ANY, {kind: same | _F32 for kind, same in _SAME.items()}, post_ops=_SIMPLE_POST_OPS
+    ),
     "binary": Capability(
         _ANY,
         _ALL,

@@ -436,18 +436,31 @@ class Binder(Values):
         }
         self._run(offer.desc, {**found, Arg.DST: target})
 
-    def commit_steps(
-        self, steps: Action, implementation: str, outputs: Mapping[str, Tensor]
-    ) -> None:
-        """Runs the steps of a recurrent layer by machine code.
+    def commit_boxes(self, step: Step, whole: MemoryDesc, parts: Sequence[Offer]) -> None:
+        """Runs primitives as the step, each of which writes a part of its output.
 
         Args:
-            steps: the action.
-            implementation: what takes them, for the placement.
-            outputs: value -> the tensor in which the steps leave it.
+            step: the step.
+            whole: how the output lies; the destination of a part is a box of it.
+            parts: the primitives.
+        """
+        buffer = Buffer(step.output, Owner.ARENA, whole.size)
+        for part in parts:
+            self.commit_part(part, Tensor(buffer, part.desc.dst_md()))
+        self._define(step.output, Tensor(buffer, whole))
+
+    def commit_kernel(
+        self, action: Action, implementation: str, outputs: Mapping[str, Tensor]
+    ) -> None:
+        """Runs a step by machine code of our own.
+
+        Args:
+            action: the action.
+            implementation: what takes it, for the placement.
+            outputs: value -> the tensor in which the action leaves it.
         """
         self._impl.append(implementation)
-        self._actions.append(steps)
+        self._actions.append(action)
         for value, tensor in outputs.items():
             self._define(value, tensor)
 

@@ -31,7 +31,7 @@ from .binding import RESHAPES, Binder, Lowering, scratchpad_of
 from .compute import convolution, deconvolution
 from .constants import Constants
 from .matmul import matmul
-from .moves import gather, reshape, shuffle, slice_, transpose
+from .moves import blocks_of_pixels, gather, reshape, shuffle, slice_, transpose
 from .normalization import (
     batch_normalization,
     layer_normalization,
@@ -78,6 +78,8 @@ LOWERINGS: Mapping[str, Lowering] = {
     "resampling": resampling,
     "shuffle": shuffle,
     **dict.fromkeys(RESHAPES, reshape),
+    "onnx.DepthToSpace": blocks_of_pixels,
+    "onnx.SpaceToDepth": blocks_of_pixels,
     "onnx.Transpose": transpose,
     "onnx.Gather": gather,
     "onnx.Slice": slice_,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...ir.ops.rows import INDICES
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from ...onednn.call_loop import CCall
 from ...onednn.enums import CpuIsa
 from ...onednn.lookup_kernel import Kernel, lookup_kernel
 from ...plan.types import Plan, Step
@@ -54,6 +55,13 @@ def single_call(
     alone = step.primitive == f"onnx.{step.op}" or step.primitive in OWN_PRIMITIVES
     make = _MAKERS.get(step.op) if alone else None
     return None if make is None else make(plan, step, constants, isa)
+
+
+def call_in_c(single: SingleCall, x: Array) -> CCall | None:
+    """What a call does for an array that stays where it is, in C alone; None where that goes
+    through Python. It keeps neither alive.
+    """
+    return single.on(x) if isinstance(single, _ByKernel) else None
 
 
 def _cast(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
@@ -181,6 +189,13 @@ class _ByKernel:
             return False
         self._kernel(self._target, codes.ctypes.data, self._size, self._table)
         return True
+
+    def on(self, x: Array) -> CCall | None:
+        """The lookup of what lies in an array; None where it must be brought into order first."""
+        codes = x.transpose(self._order)
+        if not codes.flags.c_contiguous or codes.nbytes != self._size:
+            return None
+        return CCall(self._kernel, self._target, codes.ctypes.data, self._size, self._table)
 
 
 _MAKERS: Mapping[str, Callable[[Plan, Step, Mapping[str, Array], CpuIsa], MakeCall | None]] = {

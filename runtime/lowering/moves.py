@@ -1,6 +1,6 @@
 """Steps that say where the elements lie: another shape over the same bytes, another order of the
-axes, carried by strides; shuffles; and boxes out of a tensor: one reorder, which reads the box
-where it lies.
+axes, carried by strides; shuffles, blocks of pixels as channels and back, and boxes out of a
+tensor: one reorder, which reads the box where it lies.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.ops import OPS
-from ...ir.ops.rows import integer, integers
+from ...ir.ops.rows import integer, integers, text
 from ...ir.ops.slicing import cut
 from ...onednn.enums import Arg
 from ...onednn.layouts import channels_last, relaid, row_major, viewed
@@ -90,6 +90,34 @@ def shuffle(binder: Binder, step: Step) -> None:
         for pair in ((strides[axis], strides[axis] * size), (strides[axis] * groups, strides[axis]))
     )
     binder.commit_move(step, tensor, read, written, dense)
+
+
+def blocks_of_pixels(binder: Binder, step: Step) -> None:
+    """DepthToSpace and SpaceToDepth: one reorder between the image, whose rows and columns are two
+    dimensions each, and the same elements with the small ones among the channels.
+    """
+    source, attrs = _source(binder, step), OPS[step.op].known(step.params)
+    block, dtype = integer(attrs, "blocksize"), binder.dtype(source)
+    shapes = binder.dims(source), binder.dims(step.output)
+    lies = binder.desc(source)
+    deep, wide = shapes if step.op == "DepthToSpace" else reversed(shapes)
+    ends = [
+        relaid(lies, dims, dtype) or channels_last(binder.library, dims, dtype) for dims in shapes
+    ]
+    split = (wide[0], wide[1], deep[2], block, deep[3], block)
+    rest, pixels = (1, wide[1]) if text(attrs, "mode") == "DCR" else (block * block, 1)
+
+    def seen(end: MemoryDesc) -> MemoryDesc:
+        image, channel, row, column = end.strides
+        strides = (image, channel, row * block, row, column * block, column)
+        if end.dims == deep:
+            inner = channel * pixels
+            strides = (image, channel * rest, row, inner * block, column, inner)
+        return MemoryDesc.with_strides(binder.library, split, dtype, strides)
+
+    tensor = binder.fetch(Wanted(source, ends[0]))
+    assert isinstance(tensor, Tensor)
+    binder.commit_move(step, tensor, seen(ends[0]), seen(ends[1]), ends[1])
 
 
 def gather(binder: Binder, step: Step) -> None:

@@ -229,7 +229,7 @@ def lstm_by_kernel(binder: Binder, step: Step) -> None:
         f"first_{which}": _first(binder, step.arg(f"initial_{which}"), state) for which in "hc"
     }
     layer, source = _with_input(binder, step, layer)
-    binder.commit_steps(
+    binder.commit_kernel(
         StepsAction(layer, {**source, **first, **tensors}),
         "LSTM by avx512_core",
         {name: tensors[role] for role, (name, _) in written.items() if name},

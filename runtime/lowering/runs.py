@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...aligned import aligned_bytes
 from ...errors import InternalError
 from ...ir.ops.spec import Array
+from ...onednn.call_loop import joined
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.library import Engine, Stream
@@ -26,9 +27,11 @@ from ...onednn.workers import making
 from ...plan.types import Plan
 from ..executor import StepTimes
 from ..shapes import bound_otherwise
+from .averages import AverageAction
 from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
+from .host_calls import call_in_c
 from .program import Action, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
 
@@ -59,8 +62,9 @@ class Run:
         self._scratchpad = Memory(
             engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad
         )
-        self._args: list[ExecArgs] = []  # the calls point into these
+        self._held: list[object] = []  # the calls point into these
         self._calls = [self._call(action) for action in program.actions]
+        self._stretches = joined(engine.library, self._calls)
         self._outputs = [self._reader(name) for name in plan.outputs]
 
     def execute(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -72,10 +76,10 @@ class Run:
         """
         try:
             self._feed(feeds)
-            for index, call in enumerate(self._calls):
-                status = call()
+            for stretch in self._stretches:
+                status = stretch.call()
                 if status:
-                    raise self._failure(index, status)
+                    raise self._failure(stretch.failed(), status)
             return [read() for read in self._outputs]
         finally:
             self._release()
@@ -201,6 +205,8 @@ class Run:
             return self._rows_call(action)
         if isinstance(action, StepsAction):
             return action.layer.call(self._memories_of(action.args))
+        if isinstance(action, AverageAction):
+            return action.call(self._memories_of(action.args), self._held)
         if isinstance(action, CodedAction):
             return self._coded_call(action)
         assert isinstance(action, HostAction)
@@ -215,7 +221,7 @@ class Run:
         if desc.scratchpad_size:
             memories[Arg.SCRATCHPAD] = self._scratchpad
         args = ExecArgs(desc, memories)
-        self._args.append(args)
+        self._held.append(args)
         return action.primitive.call(self._stream, args)
 
     def _parts_call(self, action: PartsAction) -> Callable[[], int]:
@@ -231,7 +237,7 @@ class Run:
             if desc.scratchpad_size:
                 memories[Arg.SCRATCHPAD] = self._scratchpad
             args = ExecArgs(desc, memories)
-            self._args.append(args)
+            self._held.append(args)
             calls += [
                 action.decoder.columns(start, width, scratch),
                 primitive.call(self._stream, args),
@@ -347,7 +353,13 @@ class Run:
             view(of.desc, self._place(of)).reshape(shapes[value])
             for of, value in zip(placed, runner.outputs, strict=True)
         ]
-        single, read = runner.single_call(*outs), readers[runner.inputs[0]]
+        source = runner.inputs[0]
+        single, read = runner.single_call(*outs), readers[source]
+        if self._stays(source, action.inputs.get(source)):
+            in_c = call_in_c(single, read())
+            if in_c is not None:
+                self._held.append(single)
+                return in_c
 
         def call() -> int:
             if not single(read()):
@@ -357,6 +369,12 @@ class Run:
             return 0
 
         return call
+
+    def _stays(self, value: str, tensor: Tensor | None) -> bool:
+        """True of a value that lies in the arena, where it is in each run."""
+        if tensor is None or value in self._program.host_views:
+            return False
+        return tensor.buffer.owner is Owner.ARENA
 
     def _viewer(self, value: str, tensor: Tensor | None) -> Callable[[], NDArray[Any]]:
         """What shows a value as an array of its logical shape, without a copy."""

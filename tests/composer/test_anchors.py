@@ -34,7 +34,7 @@ from fqfuse.runtime.session import InferenceSession
 # -- the steps, and why there are more than one ----------------------------------------------------
 
 NO_PRELU = "with the post-op prelu oneDNN has compiled kernels of convolution, deconvolution and matmul only"
-OWN_TYPE = "oneDNN pools codes into codes of the same type only, and f32 into f32"
+OWN_TYPE = "the target pools codes into codes of the same type only, and into f32"
 F32_ONLY = "no compiled kernel of the primitive reads codes, or stores them"
 DECODED = "the target's reduction reads f32: the codes are decoded in front"
 F32_SOURCE = "the scale of the source multiplies the result, and there is no zero point: the codes are decoded in front"
@@ -94,11 +94,10 @@ def _moved_codes(steps: str) -> tuple[Row, ...]:
 
 
 _AVERAGE = (
-    ("prelu/f32", "reorder pooling prelu", NO_PRELU),
-    ("prelu/*", "reorder pooling binary", NO_PRELU),
-    ("*/f32", "reorder pooling", OWN_TYPE),
-    ("*/u8", "pooling", ""),
-    ("*/s8", "reorder pooling reorder", OWN_TYPE),
+    ("prelu/f32", "pooling prelu", NO_PRELU),
+    ("prelu/*", "pooling binary", NO_PRELU),
+    ("*/s8", "pooling reorder", OWN_TYPE),
+    ("*", "pooling", ""),
 )
 _REDUCTION = _before_prelu("reorder reduction", ("*", "reorder reduction", DECODED))
 
@@ -124,14 +123,13 @@ STEPS: dict[str, tuple[Row, ...]] = {
     # Over all spatial axes they are global pooling.
     "reduction mean": _AVERAGE,
     "reduction mean without axes": (
-        ("residual/*", "reorder pooling onnx.Squeeze binary", VIEW),
-        ("prelu/f32", "reorder pooling prelu onnx.Squeeze", NO_PRELU),
-        ("prelu/u8", "reorder pooling binary onnx.Squeeze", NO_PRELU),
-        ("prelu/s8", "reorder pooling onnx.Squeeze binary", NO_PRELU),
-        ("*/f32", "reorder pooling onnx.Squeeze", OWN_TYPE),
-        ("*/u8", "pooling onnx.Squeeze", VIEW),
-        ("nothing/s8", "reorder pooling reorder onnx.Squeeze", OWN_TYPE),
-        ("*/s8", "reorder pooling onnx.Squeeze binary", OWN_TYPE),
+        ("residual/*", "pooling onnx.Squeeze binary", VIEW),
+        ("prelu/f32", "pooling prelu onnx.Squeeze", NO_PRELU),
+        ("prelu/u8", "pooling binary onnx.Squeeze", NO_PRELU),
+        ("prelu/s8", "pooling onnx.Squeeze binary", NO_PRELU),
+        ("nothing/s8", "pooling reorder onnx.Squeeze", OWN_TYPE),
+        ("*/s8", "pooling onnx.Squeeze binary", OWN_TYPE),
+        ("*", "pooling onnx.Squeeze", VIEW),
     ),
     "reduction mean of one axis": _REDUCTION,
     "reduction sum": _REDUCTION,

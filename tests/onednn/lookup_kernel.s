@@ -2,8 +2,8 @@
 
    gcc -c
 
-   rdi: results, rsi: codes, rdx: how many, rcx: table (System V calling convention). All registers used are the callee's
-   to change. */
+   rdi: results, rsi: codes, rdx: how many, rcx: table (System V calling convention); it returns 0. All registers used are
+   the callee's to change. */
 
         .intel_syntax noprefix
         .globl lookup
@@ -54,6 +54,7 @@ lookup:
         sub rdx, 64
         ja .Lblock
 .Lend:
+        xor eax, eax                        # a status: success
         ret
         .size lookup, .-lookup
         .section .note.GNU-stack, "", @progbits

@@ -86,7 +86,7 @@ def _plain(text: str, start: int) -> str:
 
 def _members(source: str, function: str) -> list[str]:
     """The members of the structure at the address that a function of a C source takes."""
-    taken = re.search(rf"^void {function}\((\w+) \*\w+\)", source, flags=re.MULTILINE)
+    taken = re.search(rf"^(?:void|int) {function}\((\w+) \*\w+\)", source, flags=re.MULTILINE)
     if taken is None:
         return []
     body = re.search(rf"typedef struct \{{([^}}]*)\}} {taken[1]};", source)[1]

@@ -432,6 +432,31 @@ def test_a_concat_goes_on_from_an_earlier_one(b: Builder, factors: Mapping[str, 
     assert sources[0] == 1 + min(extra, 1)
 
 
+@pytest.mark.parametrize("dtype", [U8, S8, F32])
+@pytest.mark.parametrize("axis", [1, 2, -1])
+@pytest.mark.parametrize("channels", [(1, 3), (16, 16), (5, 7, 40), (64, 200)])
+def test_sources_of_a_concat_are_copied_or_joined(
+    b: Builder, channels: tuple[int, ...], axis: int, dtype: DType
+) -> None:
+    """By whichever is faster; also where a source is joined with itself, and read by others."""
+    codes = b.quantize(b.input("x", (2, 4, 6, 5)), "codes")
+    same = channels if axis == 1 else channels[:1] * len(channels)
+    parts = [
+        b.convolution(codes, f"part {index}", (count, 4, 1, 1), dtype)
+        for index, count in enumerate(same)
+    ]
+    args = {f"src_{index}": value for index, value in enumerate([*parts, parts[0]])}
+    b.step("concat", "Concat", args, "joined", dtype, None, {"axis": axis})
+    executor = checked(b.plan("joined", parts[-1]), b.feeds())
+    (placed,) = [p for p in executor.placement() if p.step.op == "Concat"]
+    if axis == 1:  # rows of all channels
+        row = (sum(same) + same[0]) * (4 if dtype is F32 else 1)
+        kind = "jit:uni" if row < 96 * len(args) else "simple:any"
+        assert placed.implementation.split(" + ") == [kind] * (
+            len(args) if kind == "jit:uni" else 1
+        )
+
+
 def test_concats_of_different_scales_do_not_share(b: Builder) -> None:
     x, y = b.input("x", (1, 16, 4, 4), U8), b.input("y", (1, 16, 4, 4), U8)
     args = {"src_0": x, "src_1": y}

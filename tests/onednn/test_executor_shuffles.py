@@ -1,4 +1,6 @@
-"""Channel shuffles: one reorder that keeps the layout, whatever it is."""
+"""Channel shuffles, and blocks of pixels as channels: one reorder that keeps the layout, whatever it
+is.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ import pytest
 from support.executor_plans import F32, U8, Builder
 from support.steps_compared import compare_steps
 
+from fqfuse.ir.ops import OPS
+from fqfuse.ir.types import DType
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
@@ -82,3 +86,47 @@ def test_between_convolutions_no_layout_changes(b: Builder) -> None:
     assert " + " not in executor.placement()[3].implementation, (
         "the convolution takes the channels as they lie"
     )
+
+
+# -- blocks of pixels ------------------------------------------------------------------------------
+
+
+def blocks(b: Builder, op: str, mode: str, source: str, dtype: DType, shape, block: int) -> str:
+    n, c, h, w = shape
+    size = block * block
+    out = (n, c // size, h * block, w * block)
+    if op == "SpaceToDepth":
+        out = (n, c * size, h // block, w // block)
+    params = {"blocksize": block, "mode": mode}
+    return b.step(f"onnx.{op}", op, {"x": source}, "y", dtype, out, params)
+
+
+@pytest.mark.parametrize("op", ["DepthToSpace", "SpaceToDepth"])
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [U8, F32])
+@pytest.mark.parametrize(
+    ("shape", "block"),
+    [
+        ((2, 12, 6, 4), 2),
+        ((1, 9, 6, 3), 3),
+        ((1, 4, 2, 2), 2),
+        ((1, 4, 4, 1), 1),
+        ((3, 64, 8, 8), 4),
+    ],
+)
+def test_blocks_of_pixels(b: Builder, op, mode, last, dtype, shape, block) -> None:
+    """Of what lies row-major, and of what lies channels last."""
+    source = (
+        b.quantize(b.input("x", shape), "codes") if dtype is U8 or last else b.input("x", shape)
+    )
+    if last:
+        source = b.convolution(source, "moved", (shape[1], shape[1], 1, 1), dtype)
+    blocks(b, op, mode, source, dtype, shape, block)
+    feeds = b.feeds()
+    executor = checked(b.plan("y"), feeds)
+    assert executor.placement()[-1].runtime == "onednn"
+    values = executor.run_all(feeds) | feeds
+    (wanted,) = OPS[op].evaluate([values[source]], {"blocksize": block, "mode": mode})
+    np.testing.assert_array_equal(values["y"], wanted)
+    np.testing.assert_array_equal(executor.run(feeds)[0], wanted)

@@ -12,6 +12,7 @@ import pytest
 from support.executor_plans import S8, U8, Builder
 
 from fqfuse.ir.types import DType
+from fqfuse.onednn import lookup_kernel as lookup_module
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.lookup_kernel import Kernel, lookup_kernel
@@ -21,8 +22,11 @@ from fqfuse.runtime.lowering.host_calls import single_call
 OLDER = CpuIsa.avx2
 
 
-@pytest.fixture
-def kernel(library: Library) -> Kernel:
+@pytest.fixture(params=[False, True], ids=["", "vbmi"])
+def kernel(library: Library, request, monkeypatch) -> Kernel:
+    if request.param and not lookup_module._has_vbmi():
+        pytest.skip("the CPU lacks AVX-512 VBMI")
+    monkeypatch.setattr(lookup_module, "_has_vbmi", lambda: request.param)
     found = lookup_kernel(library.effective_isa())
     if found is None:
         pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")
@@ -82,6 +86,16 @@ def test_reads_and_writes_up_to_the_end_of_a_page(kernel: Kernel, length: int) -
 def test_not_for_other_cpus() -> None:
     assert lookup_kernel(OLDER) is None
     assert lookup_kernel(CpuIsa.default) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"), [("fpu avx512vbmi sha_ni", True), ("avx512_vbmi2", False)]
+)
+def test_the_system_tells_of_vbmi(flags: str, found: bool, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(lookup_module, "_CPUINFO", tmp_path / "cpuinfo")
+    assert not lookup_module._has_vbmi.__wrapped__()  # a system without that file
+    (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n\n", encoding="ascii")
+    assert lookup_module._has_vbmi.__wrapped__() == found
 
 
 def lookup(source: DType, target: DType, shape: tuple[int, ...]) -> Plan:

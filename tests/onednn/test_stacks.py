@@ -40,6 +40,7 @@ _MOVES = {
     r"push \w+": 8,
     r"sub rsp, (0x[0-9a-f]+)": None,  # as many as it says
     r"and rsp, 0xffffffffffffffc0": 64,
+    r"call qword ptr \[r\w+\]": 8,  # of a function that it was given, whose stack is its own
     r"(pop \w+|leave|add rsp, 0x[0-9a-f]+|lea rsp, \[rbp-0x[0-9a-f]+\])": 0,  # back again
 }
 """Instructions that move the stack's end, and by how many bytes at most."""

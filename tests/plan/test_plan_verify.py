@@ -175,7 +175,7 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "params.required": step("turn", primitive="onnx.Cast", op="Cast", params={}),
     "params.nan": step("act", params={"algorithm": "relu", "alpha": float("nan")}),
     "types": values(q=TensorType(DType.S32, IMAGE)),
-    "types.dst": values(p=TensorType(DType.F32, ("N", 4, 5, 5))),
+    "types.dst": values(p=TensorType(DType.S8, ("N", 4, 5, 5))),
     "types.weights": lambda plan: changed(
         plan, constants={**plan.constants, "w": np.zeros((4, 4, 3, 3), np.uint8)}
     ),

@@ -151,10 +151,12 @@ def test_why_not_float_operation(operation: Callable[[Net, str], str]) -> None:
 
 
 def test_why_not_decoded_operand() -> None:
-    """Without zero points it is gone, and as much is to be done elsewhere."""
+    """Without zero points it is gone, and as much is to be done elsewhere but for one conversion:
+    less than the 3 % from which on the first screen counts a gain.
+    """
     zeros, symmetric = both("decoded-operand")
     assert symmetric.finding("decoded-operand") is None
-    assert symmetric.ms >= zeros.ms
+    assert symmetric.ms > 0.97 * zeros.ms
 
 
 def test_why_not_quantizer_between() -> None:

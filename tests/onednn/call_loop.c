@@ -1,0 +1,27 @@
+/* What onednn/listings/call_loop.txt was compiled from:
+
+   gcc -O2 -fno-stack-protector -fcf-protection=branch -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1
+       -falign-jumps=1 -falign-functions=1 -falign-labels=1 -c */
+
+#include <stdint.h>
+
+/* A call of a function that takes up to four words: those that it does not take are not looked at. */
+typedef struct {
+  int (*function)(int64_t, int64_t, int64_t, int64_t);
+  int64_t words[4];
+} Call;
+
+typedef struct {
+  const Call *calls;
+  int64_t count, done, status;
+} Work;
+
+/* Makes the calls, in order, until one returns another status than 0; `done` is then its place. */
+void call_all(Work *work) {
+  work->status = 0;
+  for (work->done = 0; work->done < work->count; work->done++) {
+    const Call *next = &work->calls[work->done];
+    work->status = next->function(next->words[0], next->words[1], next->words[2], next->words[3]);
+    if (work->status) return;
+  }
+}

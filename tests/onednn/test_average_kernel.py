@@ -1,0 +1,164 @@
+"""The kernel for averages of codes: what NumPy defines, bit by bit, of every shape, and nothing beyond
+is touched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.executor_plans import F32, S8, U8, Builder
+from support.machine_code import Guarded
+
+from fqfuse.ir.types import DType
+from fqfuse.onednn.average_kernel import MOST_POSITIONS, average_call, average_kernel
+from fqfuse.onednn.kernels import Kernels
+from fqfuse.onednn.library import Library
+from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
+from fqfuse.plan.types import Plan
+from fqfuse.runtime.lowering import averages
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
+from fqfuse.runtime.numpy_runtime import NumpyExecutor
+
+BY_KERNEL = "averages by avx512_core"
+UNCHANGED = (1.0, -0.0, 1.0, -0.0)
+
+
+@pytest.fixture
+def kernel(library: Library) -> Kernels:
+    found = average_kernel(library)
+    if found is None:
+        pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")
+    return found
+
+
+def averaged(kernel: Kernels, codes: np.ndarray, numbers: tuple[float, ...]) -> np.ndarray:
+    images, positions, channels = codes.shape
+    given, means, held = Guarded(codes), Guarded(np.full((images, channels), 7, np.float32)), []
+    factors = Guarded(np.array(numbers, np.float32))
+    call = average_call(
+        kernel,
+        held,
+        codes=given.array.ctypes.data,
+        means=means.array.ctypes.data,
+        numbers=factors.array.ctypes.data,
+        images=images,
+        positions=positions,
+        channels=channels,
+        sign=128 * (codes.dtype == np.int8),
+    )
+    assert call() == 0
+    return means.array
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("channels", [1, 3, 63, 64, 65, 130])
+@pytest.mark.parametrize("positions", [1, 2, 255, 256, 257, 769])
+def test_sums_are_exact(kernel: Kernels, dtype: type, channels: int, positions: int) -> None:
+    info, rng = np.iinfo(dtype), np.random.default_rng(positions)
+    codes = rng.integers(info.min, info.max + 1, (2, positions, channels)).astype(dtype)
+    codes[0, :, : channels // 2] = info.max  # the largest sums
+    codes[1, :, : channels // 2] = info.min
+    found = averaged(kernel, codes, (1.0, *UNCHANGED))
+    np.testing.assert_array_equal(found, codes.sum(axis=1, dtype=np.int64).astype(np.float32))
+
+
+def test_a_sum_of_31_bits(kernel: Kernels) -> None:
+    codes = np.full((1, MOST_POSITIONS, 1), 255, np.uint8)
+    codes[0, 0, 0] = 0
+    wanted = np.float32((MOST_POSITIONS - 1) * 255)
+    assert averaged(kernel, codes, (1.0, *UNCHANGED))[0, 0] == wanted
+    signed = np.full((1, MOST_POSITIONS, 1), -128, np.int8)
+    assert averaged(kernel, signed, (1.0, *UNCHANGED))[0, 0] == np.float32(-128 * MOST_POSITIONS)
+
+
+@pytest.mark.parametrize(
+    "numbers", [(-1.0, 0.0, 0.1, 0.3), (1.0, -128.0, 0.03, 0.0), (-0.7, -0.0, 1.0, -0.0)]
+)
+def test_each_operation_is_rounded_once(kernel: Kernels, numbers: tuple[float, ...]) -> None:
+    """A factor with its shift is one operation: 48 bits of a product and a sum fit in f64 here."""
+    codes = np.random.default_rng(3).integers(0, 256, (1, 49, 200)).astype(np.uint8)
+    share, *linear = np.array((1 / 49, *numbers), np.float32)
+    found = averaged(kernel, codes, (share, *linear))
+    y = codes.sum(axis=1).astype(np.float32) * share
+    for factor, shift in (linear[:2], linear[2:]):
+        y = (y.astype(np.float64) * np.float64(factor) + np.float64(shift)).astype(np.float32)
+    assert found.tobytes() == y.tobytes()
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+LINEAR = (Eltwise("linear", 1.0, -3.0), Eltwise("linear", 0.02, 0.0))
+
+
+def averages_of(
+    dtype: DType, shape: tuple[int, ...], post_ops: tuple[Eltwise, ...], **window: object
+) -> Plan:
+    """Quantized, and averaged in f32."""
+    b = Builder()
+    codes = b.quantize(b.input("x", shape), "codes", dtype, zero=3)
+    op = "AveragePool" if window else "GlobalAveragePool"
+    out = tuple(5 if window else 1 for _ in shape[2:])
+    attr = PrimitiveAttr({}, {}, post_ops)
+    found = b.step("pooling", op, {"src": codes}, "y", F32, (*shape[:2], *out), window, attr)
+    return b.plan(found)
+
+
+def held_against_numpy(plan: Plan, threads: int = 1) -> str:
+    """Runs twice; the implementation of the average."""
+    executor, shape = OneDnnExecutor(plan, threads), plan.type("x").shape
+    for seed in range(2):
+        x = np.random.default_rng(seed).uniform(-3, 6, shape).astype(np.float32)
+        wanted = NumpyExecutor(plan, 1).run({"x": x})[0]
+        found = executor.run({"x": x})[0]
+        if executor.placement()[-1].implementation == BY_KERNEL:
+            assert found.tobytes() == wanted.tobytes()
+        else:  # the library divides where NumPy multiplies by 1/n
+            np.testing.assert_array_max_ulp(found, wanted, 16)
+    return executor.placement()[-1].implementation
+
+
+@pytest.mark.parametrize("dtype", [U8, S8])
+@pytest.mark.parametrize("shape", [(1, 5, 9), (3, 70, 9, 11), (2, 16, 3, 4, 5)])
+@pytest.mark.parametrize("post_ops", [(), LINEAR[1:], LINEAR])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.usefixtures("kernel")
+def test_plans_average_codes_by_the_kernel(dtype, shape, post_ops, threads) -> None:
+    plan = averages_of(dtype, shape, post_ops)
+    assert held_against_numpy(plan, threads) == BY_KERNEL
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("dtype", [U8, S8])
+def test_without_the_kernel_codes_are_averaged_as_f32(dtype, monkeypatch) -> None:
+    monkeypatch.setattr(averages, "average_kernel", lambda _: None)
+    found = held_against_numpy(averages_of(dtype, (2, 16, 6, 5), LINEAR[1:]))
+    assert len(found.split(" + ")) == 2
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("post_ops", "window"),
+    [
+        ((*LINEAR, Eltwise("linear", 2.0, 1.0)), {}),
+        ((Eltwise("relu", 0.0, 0.0),), {}),
+        ((), {"kernel_shape": (2, 2)}),
+        ((), {"kernel_shape": (3, 3), "pads": (1, 0, 0, 1), "count_include_pad": 1}),
+    ],
+)
+def test_what_the_kernel_does_not_do(post_ops, window) -> None:
+    found = held_against_numpy(averages_of(U8, (2, 16, 6, 6), post_ops, **window))
+    assert found != BY_KERNEL
+
+
+@pytest.mark.usefixtures("library")
+def test_codes_that_are_fed() -> None:
+    """Their address is another one in each run."""
+    b = Builder()
+    codes = b.input("x", (1, 16, 6, 6), U8)
+    plan = b.plan(b.step("pooling", "GlobalAveragePool", {"src": codes}, "y", F32, (1, 16, 1, 1)))
+    executor = OneDnnExecutor(plan, 1)
+    for seed in range(3):
+        x = np.random.default_rng(seed).integers(0, 256, (1, 16, 6, 6)).astype(np.uint8)
+        wanted = x.mean(axis=(2, 3), dtype=np.float64, keepdims=True)
+        # of the division by 36, and of the product with 1/36
+        np.testing.assert_allclose(executor.run({"x": x})[0], wanted, rtol=3e-7)

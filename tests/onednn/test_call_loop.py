@@ -1,0 +1,170 @@
+"""Calls of C functions joined into one: they are made in their order, until one fails, and which one
+that was is known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from support.executor_plans import F32, U8, Builder, scales
+
+from fqfuse.onednn import call_loop
+from fqfuse.onednn.call_loop import CCall, joined
+from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.library import Library
+from fqfuse.onednn.lookup_kernel import lookup_kernel
+from fqfuse.onednn.machine_code import mapped
+from fqfuse.plan.attributes import PrimitiveAttr
+from fqfuse.plan.types import Plan
+from fqfuse.runtime.lowering.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.runs import Run
+
+KINDS = (ctypes.c_int64,) * 4
+LARGE = 2**63 - 1
+
+
+class Recorder:
+    """Functions that note what they were called with, and return the status that the first word
+    stands for in `statuses`.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, ...]] = []
+        self.statuses: dict[int, int] = {}
+        self.function = ctypes.CFUNCTYPE(ctypes.c_int, *KINDS)(self._note)
+
+    def _note(self, *words: int) -> int:
+        self.seen.append(words)
+        return self.statuses.get(words[0], 0)
+
+    def in_c(self, *words: int) -> CCall:
+        return CCall(self.function, *words)
+
+    def in_python(self, *words: int) -> Callable[[], int]:
+        return lambda: self._note(*words)
+
+
+@pytest.fixture
+def mixed() -> tuple[Recorder, list[Callable[[], int]]]:
+    """Nine calls: stretches of three, one and two in C, and three alone."""
+    recorder = Recorder()
+    kinds = "cccpcpccp"
+    calls = [
+        (recorder.in_c if kind == "c" else recorder.in_python)(place, -place, LARGE, -LARGE - 1)
+        for place, kind in enumerate(kinds)
+    ]
+    return recorder, calls
+
+
+def run(stretches: list[call_loop.Stretch]) -> tuple[int, int] | None:
+    """Place and status of the call that failed."""
+    for stretch in stretches:
+        if status := stretch.call():
+            return stretch.failed(), status
+    return None
+
+
+@pytest.mark.parametrize("mapping", [True, False])
+def test_all_are_made_in_order_with_their_words(library, mixed, mapping, monkeypatch) -> None:
+    recorder, calls = mixed
+    if not mapping:
+        monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
+    elif mapped("call_loop", CpuIsa.default) is None:
+        pytest.skip("the system refuses memory for code")
+    stretches = joined(library, calls)
+    assert len(stretches) == (6 if mapping else 9)
+    for _ in range(2):
+        recorder.seen.clear()
+        assert run(stretches) is None
+        assert recorder.seen == [(place, -place, LARGE, -LARGE - 1) for place in range(9)]
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_what_fails_ends_it_and_is_named(library, mixed, place) -> None:
+    """And the next run begins from the first call on."""
+    recorder, calls = mixed
+    stretches = joined(library, calls)
+    recorder.statuses[place] = -3
+    assert run(stretches) == (place, -3)
+    assert [words[0] for words in recorder.seen] == list(range(place + 1))
+    recorder.statuses.clear()
+    recorder.seen.clear()
+    assert run(stretches) is None
+    assert len(recorder.seen) == 9
+
+
+def test_nothing_to_join(library: Library) -> None:
+    assert joined(library, []) == []
+
+
+def two_products() -> Plan:
+    b = Builder()
+    b.input("x", (3, 4), F32)
+    w = b.constant("w", np.eye(4, dtype=np.float32))
+    once = b.step("matmul", "MatMul", {"src": "x", "weights": w}, "once", F32, (3, 4))
+    return b.plan(b.step("matmul", "MatMul", {"src": once, "weights": w}, "y", F32, (3, 4)))
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """The runs that are made."""
+    found = []
+    make = Run.__init__
+
+    def keep(self: Run, *given: object) -> None:
+        make(self, *given)
+        found.append(self)
+
+    monkeypatch.setattr(Run, "__init__", keep)
+    return found
+
+
+@pytest.mark.usefixtures("library")
+def test_a_run_names_the_primitive_that_failed(taken: list[Run]) -> None:
+    """Of a program whose primitives are one stretch."""
+    executor = OneDnnExecutor(two_products(), threads=1)
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
+    np.testing.assert_array_equal(executor.run(feeds)[0], feeds["x"])
+    (one,) = taken
+    if mapped("call_loop", CpuIsa.default) is not None:
+        assert len(one._stretches) == 1
+    count = len(one._calls)
+    assert count >= 2
+    for place in range(count):
+        calls = list(one._calls)
+        whole = list(calls[place].args)
+        whole[0] = ctypes.c_void_p(None)  # no primitive: the library refuses, and runs nothing
+        calls[place] = CCall(calls[place].func, *whole)
+        one._stretches = joined(one._engine.library, calls)
+        with pytest.raises(OneDnnError, match="executing matmul"):
+            one.execute(feeds)
+        assert one._stretches[0].failed() == place
+
+
+def lookup_between_primitives() -> Plan:
+    """Quantized, each code replaced by 255 less it, and decoded again."""
+    b = Builder()
+    codes = b.quantize(b.input("x", (1, 3, 5, 7), F32), "codes", scale=1.0)
+    table = b.constant("table", np.arange(255, -1, -1, dtype=np.uint8))
+    params = {"quant": None}
+    found = b.step(
+        "onnx.Lookup", "Lookup", {"x": codes, "table": table}, "found", U8, (1, 3, 5, 7), params
+    )
+    attr = PrimitiveAttr(scales(src=1.0))
+    return b.plan(b.step("reorder", "Identity", {"src": found}, "y", F32, (1, 3, 5, 7), attr=attr))
+
+
+def test_a_lookup_is_made_with_the_primitives_around_it(library: Library, taken: list[Run]) -> None:
+    if lookup_kernel(library.effective_isa()) is None:
+        pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")
+    executor = OneDnnExecutor(lookup_between_primitives(), threads=1)
+    for seed in range(3):
+        x = np.random.default_rng(seed).integers(0, 256, (1, 3, 5, 7)).astype(np.float32)
+        np.testing.assert_array_equal(executor.run({"x": x})[0], 255 - x)
+    (one,) = taken
+    assert len(one._stretches) == 1
+    assert len(one._calls) >= 3
