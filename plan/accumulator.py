@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def less_zero_points(codes: Array, zeros: Array, axis: int | None) -> Array | No
         shape[axis] = zeros.size
     # 16 bits hold a code of 8 less any zero point of 8; more memory is taken where they may not
     small = codes.dtype.itemsize == 1 and np.abs(zeros).max(initial=0) <= DType.U8.range[1]
-    wide = np.int16 if small else np.int64
+    wide: type[np.signedinteger[Any]] = np.int16 if small else np.int64
     less = codes.astype(wide) - zeros.astype(wide).reshape(shape if zeros.size > 1 else ())
     low, high = DType.S8.range
     fits = less.size == 0 or (less.min() >= low and less.max() <= high)
