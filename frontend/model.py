@@ -20,6 +20,7 @@ from ..ir.types import DType, Shape, TensorType
 from .budgets import Budgets
 from .element_types import dtype_of
 from .functions import inlined
+from .halves import widened
 from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
 from .operators.dialects import HANDLERS, check_known, handler_of
@@ -61,7 +62,7 @@ def _import(source: Source, budgets: Budgets) -> Graph:
             hint="declare the values that it should return",
         )
     ctx.graph.set_outputs([value.name for value in graph.output])
-    return ctx.graph
+    return widened(ctx.graph)
 
 
 def _import_node(ctx: Importer, proto: NodeProto) -> None:
