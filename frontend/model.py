@@ -10,13 +10,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from ..errors import FqfuseError, InvalidModel, UnsupportedOp
+from ..ir.decision import Decision, Outcome
 from ..ir.graph import Graph
 from ..ir.ops import dims
 from ..ir.ops.spec import NotCovered
 from ..ir.types import DType, Shape, TensorType
+from .branches import branch_nodes
 from .budgets import Budgets
 from .element_types import dtype_of
 from .functions import inlined
@@ -73,10 +75,41 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
             ctx.late.pop(name)()
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
     _check_text_inputs(ctx, node)
+    if _take_branch(ctx, node):
+        return
     try:
         ctx.take(node)
     except NotCovered as error:  # a dialect's op on types that it is not made for
         raise node.invalid(str(error), "correct the types of what feeds this node") from None
+
+
+def _take_branch(ctx: Importer, node: OnnxNode) -> bool:
+    """Imports the branch of an If whose condition is constant, or follows from sizes, in its place."""
+    if node.op != "If" or node.domain:
+        return False
+    condition = ctx.constant(node.input(0))
+    if condition is None or condition.size != 1:
+        return False
+    taken = "then_branch" if condition.item() else "else_branch"
+    body = node.attr(taken, None)
+    if not isinstance(body, GraphProto) or len(body.output) != len(node.outputs):
+        return False
+    nodes, constants = branch_nodes(
+        body, node.outputs, lambda name: ctx.fresh(f"{node.name}/{name}")
+    )
+    for tensor in constants:
+        _add_initializer(ctx, tensor, None)
+    told = (
+        f"the condition is always {bool(condition.item())}: {taken} stands in the place of the If"
+    )
+    ctx.graph.decide(Decision("take_branch", node.origin, Outcome.FIRED, told))
+    for index, proto in ctx.take_branch(nodes):
+        if _is_constant(proto):
+            inner = read_node(proto, proto.name, ctx.opsets)
+            ctx.graph.add_constant(inner.output(0), *_constant_value(ctx, proto, inner.where))
+        elif index not in ctx.absorbed:
+            _import_node(ctx, proto)
+    return True
 
 
 def _check_text_inputs(ctx: Importer, node: OnnxNode) -> None:
