@@ -78,6 +78,8 @@ class Importer:
             quantizers.
         decoded: (value, scale, zero point, axis) -> the real value that a dialect has already had
             decoded; other texts -> what several nodes of a dialect share.
+        sequences: sequence -> the tensors in it.
+        optionals: optional -> what it holds, '' for nothing.
         runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
         size_names: names of symbolic sizes of the graph's inputs.
         declared: types that the model itself states for its values.
@@ -105,6 +107,8 @@ class Importer:
         self.model_outputs = frozenset(value.name for value in source.output)
         self.codes: dict[str, tuple[str, ...]] = {}
         self.decoded: dict[tuple[str, ...], str] = {}
+        self.sequences: dict[str, tuple[str, ...]] = {}
+        self.optionals: dict[str, str] = {}
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()
         self.late: dict[str, Callable[[], object]] = {}

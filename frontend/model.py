@@ -26,8 +26,9 @@ from .halves import widened
 from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
 from .operators.dialects import HANDLERS, check_known, handler_of
+from .operators.sequences import SEQUENCES
 from .source import Source
-from .structure import check_wiring, count_nodes, initializer_names
+from .structure import captured_names, check_wiring, count_nodes, initializer_names
 from .tensors import Constant, TensorReader
 from .texts import check_texts
 
@@ -63,6 +64,7 @@ def _import(source: Source, budgets: Budgets) -> Graph:
             "the model has no outputs, so it computes nothing",
             hint="declare the values that it should return",
         )
+    _check_outputs(ctx)
     ctx.graph.set_outputs([value.name for value in graph.output])
     return widened(ctx.graph)
 
@@ -74,6 +76,10 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
         if name in ctx.late:
             ctx.late.pop(name)()
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
+    if node.op == "Identity" and not node.domain and node.input(0) in ctx.sequences:
+        ctx.sequences[node.output(0)] = ctx.sequences[node.input(0)]
+        return
+    _check_tensors(ctx, node)
     _check_text_inputs(ctx, node)
     if _take_branch(ctx, node):
         return
@@ -81,6 +87,32 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
         ctx.take(node)
     except NotCovered as error:  # a dialect's op on types that it is not made for
         raise node.invalid(str(error), "correct the types of what feeds this node") from None
+
+
+def _check_tensors(ctx: Importer, node: OnnxNode) -> None:
+    """Refuses sequences and optionals where nothing here knows them.
+
+    Raises:
+        UnsupportedOp: a node reads one, in a body of its own, or as an operator that has no handler.
+    """
+    known = (node.domain, node.op) in SEQUENCES
+    inside = captured_names(node.proto)
+    for name in inside if known else (*node.inputs, *inside):
+        if name in ctx.sequences or name in ctx.optionals:
+            raise UnsupportedOp(
+                f"{node.op} reads {name!r}, which is no tensor but a sequence or an optional",
+                where=node.where,
+                hint="give it the tensors: loops and branches over sequences are not taken apart",
+            )
+
+
+def _check_outputs(ctx: Importer) -> None:
+    for value in ctx.source.output:
+        if value.name in ctx.sequences or value.name in ctx.optionals:
+            raise UnsupportedOp(
+                f"the output {value.name!r} is no tensor but a sequence or an optional",
+                hint="return the tensors in it",
+            )
 
 
 def _take_branch(ctx: Importer, node: OnnxNode) -> bool:
