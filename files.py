@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -125,7 +126,10 @@ _HINTS = {
 
 
 def write_atomically(
-    path: str | os.PathLike[str], data: bytes | memoryview, *, lasting: bool = True
+    path: str | os.PathLike[str],
+    data: bytes | memoryview | Iterable[memoryview],
+    *,
+    lasting: bool = True,
 ) -> None:
     """Writes a file: first into a new file beside it, then in one step to its place, so that a
     crash leaves the old one or the new one.
@@ -137,7 +141,7 @@ def write_atomically(
 
     Args:
         path: of the file.
-        data: all of it.
+        data: all of it, or its pieces in order.
         lasting: wait until it would outlast a power cut. Otherwise that may leave a file of any
             content: one that nobody would miss, and whose reader notices.
 
@@ -146,7 +150,8 @@ def write_atomically(
     """
     target = checked_path(path)
     try:
-        _write(Path(os.path.realpath(target)), data, lasting=lasting)
+        pieces = [memoryview(data)] if isinstance(data, (bytes, memoryview)) else data
+        _write(Path(os.path.realpath(target)), pieces, lasting=lasting)
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "name another path")
         raise InvalidInput(
@@ -154,7 +159,7 @@ def write_atomically(
         ) from error
 
 
-def _write(target: Path, data: bytes | memoryview, *, lasting: bool) -> None:
+def _write(target: Path, pieces: Iterable[memoryview], *, lasting: bool) -> None:
     mode = _mode_of(target)
     beside = target.with_name(f".fqfuse-{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -162,7 +167,8 @@ def _write(target: Path, data: bytes | memoryview, *, lasting: bool) -> None:
     handle = os.open(beside, flags | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
-            _write_all(file.fileno(), memoryview(data))
+            for piece in pieces:
+                _write_all(file.fileno(), piece)
             if mode is not None and hasattr(os, "fchmod"):  # Windows has no such permissions
                 os.fchmod(file.fileno(), mode)
             if lasting:

@@ -7,7 +7,7 @@ not use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..ir.types import DType, TensorType
 from .budgets import Budgets
 from .folding import Folder
 from .nodes import DEFAULT_DOMAIN, OnnxNode, origin_of_proto
-from .structure import Wiring
+from .structure import Wiring, captured_names
 from .tensors import TensorReader
 
 _MEANINGLESS: Final = (ValueError, LookupError, ArithmeticError)
@@ -78,6 +78,8 @@ class Importer:
             quantizers.
         decoded: (value, scale, zero point, axis) -> the real value that a dialect has already had
             decoded; other texts -> what several nodes of a dialect share.
+        sequences: sequence -> the tensors in it.
+        optionals: optional -> what it holds, '' for nothing.
         runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
         size_names: names of symbolic sizes of the graph's inputs.
         declared: types that the model itself states for its values.
@@ -105,12 +107,15 @@ class Importer:
         self.model_outputs = frozenset(value.name for value in source.output)
         self.codes: dict[str, tuple[str, ...]] = {}
         self.decoded: dict[tuple[str, ...], str] = {}
+        self.sequences: dict[str, tuple[str, ...]] = {}
+        self.optionals: dict[str, str] = {}
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()
         self.late: dict[str, Callable[[], object]] = {}
         self.declared: dict[str, TypeProto] = {
             value.name: value.type for value in (*source.value_info, *source.output)
         }
+        self._taken: list[NodeProto] = []
         self._names = _Names(
             {value.name for value in source.input} | set(wiring.producer) | set(wiring.readers)
         )
@@ -141,7 +146,23 @@ class Importer:
 
     def readers(self, value: str) -> list[tuple[int, NodeProto]]:
         """The nodes of the model that read a value, with their indices."""
-        return [(index, self.source.node[index]) for index in self.wiring.readers.get(value, ())]
+        return [(index, self.proto(index)) for index in self.wiring.readers.get(value, ())]
+
+    def proto(self, index: int) -> NodeProto:
+        """A node of the model, or of a branch that has been taken."""
+        count = len(self.source.node)
+        return self.source.node[index] if index < count else self._taken[index - count]
+
+    def take_branch(self, nodes: Sequence[NodeProto]) -> Iterator[tuple[int, NodeProto]]:
+        """The nodes of a branch, whose values have names of the model's, with the indices that they
+        get.
+        """
+        first = len(self.source.node) + len(self._taken)
+        self._taken += nodes
+        for index, proto in enumerate(nodes, first):
+            for name in filter(None, (*proto.input, *captured_names(proto))):
+                self.wiring.readers.setdefault(name, []).append(index)
+        yield from enumerate(nodes, first)
 
     def constant(self, value: str) -> Array | None:
         """The data of a value that is constant, or computed from constants alone within the budget

@@ -10,21 +10,25 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from ..errors import FqfuseError, InvalidModel, UnsupportedOp
+from ..ir.decision import Decision, Outcome
 from ..ir.graph import Graph
 from ..ir.ops import dims
 from ..ir.ops.spec import NotCovered
 from ..ir.types import DType, Shape, TensorType
+from .branches import branch_nodes
 from .budgets import Budgets
 from .element_types import dtype_of
 from .functions import inlined
+from .halves import widened
 from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
 from .operators.dialects import HANDLERS, check_known, handler_of
+from .operators.sequences import SEQUENCES
 from .source import Source
-from .structure import check_wiring, count_nodes, initializer_names
+from .structure import captured_names, check_wiring, count_nodes, initializer_names
 from .tensors import Constant, TensorReader
 from .texts import check_texts
 
@@ -60,8 +64,9 @@ def _import(source: Source, budgets: Budgets) -> Graph:
             "the model has no outputs, so it computes nothing",
             hint="declare the values that it should return",
         )
+    _check_outputs(ctx)
     ctx.graph.set_outputs([value.name for value in graph.output])
-    return ctx.graph
+    return widened(ctx.graph)
 
 
 def _import_node(ctx: Importer, proto: NodeProto) -> None:
@@ -71,11 +76,72 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
         if name in ctx.late:
             ctx.late.pop(name)()
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
+    if node.op == "Identity" and not node.domain and node.input(0) in ctx.sequences:
+        ctx.sequences[node.output(0)] = ctx.sequences[node.input(0)]
+        return
+    _check_tensors(ctx, node)
     _check_text_inputs(ctx, node)
+    if _take_branch(ctx, node):
+        return
     try:
         ctx.take(node)
     except NotCovered as error:  # a dialect's op on types that it is not made for
         raise node.invalid(str(error), "correct the types of what feeds this node") from None
+
+
+def _check_tensors(ctx: Importer, node: OnnxNode) -> None:
+    """Refuses sequences and optionals where nothing here knows them.
+
+    Raises:
+        UnsupportedOp: a node reads one, in a body of its own, or as an operator that has no handler.
+    """
+    known = (node.domain, node.op) in SEQUENCES
+    inside = captured_names(node.proto)
+    for name in inside if known else (*node.inputs, *inside):
+        if name in ctx.sequences or name in ctx.optionals:
+            raise UnsupportedOp(
+                f"{node.op} reads {name!r}, which is no tensor but a sequence or an optional",
+                where=node.where,
+                hint="give it the tensors: loops and branches over sequences are not taken apart",
+            )
+
+
+def _check_outputs(ctx: Importer) -> None:
+    for value in ctx.source.output:
+        if value.name in ctx.sequences or value.name in ctx.optionals:
+            raise UnsupportedOp(
+                f"the output {value.name!r} is no tensor but a sequence or an optional",
+                hint="return the tensors in it",
+            )
+
+
+def _take_branch(ctx: Importer, node: OnnxNode) -> bool:
+    """Imports the branch of an If whose condition is constant, or follows from sizes, in its place."""
+    if node.op != "If" or node.domain:
+        return False
+    condition = ctx.constant(node.input(0))
+    if condition is None or condition.size != 1:
+        return False
+    taken = "then_branch" if condition.item() else "else_branch"
+    body = node.attr(taken, None)
+    if not isinstance(body, GraphProto) or len(body.output) != len(node.outputs):
+        return False
+    nodes, constants = branch_nodes(
+        body, node.outputs, lambda name: ctx.fresh(f"{node.name}/{name}")
+    )
+    for tensor in constants:
+        _add_initializer(ctx, tensor, None)
+    told = (
+        f"the condition is always {bool(condition.item())}: {taken} stands in the place of the If"
+    )
+    ctx.graph.decide(Decision("take_branch", node.origin, Outcome.FIRED, told))
+    for index, proto in ctx.take_branch(nodes):
+        if _is_constant(proto):
+            inner = read_node(proto, proto.name, ctx.opsets)
+            ctx.graph.add_constant(inner.output(0), *_constant_value(ctx, proto, inner.where))
+        elif index not in ctx.absorbed:
+            _import_node(ctx, proto)
+    return True
 
 
 def _check_text_inputs(ctx: Importer, node: OnnxNode) -> None:

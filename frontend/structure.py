@@ -38,7 +38,7 @@ class Wiring:
 
     order: tuple[int, ...]
     producer: Mapping[str, int]
-    readers: Mapping[str, Sequence[int]]
+    readers: dict[str, list[int]]
     reads: Sequence[tuple[str, ...]]
 
 

@@ -23,6 +23,11 @@ _KEPT = frozenset({"Dequantize", "FakeQuantize"})
 takes it.
 """
 
+_PIECE = 1 << 18
+"""Elements that are quantized at a time: in f32 they take four times the memory of their codes, and more
+in passing.
+"""
+
 
 def fold_constants(
     graph: Graph, node: Node, max_bytes: int = 1 << 30, max_work: int = 1 << 30
@@ -34,6 +39,7 @@ def fold_constants(
 
         y = Op(@a, @b)   ->  @y
         q = Quantize(@w) ->  @q         (the quantize half of a weight quantizer)
+        q = Quantize(Dequantize(@p)) ->  @q     (a table of codes in another scale)
         b = Dequantize(@q)  ->  @b      (a bias or another parameter; weights keep their Dequantize)
         b = DequantizeBlocks(@q, @s)  ->  @b    (where neither a matrix product nor a gather keeps the codes)
         y = FakeQuantize(@w) ->  @y     (one that cannot be split into quantize and dequantize)
@@ -89,14 +95,32 @@ def _fold(graph: Graph, node: Node, max_bytes: int, max_work: int) -> str | Refu
                 f"{value}/folded", np.asarray(array, kind.dtype.numpy), kind.dtype, kind.quant
             )
             graph.replace_uses(value, constant, only=graph.consumers(value))
-    erase_unread(graph, [node])
+    decode = _recoded(graph, node)
+    if decode is not None:
+        _settle(graph, decode)
+    _erase(graph, node if decode is None else decode, node)
     return "all inputs are constant"
+
+
+def _erase(graph: Graph, *nodes: Node) -> None:
+    """Erases nodes that nothing reads any more, and the constants that only they read: a model's weights
+    are in memory once.
+    """
+    read = {value for node in nodes for value in node.inputs if value in graph.constants}
+    erase_unread(graph, nodes)
+    for value in read:
+        if not graph.is_read(value):
+            graph.forget_constant(value)
 
 
 def _foldable(graph: Graph, node: Node) -> bool:
     if node.op == "Shape" and is_static(graph.type(node.input).shape):
         return True
+    if _recoded(graph, node) is not None:
+        return True
     if node.spec.evaluate is None or not any(node.inputs) or graph.computed(node.inputs):
+        return False
+    if node.op == "Dequantize" and _reader_recodes(graph, node):
         return False
     if node.op == "FakeQuantize":
         return _stays_whole(graph, node)
@@ -117,7 +141,48 @@ def _computed(graph: Graph, node: Node) -> tuple[Array, ...]:
         shape = graph.type(node.input).static_shape
         end = None if node.attrs["end"] is None else node.attr("end", int)
         return (np.asarray(shape[node.attr("start", int) : end], np.int64),)
+    if node.op == "Quantize":
+        return (_codes(graph, node),)
     return evaluate([graph.constant(value) for value in node.inputs], node.attrs)
+
+
+def _recoded(graph: Graph, node: Node) -> Node | None:
+    """What decodes the constant that a Quantize alone reads."""
+    decode = graph.producer(node.input, "Dequantize") if node.op == "Quantize" else None
+    if decode is None or graph.constant(decode.input) is None:
+        return None
+    return decode if _reader_recodes(graph, decode) else None
+
+
+def _reader_recodes(graph: Graph, decode: Node) -> bool:
+    uses = graph.uses(decode.output)
+    alone = len(uses) == 1 and not graph.is_output(decode.output)
+    return alone and uses[0].node.op == "Quantize"
+
+
+def _codes(graph: Graph, node: Node) -> Array:
+    """The codes of a Quantize of a constant, or of what a Dequantize in front of it makes of one, piece
+    by piece.
+    """
+    decode = _recoded(graph, node)
+    chain = [node] if decode is None else [decode, node]
+    data = graph.constant(chain[0].input)
+    assert data is not None
+    axis = next((a for a in range(data.ndim) if a not in {n.quant.axis for n in chain}), None)
+    if axis is None or data.size <= _PIECE:
+        return _through(chain, data)
+    codes = np.empty(data.shape, graph.type(node.output).dtype.numpy)
+    count = math.ceil(data.size / _PIECE)
+    for piece, place in zip(*(np.array_split(a, count, axis) for a in (data, codes)), strict=True):
+        place[...] = _through(chain, piece)
+    return codes
+
+
+def _through(chain: list[Node], value: Array) -> Array:
+    for node in chain:
+        assert node.spec.evaluate is not None
+        (value,) = node.spec.evaluate([value], node.attrs)
+    return value
 
 
 def _stays_whole(graph: Graph, node: Node) -> bool:

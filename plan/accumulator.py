@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -107,10 +108,15 @@ def less_zero_points(codes: Array, zeros: Array, axis: int | None) -> Array | No
     """Codes less their zero points, one for all or one for each index of an axis, as s8 codes; None
     where s8 does not hold them.
     """
+    if codes.dtype == np.int8 and not zeros.any():
+        return codes
     shape = [1] * codes.ndim
     if axis is not None and zeros.size > 1:
         shape[axis] = zeros.size
-    less = codes.astype(np.int64) - zeros.astype(np.int64).reshape(shape if zeros.size > 1 else ())
+    # 16 bits hold a code of 8 less any zero point of 8; more memory is taken where they may not
+    small = codes.dtype.itemsize == 1 and np.abs(zeros).max(initial=0) <= DType.U8.range[1]
+    wide: type[np.signedinteger[Any]] = np.int16 if small else np.int64
+    less = codes.astype(wide) - zeros.astype(wide).reshape(shape if zeros.size > 1 else ())
     low, high = DType.S8.range
     fits = less.size == 0 or (less.min() >= low and less.max() <= high)
     return less.astype(np.int8) if fits else None

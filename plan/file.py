@@ -9,6 +9,8 @@
                            .quantizers, .fates, .decisions (`metadata.py`), and, as the last bytes
                            of the file, .digest: SHA-256 of all that is in front of it (`seal.py`)
 
+Constants of more than 2 GiB lie in a second file (`beside.py`) as ONNX's external data, and `fqfuse.data` is that file's name.
+
 The same plan gives the same bytes, in every process. Reading trusts nothing: it checks the digest,
 takes every size from a Python integer before it allocates, evaluates nothing, and hands out a plan
 only when the plan verifier finds it sound.
@@ -26,11 +28,12 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 from ..errors import InvalidInput, PlanError
 from ..files import write_atomically
 from ..ir.element_types import DTYPES, ELEMENT_TYPES
-from ..ir.lifting import Lifted
+from ..ir.lifting import LARGE, Lifted
 from ..ir.ops.spec import Array
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from ..ir.types import Dim, DType, TensorType
+from .beside import ALIGNED, Beside, has_beside, mapped, remove_beside, write_beside
 from .foreign import check_foreign
 from .metadata import (
     add_metadata,
@@ -45,7 +48,7 @@ from .metadata import (
     read_at,
     text_of,
 )
-from .nodes import node_of, step_of, tensor_of
+from .nodes import node_of, step_of, tensor_beside, tensor_of
 from .seal import DOMAIN, Source, check_structure, content, is_plan, seal
 from .types import Plan
 from .verify import check_plan
@@ -55,24 +58,38 @@ SCHEMA = 1
 
 _IR_VERSION = 10  # the first with metadata on nodes and values
 _STANDARD_OPSET = 26  # the newest that every onnx in the dependency range knows
+_DATA = "fqfuse.data"
 _LIMIT = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; 16 MiB are left for what is not constants
 
 
-def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> None:
     """Writes a plan as one ONNX file, atomically and byte-for-byte deterministically.
+
+    Args:
+        plan: the plan.
+        path: of the file.
+        limit: bytes of constants that one file holds; those of a larger plan lie in a second file
+            beside it, `<name>.<digest>.data`, which the plan names.
 
     Raises:
         InvalidInput: it is no plan, or the path cannot be written; what was there before is
             untouched.
-        PlanError: the plan is not sound, does not fit into one ONNX file (2 GiB), or holds what
-            ONNX cannot.
+        PlanError: the plan is not sound, or holds what ONNX cannot.
     """
     if not isinstance(plan, Plan):
         raise InvalidInput(
             f"a {type(plan).__name__} is no plan",
             hint="give what fqfuse.compile or fqfuse.load_plan returned",
         )
-    write_atomically(path, plan_bytes(plan))
+    _check(plan, "")
+    former = _data_of(path)
+    beside = None
+    if _size(plan) > limit:
+        large = {name: data for name, data in sorted(plan.constants.items()) if _is_large(data)}
+        beside = write_beside(path, large)
+    write_atomically(path, _content(plan, beside))
+    if former and (beside is None or beside.location != former):
+        remove_beside(path, former)
 
 
 def plan_bytes(plan: Plan) -> bytes:
@@ -83,15 +100,38 @@ def plan_bytes(plan: Plan) -> bytes:
             ONNX cannot.
     """
     _check(plan, "")
-    size = sum(data.nbytes for data in plan.constants.values())
+    size = _size(plan)
     if size > _LIMIT:
         raise PlanError(
             f"the plan's constants take {size} bytes, and one ONNX file holds 2 GiB",
             where=plan.name,
-            hint="split the model",
+            hint="save it with fqfuse.save_plan, and pass the path on",
         )
+    return _content(plan, None)
+
+
+def _size(plan: Plan) -> int:
+    return sum(data.nbytes for data in plan.constants.values())
+
+
+def _is_large(data: Array) -> bool:
+    return data.nbytes >= LARGE and data.dtype.kind != "O"
+
+
+def _data_of(path: str | os.PathLike[str]) -> str:
+    """The file beside the plan that is there already; '' where there is none."""
     try:
-        body = bytes(_model(plan).SerializeToString(deterministic=True))
+        if not (has_beside(path) and is_plan(path)):
+            return ""
+        data, _, sealed = content(path)
+        return metadata_of(_checked_model(data, sealed=sealed)).get(_DATA, "")
+    except (InvalidInput, PlanError):  # there is no such plan, or it is broken: it is replaced
+        return ""
+
+
+def _content(plan: Plan, beside: Beside | None) -> bytes:
+    try:
+        body = bytes(_model(plan, beside).SerializeToString(deterministic=True))
     except (ValueError, TypeError, EncodeError) as error:  # UnicodeEncodeError is a ValueError
         raise PlanError(
             f"the plan cannot be written as ONNX: {error}",
@@ -105,7 +145,7 @@ def plan_bytes(plan: Plan) -> bytes:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def _model(plan: Plan) -> ModelProto:
+def _model(plan: Plan, beside: Beside | None) -> ModelProto:
     model = ModelProto(
         ir_version=_IR_VERSION, producer_name="fqfuse", producer_version=str(SCHEMA), domain=DOMAIN
     )
@@ -119,9 +159,13 @@ def _model(plan: Plan) -> ModelProto:
         for value in sorted(plan.values)
         if value not in shown
     )
-    graph.initializer.extend(
-        tensor_of(name, plan.constants[name]) for name in sorted(plan.constants)
-    )
+    places = beside.places if beside is not None else {}
+    for name in sorted(plan.constants):
+        if beside is None or name not in places:
+            graph.initializer.append(tensor_of(name, plan.constants[name]))
+        else:
+            data = plan.constants[name]
+            graph.initializer.append(tensor_beside(name, data, beside.location, places[name]))
     versions = {"": _STANDARD_OPSET, DOMAIN: 1}
     for step in plan.steps:
         node, version = node_of(step)
@@ -129,7 +173,8 @@ def _model(plan: Plan) -> ModelProto:
         versions[node.domain] = max(versions.get(node.domain, 1), version)
     for domain in sorted(versions):
         model.opset_import.add(domain=domain, version=versions[domain])
-    add_metadata(model, {"fqfuse.schema": str(SCHEMA)} | plan_metadata(plan))
+    told = plan_metadata(plan) | ({} if beside is None else {_DATA: beside.location})
+    add_metadata(model, {"fqfuse.schema": str(SCHEMA)} | told)
     return model
 
 
@@ -162,7 +207,16 @@ def read_plan(source: Source) -> Plan:
 
 def _read(source: Source) -> Plan:
     data, apart, sealed = content(source)
-    return _plan(_checked_model(data, sealed=sealed), apart)
+    model = _checked_model(data, sealed=sealed)
+    location = metadata_of(model).get(_DATA)
+    if location is None:
+        return _plan(model, apart, None)
+    if isinstance(source, bytes):
+        raise PlanError(
+            "the constants of this plan lie in a second file",
+            hint="give the path of the plan file, with that file beside it",
+        )
+    return _plan(model, apart, mapped(source, location))
 
 
 def _check(plan: Plan, source: str) -> None:
@@ -199,10 +253,10 @@ def _checked_model(data: bytes, *, sealed: bool) -> ModelProto:
     return model
 
 
-def _plan(model: ModelProto, apart: Lifted) -> Plan:
+def _plan(model: ModelProto, apart: Lifted, beside: memoryview | None) -> Plan:
     graph = model.graph
     metadata = metadata_of(model)
-    constants = _constants(graph, apart)
+    constants = _constants(graph, apart, beside)
     values: dict[str, TensorType] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
         _demand_name("a value", info.name)
@@ -248,7 +302,7 @@ def _type(info: ValueInfoProto) -> TensorType:
     return found
 
 
-def _constants(graph: GraphProto, apart: Lifted) -> dict[str, Array]:
+def _constants(graph: GraphProto, apart: Lifted, beside: memoryview | None) -> dict[str, Array]:
     constants: dict[str, Array] = {}
     for number, tensor in enumerate(graph.initializer):
         _demand_name("a constant", tensor.name)
@@ -257,8 +311,25 @@ def _constants(graph: GraphProto, apart: Lifted) -> dict[str, Array]:
         large = apart.get(number)
         if large is not None and tensor.raw_data:
             raise broken("a constant has its data twice", tensor.name)
-        constants[tensor.name] = _array(tensor, tensor.raw_data if large is None else large.data)
+        raw = tensor.raw_data if large is None else large.data
+        if tensor.data_location == TensorProto.EXTERNAL and beside is not None and not raw:
+            raw = _placed(tensor, beside)
+        elif tensor.data_location != TensorProto.DEFAULT:
+            raise broken("the data of a constant is in a place that plans do not use", tensor.name)
+        constants[tensor.name] = _array(tensor, raw)
     return constants
+
+
+def _placed(tensor: TensorProto, beside: memoryview) -> memoryview:
+    """The data of a constant in the file beside the plan; all constants are in that one."""
+    told = {entry.key: entry.value for entry in tensor.external_data}
+    numbers = [told.get(key, "") for key in ("offset", "length")]
+    if not all(text.isascii() and text.isdecimal() and len(text) < 20 for text in numbers):
+        raise broken("a constant does not say where it lies", tensor.name)
+    start, size = map(int, numbers)
+    if start % ALIGNED or start + size > len(beside):
+        raise broken("a constant lies where no plan has one", tensor.name)
+    return beside[start : start + size]
 
 
 def _demand_name(what: str, name: str) -> None:
@@ -271,12 +342,8 @@ def _demand_name(what: str, name: str) -> None:
 def _array(tensor: TensorProto, raw: bytes | memoryview) -> Array:
     dtype = DTYPES.get(tensor.data_type)
     dims = list(tensor.dims)
-    if (
-        dtype is None
-        or DType.from_numpy(dtype.numpy) is not dtype
-        or tensor.data_location != TensorProto.DEFAULT
-    ):
-        raise broken("a constant is of a type, or in a place, that plans do not use", tensor.name)
+    if dtype is None or DType.from_numpy(dtype.numpy) is not dtype:
+        raise broken("a constant is of a type that plans do not use", tensor.name)
     if len(dims) > 64 or any(d < 0 for d in dims):
         raise broken(f"no array has the dimensions {dims[:65]}", tensor.name)
     count = math.prod(

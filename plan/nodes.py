@@ -100,6 +100,17 @@ def tensor_of(name: str, data: Array) -> TensorProto:
     return tensor
 
 
+def tensor_beside(name: str, data: Array, location: str, place: tuple[int, int]) -> TensorProto:
+    """A constant whose data lies in another file: its name, the first byte there, and their number."""
+    tensor = TensorProto(
+        name=name, dims=data.shape, data_type=ELEMENT_TYPES[DType.from_numpy(data.dtype)]
+    )
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", place[0]), ("length", place[1])):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
 # -- attributes ------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -324,7 +324,9 @@ class InferenceSession:
         }
         for name, array in arrays.items():
             if (array.dtype, array.shape) != self._exactly[name]:
-                _check_feed(name, array, self._inputs[name])
+                type_ = self._inputs[name]
+                arrays[name] = carried = _carried(array, type_.dtype)
+                _check_feed(name, carried, type_)
         for name in self._strings:
             _check_strings(name, arrays[name])
         if not self._static:
@@ -386,6 +388,27 @@ def _array_of(name: str, fed: object) -> Array:
         raise InvalidInput(
             what, where=f"input {name}", hint="feed a numpy.ndarray: numpy.asarray(values, type)"
         ) from error
+
+
+_ML_DTYPES: Final[Mapping[DType, str]] = {
+    DType.BF16: "bfloat16",
+    DType.F8E4M3FN: "float8_e4m3fn",
+    DType.F8E4M3FNUZ: "float8_e4m3fnuz",
+    DType.F8E5M2: "float8_e5m2",
+    DType.F8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.F4E2M1: "float4_e2m1fn",
+    DType.S2: "int2",
+    DType.U2: "uint2",
+    DType.S4: "int4",
+    DType.U4: "uint4",
+}
+"""Element types that NumPy lacks -> what the package ml_dtypes calls them."""
+
+
+def _carried(array: Array, dtype: DType) -> Array:
+    """An array of ml_dtypes in the NumPy type that carries its elements; another one as it is."""
+    named = array.dtype.name == _ML_DTYPES.get(dtype) and array.dtype.isbuiltin == 2
+    return array.astype(dtype.numpy) if named else array
 
 
 def _check_strings(name: str, array: Array) -> None:

@@ -61,15 +61,18 @@ def import_decoded(ctx: Importer, node: OnnxNode) -> bool:
             return True
         ctx.refuse(node, RULE, quant)
         return False
-    ctx.emit(
+    plain = found.result is DType.F32
+    real = ctx.emit(
         node,
         "Dequantize",
         (found.codes,),
         {"quant": quant},
-        outputs=node.outputs[:1],
+        outputs=node.outputs[:1] if plain else None,
         quantizer=(ctx.add_quantizer(node.name, form, found.codes),),
         absorbed=found.absorbed,
     )
+    if not plain:
+        ctx.cast(node, real, found.result, "cast", output=node.output(0))
     return True
 
 
@@ -111,7 +114,7 @@ def _fits(parameter: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 def _quantization(ctx: Importer, found: _Decoding) -> Quantization | Refusal:
     """Scale, zero point and axis; or why Dequantize does not compute these numbers."""
-    if found.result is not DType.F32:
+    if found.result is DType.F64:
         return Refusal(
             f"the codes are decoded in {found.result.value}, whose products are rounded",
             "Cast, Sub and Mul in f32",

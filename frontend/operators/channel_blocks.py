@@ -22,7 +22,7 @@ from ..importer import Handler
 from ..nodes import normal_domain
 from .derived import Derived
 from .forms import Form, handlers
-from .fused import FUSED_CONVOLUTION, MICROSOFT, convolved, kept
+from .fused import CONVOLUTION, FUSED_CONVOLUTION, MICROSOFT, convolved, kept
 
 _NCHWC: Final = "com.microsoft.nchwc"
 _RULE: Final = "import_channel_blocks"
@@ -135,6 +135,15 @@ def _pool_channels_last(at: Derived) -> None:
     at.real("Transpose", [value], {"perm": back}, role="channels last", output=at.node.output(0))
 
 
+def _convolution_channels_last(at: Derived) -> None:
+    """NhwcConv(X, W, B?){attributes of Conv}: a Conv of X [N, spatial, C] and W [O, spatial, I]."""
+    rank = at.ctx.rank(at.node, at.input(0))
+    first, back = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+    operands = [at.turned(at.input(i), first, f"channels first {i}") for i in (0, 1)]
+    value = at.real("Conv", [*operands, *filter(None, [at.input(2)])], kept(at, CONVOLUTION))
+    at.real("Transpose", [value], {"perm": back}, role="channels last", output=at.node.output(0))
+
+
 # -- how many channels a block has -----------------------------------------------------------------
 
 
@@ -222,5 +231,11 @@ _ROWS: Final[Mapping[str, Form]] = {
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     **handlers(_NCHWC, _ROWS),
-    **handlers(MICROSOFT, {"NhwcMaxPool": Form("x", "y", _pool_channels_last, _WINDOW)}),
+    **handlers(
+        MICROSOFT,
+        {
+            "NhwcMaxPool": Form("x", "y", _pool_channels_last, _WINDOW),
+            "NhwcConv": Form("X W B?", "Y", _convolution_channels_last, CONVOLUTION),
+        },
+    ),
 }

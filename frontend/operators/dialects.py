@@ -32,6 +32,7 @@ from . import (
 )
 from .cast_and_scale import import_decoded
 from .foreign import import_foreign
+from .sequences import SEQUENCES
 from .standard import import_newest, keep
 from .upgrade import newest
 
@@ -94,8 +95,10 @@ _OTHER_OPS: Final[Mapping[str, str]] = {
 
 def handler_of(op: str, domain: str) -> Handler:
     """Who imports the op: its dialect, the op table, or nobody (then it stays as it is)."""
-    return HANDLERS.get((domain, op)) or (
-        _import_standard if domain == DEFAULT_DOMAIN else import_foreign
+    return (
+        HANDLERS.get((domain, op))
+        or SEQUENCES.get((domain, op))
+        or (_import_standard if domain == DEFAULT_DOMAIN else import_foreign)
     )
 
 

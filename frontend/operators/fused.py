@@ -288,7 +288,9 @@ def _normalized_groups_of_sum(at: Derived) -> None:
 
 def _grouped(at: Derived, value: str) -> None:
     attrs, last = at.node.attrs, bool(at.node.attrs["channels_last"])
-    steps = [("GroupNormalization", [at.input(1), at.input(2)], _grouping(attrs))]
+    kind = at.ctx.type(value).dtype  # gamma and beta are f32 beside half floats
+    parameters = [at.ctx.cast(at.node, at.input(i), kind, f"parameter {i}") for i in (1, 2)]
+    steps = [("GroupNormalization", parameters, _grouping(attrs))]
     if attrs["activation"] not in (0, 1):
         raise at.node.invalid(f"the attribute activation of {at.node.op} is {attrs['activation']}")
     if attrs["activation"]:

@@ -15,10 +15,12 @@ from .carried import axis_stays
 from .rows import (
     FLOATS,
     INDICES,
+    INTEGERS,
     LAYOUT,
     A,
     Call,
     UnknownRankError,
+    flag,
     integer,
     not_covered,
     row,
@@ -105,6 +107,11 @@ def _power(x: A, exponent: A) -> A:
     return y.astype(x.dtype, copy=False)
 
 
+def _modulo(a: A, b: A, attrs: Attrs) -> A:
+    remainder: A = np.fmod(a, b) if flag(attrs, "fmod") else np.mod(a, b)
+    return remainder
+
+
 def _clip(x: A, low: A | None, high: A | None) -> A:
     y = x if low is None else np.maximum(x, low.reshape(()))
     return y if high is None else np.minimum(y, high.reshape(()))
@@ -115,6 +122,12 @@ def _clip_shape(call: Call) -> Shape:
         if call.has(index) and any(d != 1 for d in call.shape(index)):
             raise ShapeError(f"{call.name(index)} must be a scalar, found {call.type(index)}")
     return call.shape(0)
+
+
+def _is_infinite(x: A, attrs: Attrs) -> A:
+    wanted = (flag(attrs, "detect_negative") & (x < 0)) | (flag(attrs, "detect_positive") & (x > 0))
+    found: A = np.isinf(x) & wanted
+    return found
 
 
 def _cast_to(attrs: Attrs) -> DType:
@@ -184,6 +197,16 @@ _ARITHMETIC = (
         traits={_E, _NAN},
         eltwise="pow",
     ),
+    row(
+        "Mod",
+        "The remainder of a / b of integers, with the sign of b; with fmod that of a, as C's fmod.",
+        "a:T b:T",
+        types={"T": INTEGERS},
+        attrs={"fmod": 0},
+        shape=broadcast_inputs,
+        compute=_modulo,
+        traits={_E},
+    ),
     unary(
         "Neg", "-x.", np.negative, letter="T", types={"T": _SIGNED}, traits={_S}, eltwise="linear"
     ),
@@ -233,6 +256,17 @@ _LOGIC = (
     _binary("Or", "a or b.", np.logical_or, inputs="a:B b:B", traits={_C}),
     _binary("Xor", "One of the two, not both.", np.logical_xor, inputs="a:B b:B", traits={_C}),
     unary("Not", "not x.", np.logical_not, letter="B"),
+    unary("IsNaN", "x is not a number.", np.isnan, result=DType.BOOL),
+    row(
+        "IsInf",
+        "x is infinite, of a sign that counts.",
+        "x:F",
+        attrs={"detect_negative": 1, "detect_positive": 1},
+        shape=same_shape,
+        compute=_is_infinite,
+        result=DType.BOOL,
+        traits={_E},
+    ),
     row(
         "Where",
         "a where the condition holds, else b.",

@@ -1,4 +1,6 @@
-"""Rows that pick elements or put some around: Slice, Pad, Gather, GatherElements and Trilu."""
+"""Rows that pick elements or put some around: Slice, Pad, Gather, GatherElements, GatherND
+and Trilu.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import numpy as np
 from ..types import Dim, Shape, dimensions
 from . import dims
 from .carried import beside_axis, where_size_stays
-from .rows import LAYOUT, A, Call, integer, row, text, unknown
+from .rows import LAYOUT, A, Call, UnknownRankError, integer, row, text, unknown
 from .spec import Attrs, OpSpec, ShapeError, Trait
 
 # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
@@ -227,6 +229,42 @@ def _gather_elements(x: A, indices: A, attrs: Attrs) -> A:
     return np.take_along_axis(inside, np.where(indices < 0, indices + x.shape[axis], indices), axis)
 
 
+def _gather_nd_shape(call: Call) -> Shape:
+    x, indices = call.at_least(0, 1), call.at_least(1, 1)
+    batch, depth = integer(call.attrs, "batch_dims"), indices[-1]
+    if not 0 <= batch < min(len(x), len(indices)):
+        raise ShapeError(
+            f"batch_dims {batch} is out of range for {call.type(0)} and {call.type(1)}"
+        )
+    if any(map(dims.differ, x[:batch], indices[:batch])):
+        raise ShapeError(
+            f"{call.type(0)} and {call.type(1)} differ in the first {batch} dimensions"
+        )
+    if not isinstance(depth, int):
+        raise UnknownRankError
+    if not 1 <= depth <= len(x) - batch:
+        raise ShapeError(f"indices of {depth} dimensions do not fit {call.type(0)}")
+    return (*indices[:-1], *x[batch + depth :])
+
+
+def _gather_nd_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
+    # Dimensions behind those that an index picks in move as far as the index's own are more.
+    batch, indices = integer(call.attrs, "batch_dims"), call.shape(1)
+    behind = batch + indices[-1] if isinstance(indices[-1], int) else len(call.shape(0))
+    if axis < batch:
+        return axis if shape is not None else None
+    return axis - behind + len(indices) - 1 if axis >= behind else None
+
+
+def _gather_nd(x: A, indices: A, attrs: Attrs) -> A:
+    batch, depth = integer(attrs, "batch_dims"), indices.shape[-1]
+    grid = np.ix_(*(np.arange(n) for n in x.shape[:batch]))
+    more = (1,) * (indices.ndim - 1 - batch)
+    outside = tuple(place.reshape(*place.shape, *more) for place in grid)
+    picked: A = x[(*outside, *(indices[..., i] for i in range(depth)))]
+    return picked
+
+
 # -- Trilu -----------------------------------------------------------------------------------------
 
 
@@ -277,6 +315,16 @@ SLICING: tuple[OpSpec, ...] = (
         shape=_gather_elements_shape,
         compute=_gather_elements,
         carries=beside_axis,
+        traits=LAYOUT,
+    ),
+    row(
+        "GatherND",
+        "Elements or slices of x, one for each vector of indices along the last axis of `indices`; the first `batch_dims` are shared.",
+        "x indices:L",
+        attrs={"batch_dims": 0},
+        shape=_gather_nd_shape,
+        compute=_gather_nd,
+        carries=_gather_nd_carries,
         traits=LAYOUT,
     ),
     row(

@@ -287,5 +287,5 @@ def test_a_layer_of_half_floats_whose_last_state_alone_is_read_has_a_row(op: str
         constants=constants,
         types=dict.fromkeys("xh", onnx.TensorProto.FLOAT16),
     )
-    (row,) = fqfuse.compile(built).steps_table()
-    assert row["primitive"] == f"onnx.{op}"
+    rows = fqfuse.compile(built).steps_table()
+    assert [row["primitive"] for row in rows].count("rnn") == 1  # between casts

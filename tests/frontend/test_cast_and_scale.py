@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -113,13 +114,13 @@ def test_two_readers_of_one_cast_are_two_quantizers():
     assert {q.form for q in graph.quantizers.values()} == {"Cast and Mul on a constant"}
 
 
-F16 = {"scale": np.float16(0.1), "to": TensorProto.FLOAT16}
+F64 = {"scale": np.float64(0.1), "to": TensorProto.DOUBLE}
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (F16, "decoded in f16"),
+        (F64, "decoded in f64"),
         ({"scale": np.float32(0)}, "zero or not finite"),
         ({"scale": np.float32(np.inf)}, "zero or not finite"),
         ({"zero": np.float32(np.nan)}, "zero or not finite"),
@@ -134,6 +135,21 @@ def test_what_dequantize_cannot_say_stays_arithmetic_and_is_told(arguments, reas
     (decision,) = graph.decisions
     assert reason in decision.reason
     assert decision.subject == "mul"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_weights_decoded_in_half_floats_are_codes(dtype):
+    """NNCF and OpenVINO write the scales of compressed weights so."""
+    scales = random((1, 4)).astype(dtype)
+    to = helper.np_dtype_to_tensor_dtype(scales.dtype)
+    codes = CODES[0, 0].astype(np.int8)
+    nodes, constants = decoding(codes, scale=scales, to=to)
+    product = node("MatMul", ["x", "d"], ["y"], name="product")
+    shape = [3, codes.shape[0]]
+    proto = model([*nodes, product], inputs={"x": shape}, constants=constants, types={"x": to})
+    plan = fqfuse.compile(proto, dynamic="matmul")
+    (step,) = (step for step in plan.steps if step.primitive == "matmul")
+    assert plan.constants[step.arg("weights")].dtype == np.int8
 
 
 def test_other_products_of_a_cast_are_left_alone():

@@ -38,6 +38,32 @@ def agree(proto, feeds, atol=1e-4):
     return plan
 
 
+@pytest.mark.parametrize("group", [1, 2])
+def test_convolutions_with_channels_last(group) -> None:
+    """ONNX Runtime's tool for diffusion models writes them, its CPUs have no kernel: the judge is Conv."""
+    weights, bias, x = random([6, 4 // group, 3, 2]), random([6]), random([2, 4, 7, 5])
+    attributes = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1], "group": group}
+    plain = model(
+        [node("Conv", ["x", "w", "b"], ["y"], **attributes)],
+        inputs={"x": [2, 4, 7, 5]},
+        constants={"w": weights, "b": bias},
+    )
+    (wanted,) = run_ort(plain, {"x": x})
+    made = node("NhwcConv", ["x", "w", "b"], ["y"], domain="com.microsoft", **attributes)
+    proto = model(
+        [made],
+        inputs={"x": [2, 7, 5, 4]},
+        constants={"w": weights.transpose(0, 2, 3, 1), "b": bias},
+        domains={"com.microsoft": 1},
+    )
+    plan = fqfuse.compile(proto)
+    assert "convolution" in {step.primitive for step in plan.steps}
+    for backend in ("numpy", "onednn"):
+        session = fqfuse.InferenceSession(plan, backend, threads=1)
+        (found,) = session.run(None, {"x": x.transpose(0, 2, 3, 1)})
+        np.testing.assert_allclose(found.transpose(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-5)
+
+
 def network(rng):
     """A residual block between a stem and a head, with drawn channels, activations and pools."""
     wide, middle = (int(8 * rng.integers(2, 7)) for _ in range(2))

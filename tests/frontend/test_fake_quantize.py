@@ -110,7 +110,7 @@ def test_other_float_types_go_through_f32(kind, carried):
     proto = fake_quantize(CASES["per tensor"][0], types={"x": kind})
     expected = specification(x.astype(np.float32), *CASES["per tensor"][0], 256).astype(carried)
     graph = compare(proto, {"x": x}, expected=[expected])
-    assert ops(graph) == ["FakeQuantize", "Cast"]
+    assert ops(graph)[-2:] == ["FakeQuantize", "Cast"]
 
 
 def test_two_without_a_name_are_told_apart_by_their_outputs():

@@ -79,9 +79,17 @@ def test_what_the_reference_evaluator_does_not_have():
 
 
 def test_outputs_that_are_no_tensors():
-    nodes = [node("SplitToSequence", ["x"], ["s"], name="split"), node("SequenceAt", ["s", "i"])]
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    made = [node("SequenceConstruct", ["x"], ["out"])]
+    bodies = {
+        name: helper.make_graph(made, name, [], [helper.make_value_info("out", kind)])
+        for name in ("then_branch", "else_branch")
+    }
+    nodes = [node("If", ["c"], ["s"], **bodies), node("SequenceAt", ["s", "i"])]
+    types = {"x": TensorProto.FLOAT, "c": TensorProto.BOOL}
+    proto = model(nodes, inputs={"x": [3], "c": []}, constants={"i": np.int64(0)}, types=types)
     with pytest.raises(UnsupportedOp, match="the output 's' is no tensor but a sequence"):
-        graph_from_onnx(model(nodes, constants={"i": np.int64(0)}))
+        graph_from_onnx(proto)
 
 
 def test_declared_types_help_where_inference_knows_nothing():

@@ -22,6 +22,7 @@ REFUSED = (
     "the element type uint2",
     "is no tensor but a sequence",
     "is no tensor but a optional",
+    "into how many pieces SplitToSequence cuts",
     "Scan of opset 8",
     "quantizing to 4 bits",
 )

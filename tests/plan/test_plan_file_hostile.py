@@ -193,7 +193,7 @@ HOSTILE = {
     ),
     "external data": (
         lambda m: _set(_tensor(m), data_location=TensorProto.EXTERNAL),
-        "or in a place, that plans do not use",
+        "in a place that plans do not use",
     ),
     "4-bit constant": (
         lambda m: _set(_tensor(m), data_type=TensorProto.INT4),

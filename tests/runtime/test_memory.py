@@ -12,8 +12,8 @@ import onnx
 import pytest
 from support.onnx_cases import model, node
 
+from fqfuse import InferenceSession, save_plan
 from fqfuse import compile as compile_model
-from fqfuse import save_plan
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.frontend.importer import Importer
 
@@ -146,6 +146,100 @@ def test_weights_of_4_bits_are_in_memory_once(tmp_path: Path, name: str) -> None
     size = (tmp_path / name).stat().st_size / 2**20
     assert size > 16
     assert peak < 1.2 * size + activations
+
+
+COMPILING = """
+import gc
+import sys
+from pathlib import Path
+
+import fqfuse
+
+tiny, path = sys.argv[1:]
+
+
+def megabytes(key):
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields[key].split()[0]) / 1024
+
+
+fqfuse.compile(tiny)
+gc.collect()
+gc.disable()
+before = megabytes("VmRSS")
+plan = fqfuse.compile(path)
+print(megabytes("VmHWM") - before)
+"""
+
+
+def quantized_from_floats(width: int, words: int) -> onnx.ModelProto:
+    """A table and two products whose f32 weights have QuantizeLinear behind them, as ONNX Runtime's
+    AddQDQPairToWeight writes them; what is looked up has another scale than the table.
+    """
+    draw = np.random.default_rng(0)
+    constants: dict[str, object] = {
+        "s": np.float32(0.02),
+        "t": np.float32(0.025),
+        "z": np.int8(0),
+        "table": draw.standard_normal((words, width), np.float32),
+        "w0": draw.standard_normal((width, width), np.float32),
+        "w1": draw.standard_normal((width, width), np.float32),
+    }
+
+    def pair(value: str, scale: str) -> list[onnx.NodeProto]:
+        return [
+            node("QuantizeLinear", [value, scale, "z"], [f"{value}_q"]),
+            node("DequantizeLinear", [f"{value}_q", scale, "z"], [f"{value}_d"]),
+        ]
+
+    nodes = [*pair("table", "s"), node("Gather", ["table_d", "ids"], ["x0"])]
+    for index in range(2):
+        nodes += [*pair(f"x{index}", "t"), *pair(f"w{index}", "s")]
+        nodes.append(node("MatMul", [f"x{index}_d", f"w{index}_d"], [f"x{index + 1}"]))
+    types = {"ids": onnx.TensorProto.INT64}
+    inputs = {"ids": [1, 4]}
+    return model(nodes, inputs=inputs, outputs=["x2"], constants=constants, types=types)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="the peak of resident memory is read from Linux's /proc",
+)
+def test_compiling_takes_little_more_than_the_model(tmp_path: Path) -> None:
+    onnx.save(quantized_from_floats(8, 8), tmp_path / "tiny.onnx")
+    onnx.save(quantized_from_floats(1536, 12288), tmp_path / "model.onnx")
+    paths = [str(tmp_path / name) for name in ("tiny.onnx", "model.onnx")]
+    command = [sys.executable, "-c", COMPILING, *paths]
+    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    size = (tmp_path / "model.onnx").stat().st_size / 2**20
+    assert size > 64
+    # Each of the weights goes when its codes are there, and no f32 form of the table comes between
+    # its two forms in codes.
+    assert size < float(done.stdout) < 1.3 * size
+
+
+def test_codes_are_made_anew_piece_by_piece() -> None:
+    draw = np.random.default_rng(1)
+    scales = np.linspace(0.01, 0.05, 1100).astype(np.float32)
+    table = draw.integers(-128, 128, (700, 1100), np.int64).astype(np.int8)
+    for scale in (scales, np.float32(0.013)):
+        axis = {"axis": 1} if scale.ndim else {}
+        constants = {"q": table, "s": scale, "z": np.zeros(scale.shape, np.int8)}
+        constants |= {"t": np.float32(0.02), "u": np.uint8(100)}
+        nodes = [
+            node("DequantizeLinear", ["q", "s", "z"], ["d"], **axis),
+            node("QuantizeLinear", ["d", "t", "u"], ["c"]),
+            node("Gather", ["c", "ids"], ["y"]),
+        ]
+        types = {"ids": onnx.TensorProto.INT64}
+        proto = model(nodes, inputs={"ids": [2]}, constants=constants, types=types)
+        plan = compile_model(proto)
+        assert [step.op for step in plan.steps] == ["Gather"]
+        ids = np.int64([699, 0])
+        (found,) = InferenceSession(plan, "numpy").run(None, {"ids": ids})
+        real = table[ids].astype(np.float32) * scale
+        wanted = np.clip(np.rint(real / np.float32(0.02)) + 100, 0, 255).astype(np.uint8)
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_an_import_leaves_nothing_to_the_collector(files: Path) -> None:

@@ -6,10 +6,14 @@ import concurrent.futures
 import multiprocessing
 import pickle
 
+import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto
+from support.onnx_cases import model, node
 from support.runtime_networks import residual_network, shape_arithmetic
 
+from fqfuse import compile as compile_model
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
@@ -236,3 +240,26 @@ def test_onednn_says_how_to_install_it(plan: Plan, monkeypatch: pytest.MonkeyPat
     session = InferenceSession(plan, backend="auto")
     assert session.backend == "numpy"
     assert "oneDNN is not installed" in session.backend_reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (TensorProto.BFLOAT16, ml_dtypes.bfloat16),
+        (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn),
+        (TensorProto.FLOAT8E5M2, ml_dtypes.float8_e5m2),
+        (TensorProto.FLOAT4E2M1, ml_dtypes.float4_e2m1fn),
+        (TensorProto.INT4, ml_dtypes.int4),
+        (TensorProto.UINT4, ml_dtypes.uint4),
+    ],
+)
+def test_arrays_of_ml_dtypes_are_taken(kind, dtype):
+    proto = model(
+        [node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)], inputs={"x": [3]}, types={"x": kind}
+    )
+    x = np.asarray([0, 1, 3]).astype(dtype)
+    (found,) = InferenceSession(compile_model(proto), "numpy").run(None, {"x": x})
+    np.testing.assert_array_equal(found, [0, 1, 3])
+    other = next(t for t in (ml_dtypes.bfloat16, ml_dtypes.int4) if t is not dtype)
+    with pytest.raises(InvalidInput, match="has elements of type"):
+        InferenceSession(compile_model(proto), "numpy").run(None, {"x": x.astype(other)})

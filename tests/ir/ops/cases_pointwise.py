@@ -17,6 +17,7 @@ X = np.concatenate(
     axis=1,
 )
 X = X.astype(np.float32)
+WITHOUT_NUMBERS = np.asarray([[np.nan, np.inf, -np.inf, 0, 3e38, -1]], np.float32)
 A, B = normal(2, 3, 4, 5), normal(3, 1, 5)
 INTS, MORE_INTS = normal(2, 3, 4, dtype=np.int32), normal(3, 1, dtype=np.int32)
 SMALL = np.asarray([[-7, -6, -1, 0, 1, 6, 7], [3, 2, -2, 5, -5, 1, -1]], np.int64)
@@ -37,6 +38,9 @@ BINARY: tuple[Case, ...] = (
         for op in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
         for a, b in ((A, B), (X, X[:, ::-1].copy()), (INTS, INTS), (SMALL, DIVISOR))
     ),
+    case("Mod", SMALL, DIVISOR),
+    case("Mod", SMALL, DIVISOR, fmod=1),
+    case("Mod", SMALL.astype(np.uint8), np.abs(DIVISOR).astype(np.uint8)),
     case("Equal", BOOLS, OTHERS),
     *(case(op, BOOLS, OTHERS) for op in ("And", "Or", "Xor")),
     case("Max", A, B, A * 2, exact=True),
@@ -111,6 +115,10 @@ UNARY: tuple[Case, ...] = (
         for op in ("Sigmoid", "Tanh", "Erf", "Relu", "Softplus")
     ),
     case("Not", BOOLS),
+    case("IsNaN", WITHOUT_NUMBERS),
+    case("IsInf", WITHOUT_NUMBERS),
+    case("IsInf", WITHOUT_NUMBERS, detect_negative=0),
+    case("IsInf", WITHOUT_NUMBERS, detect_positive=0),
     case("LeakyRelu", X),
     case("LeakyRelu", X, alpha=0.3),
     case("LeakyRelu", X, alpha=-0.5),

@@ -201,7 +201,8 @@ def test_cast_to_4_bits_keeps_the_lowest():
 )
 def test_arrays_without_dimensions_stay_arrays(op):
     spec = OPS[op]
-    dtype = {"And": bool, "Or": bool, "Xor": bool, "Not": bool}.get(op, np.float32)
+    others = {"And": bool, "Or": bool, "Xor": bool, "Not": bool, "Mod": np.int64}
+    dtype = others.get(op, np.float32)
     inputs = [np.ones((), dtype) for p in spec.inputs]
     if op == "Where":
         inputs[0] = np.ones((), bool)

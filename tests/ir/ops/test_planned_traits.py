@@ -92,8 +92,8 @@ def behind_a_convolution(spec: OpSpec) -> Plan:
     )
 
 
-NO_FLOATS = {"And", "Or", "Xor", "Not", "Where", "RunTimeDequantize"}
-"""They read truth values, or codes."""
+NO_FLOATS = {"And", "Or", "Xor", "Not", "Where", "Mod", "RunTimeDequantize"}
+"""They read truth values, integers, or codes."""
 
 
 @pytest.mark.parametrize(

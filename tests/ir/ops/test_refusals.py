@@ -278,6 +278,9 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
         {"axis": 1},
         "indices must not be larger than x",
     ),
+    ("GatherND", [t(2, 3), t(2, 3, dtype=I)], {}, "indices of 3 dimensions do not fit"),
+    ("GatherND", [t(2, 3), t(2, 1, dtype=I)], {"batch_dims": 2}, "batch_dims 2 is out of range"),
+    ("GatherND", [t(2, 3), t(4, 1, dtype=I)], {"batch_dims": 1}, "differ in the first 1 dim"),
     ("ConstantOfShape", [ints(2, -1)], {}, "sizes must not be negative, found [2, -1]"),
     ("Range", [np.asarray(0), np.asarray(3), np.asarray(0)], {}, "delta must not be 0"),
     # reductions and others

@@ -205,7 +205,7 @@ def tells_zero(case: Case) -> bool:
         # some are next to 0; or all are 0 but one
         for chosen, rest in (
             (numbers % 2 == 0, x),
-            (numbers == x.size - 1, x * 0),
+            (numbers == x.size - 1, np.zeros_like(x)),
         ):
             zero, *near = (
                 _given(case, place, np.where(chosen, tiny, rest).astype(x.dtype))

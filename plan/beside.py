@@ -1,0 +1,151 @@
+"""The constants of a plan beyond 2 GiB, which no ONNX file holds: a second file beside the plan's.
+
+The file's name ends in its own SHA-256, and the plan says that name. So both change in one step: the
+new data is written under its own name, then the plan that names it is put into its place, and what
+the former plan named goes last. A crash leaves the old plan with its data, or the new one.
+
+The data is mapped into memory, not read: pages that a session has packed for its kernels, or never
+asks for, need not stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import mmap
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ..errors import InvalidInput, PlanError
+from ..files import checked_path, unreadable, write_atomically
+from ..ir.ops.spec import Array
+
+ALIGNED: Final = 4096
+"""A page: where a constant can be mapped, and used as it is."""
+
+_PIECE: Final = 1 << 24
+_NAME: Final = re.compile(r"[^/\\\0]{1,200}\.([0-9a-f]{64})\.data")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Where the data of constants lies.
+
+    Attributes:
+        location: the file's name, in the folder of the plan.
+        places: constant -> its first byte there, and how many there are.
+    """
+
+    location: str
+    places: Mapping[str, tuple[int, int]]
+
+
+def write_beside(path: str | os.PathLike[str], constants: Mapping[str, Array]) -> Beside:
+    """Writes constants beside a plan file that is still to be written.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    target = checked_path(path)
+    places, end = {}, 0
+    for name, data in constants.items():
+        start = end + -end % ALIGNED
+        places[name], end = (start, data.nbytes), start + data.nbytes
+    arrays = list(constants.values())
+    digest = hashlib.sha256()
+    for piece in _pieces(arrays):
+        digest.update(piece)
+    location = f"{target.name}.{digest.hexdigest()}.data"
+    if _NAME.fullmatch(location) is None:
+        raise InvalidInput(
+            f"no data can lie beside a file of the name {target.name!r}"[:300],
+            where=str(path),
+            hint="choose a shorter name",
+        )
+    write_atomically(target.resolve().with_name(location), _pieces(arrays))
+    return Beside(location, places)
+
+
+def has_beside(path: str | os.PathLike[str]) -> bool:
+    """True where there may be data of a plan of this name."""
+    target = checked_path(path).resolve()
+    try:
+        return any(target.parent.glob(f"{glob.escape(target.name)}.*.data"))
+    except OSError:
+        return False
+
+
+def remove_beside(path: str | os.PathLike[str], location: str) -> None:
+    """Removes the data that a plan named which is no more; what cannot be removed stays."""
+    if _NAME.fullmatch(location):
+        with contextlib.suppress(OSError):
+            checked_path(path).resolve().with_name(location).unlink()
+
+
+def _pieces(arrays: Sequence[Array]) -> Iterator[memoryview]:
+    """The content of the file: each constant at the beginning of a page."""
+    end = 0
+    for data in arrays:
+        yield memoryview(bytes(-end % ALIGNED))
+        end += -end % ALIGNED + data.nbytes
+        little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
+        yield memoryview(little.reshape(-1).view(np.uint8).data)
+
+
+def mapped(path: str | os.PathLike[str], location: str) -> memoryview:
+    """The content of the file beside a plan, as its name says it.
+
+    Raises:
+        PlanError: it has a name that plans do not give, is not there, is no regular file, or holds
+            something else.
+    """
+    found = _NAME.fullmatch(location)
+    if found is None:
+        raise PlanError(
+            f"the plan's constants lie in {location[:200]!r}, which is no name that fqfuse gives",
+            hint="compile the model again with this version of fqfuse",
+        )
+    file = checked_path(path).resolve().with_name(location)
+    content = _opened(file)
+    digest = hashlib.sha256()
+    for start in range(0, len(content), _PIECE):
+        digest.update(content[start : start + _PIECE])
+    if digest.hexdigest() != found[1]:
+        raise PlanError(
+            "the data beside the plan is cut off or damaged",
+            where=str(file),
+            hint="copy it again, or compile the model again",
+        )
+    return content
+
+
+def _opened(file: Path) -> memoryview:
+    try:
+        # not a link: a plan must not make a process read what its author cannot
+        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode) or not status.st_size:
+                raise PlanError(
+                    "the data beside the plan is no regular file, or empty",
+                    where=str(file),
+                    hint="copy it again, or compile the model again",
+                )
+            return memoryview(mmap.mmap(handle, status.st_size, access=mmap.ACCESS_READ))
+        finally:
+            os.close(handle)
+    except OSError as error:
+        why = unreadable(file, error, "the plan's data")
+        raise PlanError(
+            f"the data beside the plan cannot be read: {why.what}",
+            where=str(file),
+            hint="a plan of more than 2 GiB has a second file, which has to lie beside it",
+        ) from error
