@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from ...ir.ops import dims
 from ...ir.ops.spec import Attr
 from ...ir.types import DType, Quantization, Shape, is_static
 from ...plan.accumulator import less_zero_points
@@ -110,9 +111,16 @@ def _axis(ctx: Importer, node: OnnxNode) -> int | None:
 
 
 def _along(ctx: Importer, node: OnnxNode, value: str, axis: int) -> str:
-    """A vector along an axis with the dimensions of length 1 behind it that broadcasting needs."""
+    """A vector along an axis with the dimensions of length 1 behind it that broadcasting needs; one
+    number without dimensions where it might have more of them than what it is broadcast to.
+    """
+    if not value:
+        return value
+    if axis == _ONE:
+        larger = not ctx.type(node.input(0)).shape and ctx.type(value).shape != ()
+        return ctx.emit(node, "Squeeze", (value,), role="number") if larger else value
     behind = ctx.rank(node, node.input(0)) - 1 - axis
-    if not value or axis == _ONE or not behind:
+    if not behind:
         return value
     axes = ctx.add_constant(node, "axes", np.arange(1, behind + 1), DType.S64)
     return ctx.emit(node, "Unsqueeze", (value, axes), role="along")
@@ -184,9 +192,7 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     that no primitive takes are multiplied by sums of codes, behind the product.
     """
     a, b, a_zero, b_zero = (node.input(i) for i in range(4))
-    for zero in filter(None, (a_zero, b_zero)):
-        if 0 in (ctx.type(zero).shape or ()):
-            raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
+    _check_zero_points(ctx, node)
     if node.op == "ConvInteger" and _takes_zero_points_apart(ctx, node):
         _split_zero_points(ctx, node)
         return
@@ -216,6 +222,47 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
         outputs=(proto.output[0],),
         absorbed=(proto.name or proto.output[0],),
     )
+
+
+def _check_zero_points(ctx: Importer, node: OnnxNode) -> None:
+    """Refuses zero points that are none, or neither one number nor one for each row of a, column of b or
+    output channel: taken off behind the product, they would broadcast it to their own shape.
+
+    Raises:
+        InvalidModel: there are such.
+    """
+    matrix = node.op == "MatMulInteger"
+    lines = ((-2, "row"), (-1, "column")) if matrix else ((None, ""), (0, "output channel"))
+    for index, (axis, line) in enumerate(lines):
+        codes, zero = node.input(index), node.input(2 + index)
+        shape, found = (
+            ctx.type(codes).shape if codes else None,
+            ctx.type(zero).shape if zero else (),
+        )
+        if found is not None and 0 in found:
+            raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
+        if shape is None or found is None or not any(dims.differ(size, 1) for size in found):
+            continue
+        if axis is None or not _is_one_for_each(found, shape, axis, of_several=matrix):
+            raise node.invalid(
+                f"the zero points {zero!r} are {ctx.type(zero)}, and {codes!r} is {ctx.type(codes)}",
+                "give one zero point" + (f", or one for each {line}" if line else ""),
+            )
+
+
+def _is_one_for_each(found: Shape, shape: Shape, axis: int, *, of_several: bool) -> bool:
+    """True where zero points may be a vector along the axis of the codes; `of_several`: or such of each
+    of several matrices.
+    """
+    if len(shape) < 2:
+        return False
+    if len(found) == 1:
+        return not dims.differ(found[0], shape[axis])
+    along = [*shape[:-2], 1, 1]
+    along[axis] = shape[axis]
+    pairs = zip(reversed(found), reversed(along), strict=False)
+    fit = not any(dims.differ(size, 1) and dims.differ(size, wanted) for size, wanted in pairs)
+    return of_several and len(found) <= len(along) and fit
 
 
 def _takes_zero_points_apart(ctx: Importer, node: OnnxNode) -> bool:
