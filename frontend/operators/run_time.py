@@ -292,11 +292,11 @@ def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
     makes s8 of the weights, and the last sum is a convolution by ones, one for each group.
     """
     b, b_zero = node.input(1), node.input(3)
-    sizes, middle = ctx.type(b).static_shape, _middle(ctx, b)
+    sizes, kind = ctx.type(b).static_shape, ctx.type(b).dtype
     # of several groups, each output channel has its own sum
     shape = sizes if node.attr("group", 1) != 1 else (1, *sizes[1:])
     ones = ctx.add_constant(node, "ones", np.ones(shape), DType.S8)
-    less = ctx.add_constant(node, "less", middle, ctx.type(b).dtype) if middle else ""
+    less = ctx.add_constant(node, "less", kind.beyond_s8, kind) if kind.beyond_s8 else ""
     product, sums = (
         ctx.emit(node, node.op, _without_absent(node.input(0), *of), node.attrs, role=role)
         for of, role in (
@@ -306,25 +306,35 @@ def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
     )
     along = ctx.add_constant(node, "along", [-1, *[1] * (len(sizes) - 2)], DType.S64)
     if not b_zero:
-        b_zero = ctx.add_constant(node, "no_zero_point", 0, ctx.type(b).dtype)
-    zero = ctx.emit(node, "Reshape", (_above(ctx, node, b_zero, middle), along), role="along")
-    taken = ctx.emit(node, "Mul", (sums, zero), role="taken")
-    ctx.emit(node, "Sub", (product, taken), outputs=node.outputs)
+        b_zero = ctx.add_constant(node, "no_zero_point", 0, kind)
+    zero = ctx.emit(node, "Reshape", (_less_beyond(ctx, node, b_zero, b), along), role="along")
+    _less_sums(ctx, node, product, sums, zero, outputs=node.outputs)
 
 
-def _middle(ctx: Importer, codes: str) -> int:
-    """What makes s8 codes of codes when it is taken off."""
-    return 128 if ctx.type(codes).dtype is DType.U8 else 0
-
-
-def _above(ctx: Importer, node: OnnxNode, zero: str, middle: int) -> str:
-    """Zero points less the middle of their type, in s32."""
-    zero = ctx.cast(node, zero, DType.S32, "zero")
-    if not middle:
+def _less_beyond(ctx: Importer, node: OnnxNode, zero: str, codes: str) -> str:
+    """Zero points in s32, less what makes s8 codes of their codes (`beyond_s8`)."""
+    zero, beyond = ctx.cast(node, zero, DType.S32, "zero"), ctx.type(codes).dtype.beyond_s8
+    if not beyond:
         return zero
-    return ctx.emit(
-        node, "Sub", (zero, ctx.add_constant(node, "middle", middle, DType.S32)), role="moved"
-    )
+    taken = ctx.add_constant(node, "beyond", beyond, DType.S32)
+    return ctx.emit(node, "Sub", (zero, taken), role="moved")
+
+
+def _less_sums(
+    ctx: Importer,
+    node: OnnxNode,
+    product: str,
+    sums: str,
+    zero: str,
+    *,
+    role: str = "",
+    outputs: Sequence[str] | None = None,
+) -> str:
+    """A product without zero points of one operand, less `zero` times the sums of the other operand's
+    codes: sum of a*(b - z) = sum of a*b - z * sum of a.
+    """
+    taken = ctx.emit(node, "Mul", (sums, zero), role=f"{role}taken")
+    return ctx.emit(node, "Sub", (product, taken), role=role, outputs=outputs)
 
 
 def _without_absent(*inputs: str) -> tuple[str, ...]:
@@ -353,11 +363,11 @@ def _emit_matrix_product(
     a_shape, b_shape = (ctx.type(value).shape or () for value in (a, b))  # (): of unknown rank
     depth = _depth(a_shape, b_shape)
     if depth is not None and len(b_shape) > 1 and _needs_split(ctx, b, b_zero):
-        middle = _middle(ctx, b)
-        one = ctx.add_constant(node, f"{role}middle", middle, ctx.type(b).dtype) if middle else ""
+        kind = ctx.type(b).dtype
+        one = ctx.add_constant(node, f"{role}less", kind.beyond_s8, kind) if kind.beyond_s8 else ""
         ones = ctx.add_constant(node, f"{role}columns", np.ones((depth, 1)), DType.S8)
         parts = ((a, b, a_zero, one), (a, ones, a_zero, ""))
-        zero = _beside(ctx, node, _above(ctx, node, b_zero, middle), a_shape, -1)
+        zero = _beside(ctx, node, _less_beyond(ctx, node, b_zero, b), a_shape, -1)
     elif depth is not None and len(a_shape) > 1 and a_zero and not _are_single(ctx, a_zero):
         shape = (*[1] * max(len(b_shape) - 2, 0), 1, depth)
         ones = ctx.add_constant(node, f"{role}rows", np.ones(shape), DType.S8)
@@ -370,8 +380,7 @@ def _emit_matrix_product(
         _emit_matrix_product(ctx, node, part, role + name)
         for part, name in zip(parts, ("product", "sums"), strict=True)
     )
-    taken = ctx.emit(node, "Mul", (sums, zero), role=f"{role}taken")
-    return ctx.emit(node, "Sub", (product, taken), role=role, outputs=outputs)
+    return _less_sums(ctx, node, product, sums, zero, role=role, outputs=outputs)
 
 
 def _depth(left: Shape, right: Shape) -> int | None:
