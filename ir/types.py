@@ -96,6 +96,15 @@ class DType(enum.Enum):
         return self in (DType.U16, DType.S16)
 
     @property
+    def beyond_s8(self) -> int:
+        """What makes s8 codes of codes of 8 bits or fewer when it is taken off: 128 of u8, else 0.
+
+        Taken off a zero point, too, it changes no number that codes stand for; and 128 is even, so that
+        values on a rounding tie round alike.
+        """
+        return 128 if self is DType.U8 else 0
+
+    @property
     def range(self) -> tuple[int, int]:
         """Smallest and largest integer of the type.
 

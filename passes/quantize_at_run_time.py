@@ -175,6 +175,13 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
         hint = "export the weights as a constant (an initializer)"
         return Refusal("the second factor is computed", "constant weights", value, hint)
     array = np.asarray(data, np.float64)
+    if not array.size:
+        return Refusal(
+            "the weights have no elements, and a product of them nothing to save",
+            "weights",
+            str(graph.type(value)),
+            "nothing to change",
+        )
     if not np.isfinite(array).all():
         return Refusal(
             "the weights hold what is no finite number",

@@ -13,8 +13,11 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr
 from ..ir.types import DType, Quantization
+from ..plan.accumulator import as_s8
 from .base import Contract, NodePass, Verdict
 from .retyping import made_with, retype, shifted
+
+_BEYOND = DType.U8.beyond_s8
 
 
 def retype_matmul_operand(graph: Graph, node: Node) -> Verdict:
@@ -52,10 +55,10 @@ def retype_matmul_operand(graph: Graph, node: Node) -> Verdict:
         return None
     path = made_with(graph, codes)
     if path is None:
-        attrs = {"quant": shifted(second.quant, -128)}
+        attrs = {"quant": shifted(second.quant, -_BEYOND)}
         _read(graph, node, second, [_converted(graph, node, codes, "b")], attrs)
         return f"{codes} is converted to s8"
-    retype(graph, path, -128, DType.S8)
+    retype(graph, path, -_BEYOND, DType.S8)
     return f"{codes} is s8 now"
 
 
@@ -92,7 +95,7 @@ def _run_time(graph: Graph, node: Node, decode: Node) -> Verdict:
 
 def _zero_point(graph: Graph, node: Node, codes: str, zero: str) -> str:
     if not zero:
-        return graph.add_constant(f"{codes}/zero_point", np.asarray(-128, np.int8))
+        return graph.add_constant(f"{codes}/zero_point", np.asarray(-_BEYOND, np.int8))
     return _converted(graph, node, zero, "b_zero_point")
 
 
@@ -102,8 +105,7 @@ def _converted(graph: Graph, node: Node, codes: str, what: str) -> str:
     """
     data = graph.constant(codes)
     if data is not None:
-        less = (np.asarray(data).astype(np.int16) - 128).astype(np.int8)
-        return graph.add_constant(f"{codes}/s8", less)
+        return graph.add_constant(f"{codes}/s8", as_s8(np.asarray(data), DType.U8))
     low, high = DType.S8.range
     real = graph.part(node, "Dequantize", [codes], f"{what}/codes", {"quant": Quantization.of(1.0)})
     return graph.part(
@@ -112,7 +114,7 @@ def _converted(graph: Graph, node: Node, codes: str, what: str) -> str:
         [real],
         f"{what}/s8",
         {
-            "quant": Quantization.of(1.0, -128.0),
+            "quant": Quantization.of(1.0, -_BEYOND),
             "dtype": DType.S8,
             "lo": low,
             "hi": high,

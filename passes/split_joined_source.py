@@ -185,7 +185,7 @@ def _weights(graph: Graph, node: Node) -> Node | None:
     if decode is None or graph.constant(decode.input) is None:
         return None
     quant, kind = decode.quant, graph.type(decode.input)
-    zeros = {zero - (128 if kind.dtype is DType.U8 else 0) for zero in quant.zero_point}
+    zeros = {zero - kind.dtype.beyond_s8 for zero in quant.zero_point}
     plain = zeros == {0} or (node.op == "MatMul" and len(zeros) == 1 and quant.integral)
     flat = node.op != "MatMul" or kind.rank == 2
     along = quant.axis in (None, _AXES[node.op][1])

@@ -104,6 +104,11 @@ def sums_of(
     return max(bounds, default=0.0)
 
 
+def as_s8(codes: Array, kind: DType) -> Array:
+    """Codes of 8 bits or fewer as s8 codes: those of u8 less 128, others as they are."""
+    return (codes.astype(np.int16) - kind.beyond_s8).astype(np.int8)
+
+
 def less_zero_points(codes: Array, zeros: Array, axis: int | None) -> Array | None:
     """Codes less their zero points, one for all or one for each index of an axis, as s8 codes; None
     where s8 does not hold them.

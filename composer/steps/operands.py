@@ -21,6 +21,7 @@ from ...plan.accumulator import (
     CODE_REACH,
     WEIGHTS_ZERO_POINTS,
     accumulated,
+    as_s8,
     less_zero_points,
     reach_of,
 )
@@ -380,10 +381,8 @@ def signed(graph: Graph, codes: str, zero: int) -> tuple[str, int]:
     kind, data = graph.type(codes).dtype, graph.constant(codes)
     if kind is DType.S8 or data is None:
         return codes, zero
-    array = np.asarray(data)
-    if kind is DType.U8:
-        array, zero = array.astype(np.int16) - 128, zero - 128
-    return graph.add_constant(f"{codes}/s8", array.astype(np.int8)), zero
+    made = graph.add_constant(f"{codes}/s8", as_s8(np.asarray(data), kind))
+    return made, zero - kind.beyond_s8
 
 
 @dataclass(frozen=True, eq=False)

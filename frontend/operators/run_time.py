@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from ...ir.ops import dims
 from ...ir.ops.spec import Attr
 from ...ir.types import DType, Quantization, Shape, is_static
 from ...plan.accumulator import less_zero_points
@@ -110,9 +111,16 @@ def _axis(ctx: Importer, node: OnnxNode) -> int | None:
 
 
 def _along(ctx: Importer, node: OnnxNode, value: str, axis: int) -> str:
-    """A vector along an axis with the dimensions of length 1 behind it that broadcasting needs."""
+    """A vector along an axis with the dimensions of length 1 behind it that broadcasting needs; one
+    number without dimensions where it might have more of them than what it is broadcast to.
+    """
+    if not value:
+        return value
+    if axis == _ONE:
+        larger = not ctx.type(node.input(0)).shape and ctx.type(value).shape != ()
+        return ctx.emit(node, "Squeeze", (value,), role="number") if larger else value
     behind = ctx.rank(node, node.input(0)) - 1 - axis
-    if not value or axis == _ONE or not behind:
+    if not behind:
         return value
     axes = ctx.add_constant(node, "axes", np.arange(1, behind + 1), DType.S64)
     return ctx.emit(node, "Unsqueeze", (value, axes), role="along")
@@ -184,9 +192,7 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     that no primitive takes are multiplied by sums of codes, behind the product.
     """
     a, b, a_zero, b_zero = (node.input(i) for i in range(4))
-    for zero in filter(None, (a_zero, b_zero)):
-        if 0 in (ctx.type(zero).shape or ()):
-            raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
+    _check_zero_points(ctx, node)
     if node.op == "ConvInteger" and _takes_zero_points_apart(ctx, node):
         _split_zero_points(ctx, node)
         return
@@ -218,6 +224,47 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
     )
 
 
+def _check_zero_points(ctx: Importer, node: OnnxNode) -> None:
+    """Refuses zero points that are none, or neither one number nor one for each row of a, column of b or
+    output channel: taken off behind the product, they would broadcast it to their own shape.
+
+    Raises:
+        InvalidModel: there are such.
+    """
+    matrix = node.op == "MatMulInteger"
+    lines = ((-2, "row"), (-1, "column")) if matrix else ((None, ""), (0, "output channel"))
+    for index, (axis, line) in enumerate(lines):
+        codes, zero = node.input(index), node.input(2 + index)
+        shape, found = (
+            ctx.type(codes).shape if codes else None,
+            ctx.type(zero).shape if zero else (),
+        )
+        if found is not None and 0 in found:
+            raise node.invalid(f"the zero points {zero!r} are {ctx.type(zero)}, and hold no number")
+        if shape is None or found is None or not any(dims.differ(size, 1) for size in found):
+            continue
+        if axis is None or not _is_one_for_each(found, shape, axis, of_several=matrix):
+            raise node.invalid(
+                f"the zero points {zero!r} are {ctx.type(zero)}, and {codes!r} is {ctx.type(codes)}",
+                "give one zero point" + (f", or one for each {line}" if line else ""),
+            )
+
+
+def _is_one_for_each(found: Shape, shape: Shape, axis: int, *, of_several: bool) -> bool:
+    """True where zero points may be a vector along the axis of the codes; `of_several`: or such of each
+    of several matrices.
+    """
+    if len(shape) < 2:
+        return False
+    if len(found) == 1:
+        return not dims.differ(found[0], shape[axis])
+    along = [*shape[:-2], 1, 1]
+    along[axis] = shape[axis]
+    pairs = zip(reversed(found), reversed(along), strict=False)
+    fit = not any(dims.differ(size, 1) and dims.differ(size, wanted) for size, wanted in pairs)
+    return of_several and len(found) <= len(along) and fit
+
+
 def _takes_zero_points_apart(ctx: Importer, node: OnnxNode) -> bool:
     """True of a convolution of codes whose weights, or their zero points, are computed and not s8
     codes by 0, or that s8 does not hold less their zero points where the sums stay integers.
@@ -245,11 +292,11 @@ def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
     makes s8 of the weights, and the last sum is a convolution by ones, one for each group.
     """
     b, b_zero = node.input(1), node.input(3)
-    sizes, middle = ctx.type(b).static_shape, _middle(ctx, b)
+    sizes, kind = ctx.type(b).static_shape, ctx.type(b).dtype
     # of several groups, each output channel has its own sum
     shape = sizes if node.attr("group", 1) != 1 else (1, *sizes[1:])
     ones = ctx.add_constant(node, "ones", np.ones(shape), DType.S8)
-    less = ctx.add_constant(node, "less", middle, ctx.type(b).dtype) if middle else ""
+    less = ctx.add_constant(node, "less", kind.beyond_s8, kind) if kind.beyond_s8 else ""
     product, sums = (
         ctx.emit(node, node.op, _without_absent(node.input(0), *of), node.attrs, role=role)
         for of, role in (
@@ -259,25 +306,35 @@ def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
     )
     along = ctx.add_constant(node, "along", [-1, *[1] * (len(sizes) - 2)], DType.S64)
     if not b_zero:
-        b_zero = ctx.add_constant(node, "no_zero_point", 0, ctx.type(b).dtype)
-    zero = ctx.emit(node, "Reshape", (_above(ctx, node, b_zero, middle), along), role="along")
-    taken = ctx.emit(node, "Mul", (sums, zero), role="taken")
-    ctx.emit(node, "Sub", (product, taken), outputs=node.outputs)
+        b_zero = ctx.add_constant(node, "no_zero_point", 0, kind)
+    zero = ctx.emit(node, "Reshape", (_less_beyond(ctx, node, b_zero, b), along), role="along")
+    _less_sums(ctx, node, product, sums, zero, outputs=node.outputs)
 
 
-def _middle(ctx: Importer, codes: str) -> int:
-    """What makes s8 codes of codes when it is taken off."""
-    return 128 if ctx.type(codes).dtype is DType.U8 else 0
-
-
-def _above(ctx: Importer, node: OnnxNode, zero: str, middle: int) -> str:
-    """Zero points less the middle of their type, in s32."""
-    zero = ctx.cast(node, zero, DType.S32, "zero")
-    if not middle:
+def _less_beyond(ctx: Importer, node: OnnxNode, zero: str, codes: str) -> str:
+    """Zero points in s32, less what makes s8 codes of their codes (`beyond_s8`)."""
+    zero, beyond = ctx.cast(node, zero, DType.S32, "zero"), ctx.type(codes).dtype.beyond_s8
+    if not beyond:
         return zero
-    return ctx.emit(
-        node, "Sub", (zero, ctx.add_constant(node, "middle", middle, DType.S32)), role="moved"
-    )
+    taken = ctx.add_constant(node, "beyond", beyond, DType.S32)
+    return ctx.emit(node, "Sub", (zero, taken), role="moved")
+
+
+def _less_sums(
+    ctx: Importer,
+    node: OnnxNode,
+    product: str,
+    sums: str,
+    zero: str,
+    *,
+    role: str = "",
+    outputs: Sequence[str] | None = None,
+) -> str:
+    """A product without zero points of one operand, less `zero` times the sums of the other operand's
+    codes: sum of a*(b - z) = sum of a*b - z * sum of a.
+    """
+    taken = ctx.emit(node, "Mul", (sums, zero), role=f"{role}taken")
+    return ctx.emit(node, "Sub", (product, taken), role=role, outputs=outputs)
 
 
 def _without_absent(*inputs: str) -> tuple[str, ...]:
@@ -306,11 +363,11 @@ def _emit_matrix_product(
     a_shape, b_shape = (ctx.type(value).shape or () for value in (a, b))  # (): of unknown rank
     depth = _depth(a_shape, b_shape)
     if depth is not None and len(b_shape) > 1 and _needs_split(ctx, b, b_zero):
-        middle = _middle(ctx, b)
-        one = ctx.add_constant(node, f"{role}middle", middle, ctx.type(b).dtype) if middle else ""
+        kind = ctx.type(b).dtype
+        one = ctx.add_constant(node, f"{role}less", kind.beyond_s8, kind) if kind.beyond_s8 else ""
         ones = ctx.add_constant(node, f"{role}columns", np.ones((depth, 1)), DType.S8)
         parts = ((a, b, a_zero, one), (a, ones, a_zero, ""))
-        zero = _beside(ctx, node, _above(ctx, node, b_zero, middle), a_shape, -1)
+        zero = _beside(ctx, node, _less_beyond(ctx, node, b_zero, b), a_shape, -1)
     elif depth is not None and len(a_shape) > 1 and a_zero and not _are_single(ctx, a_zero):
         shape = (*[1] * max(len(b_shape) - 2, 0), 1, depth)
         ones = ctx.add_constant(node, f"{role}rows", np.ones(shape), DType.S8)
@@ -323,8 +380,7 @@ def _emit_matrix_product(
         _emit_matrix_product(ctx, node, part, role + name)
         for part, name in zip(parts, ("product", "sums"), strict=True)
     )
-    taken = ctx.emit(node, "Mul", (sums, zero), role=f"{role}taken")
-    return ctx.emit(node, "Sub", (product, taken), role=role, outputs=outputs)
+    return _less_sums(ctx, node, product, sums, zero, role=role, outputs=outputs)
 
 
 def _depth(left: Shape, right: Shape) -> int | None:

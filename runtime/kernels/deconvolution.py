@@ -92,7 +92,8 @@ def _phase_matrix(weights: Array, groups: int, axes: Sequence[_Axis]) -> Array:
     inner, outer = weights.shape[0] // groups, weights.shape[1]
     split = chosen.reshape(groups, inner, outer, *chosen.shape[2:])
     turned = np.moveaxis(split, (1, 0, 2), (-3, -2, -1))
-    return np.ascontiguousarray(turned).reshape(-1, groups * outer)
+    rows = math.prod(turned.shape[:-2])
+    return np.ascontiguousarray(turned).reshape(rows, groups * outer)
 
 
 def _window(axes: Sequence[_Axis], spatial: Sequence[int]) -> Window:

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ...aligned import aligned_bytes
 from ...ir.ops.recurrent import DYNAMIC
+from ...ir.types import DType
 from ...onednn.attributes import Attributes, Sum
 from ...onednn.enums import Arg, DataType, arg_scales, arg_zero_points
 from ...onednn.layouts import row_major
@@ -20,6 +21,7 @@ from ...onednn.library import Stream
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import ExecArgs, Primitive
 from ...onednn.recurrent_kernel import LANES
+from ...plan.accumulator import as_s8
 from ...plan.types import Step
 from .binding import Binder, need
 from .values import NotLowered
@@ -124,11 +126,10 @@ def weights(binder: Binder, step: Step, role: str, d: int) -> tuple[NDArray[np.i
     if not all(map(binder.is_constant, names)):
         raise NotLowered(f"its {role} is computed at run time")
     codes, zero, scale = (binder.constants.data(name)[d] for name in names)
-    middle = 128 if codes.dtype == np.uint8 else 0
-    if (zero != middle).any():
-        raise NotLowered(f"its {role} has another zero point than {middle}")
-    signed = (codes.astype(np.int16) - middle).astype(np.int8)
-    return np.ascontiguousarray(signed), np.atleast_1d(scale).astype(np.float32)
+    kind = DType.from_numpy(codes.dtype)
+    if (zero != kind.beyond_s8).any():
+        raise NotLowered(f"its {role} has another zero point than {kind.beyond_s8}")
+    return np.ascontiguousarray(as_s8(codes, kind)), np.atleast_1d(scale).astype(np.float32)
 
 
 def biases(binder: Binder, step: Step) -> F32 | None:

@@ -220,6 +220,21 @@ def test_weights_that_are_not_finite_stay_and_say_why() -> None:
     assert decision.reason == "the weights hold what is no finite number"
 
 
+@EACH_RUNTIME
+@pytest.mark.parametrize("op", ["MatMul", "Conv", "ConvTranspose"])
+def test_weights_without_outputs_stay_as_they_are(op: str, runtime: str) -> None:
+    shape = {"MatMul": (4, 0), "Conv": (0, 4, 3), "ConvTranspose": (4, 0, 3)}[op]
+    x = random((1, 4, 4))
+    built = model(
+        [node(op, ["x", "w"])],
+        inputs={"x": [1, 4, 4]},
+        constants={"w": np.zeros(shape, np.float32)},
+    )
+    plan = fqfuse.compile(built, dynamic="all")
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, {"x": x})
+    assert found.shape == {"MatMul": (1, 4, 0), "Conv": (1, 0, 2), "ConvTranspose": (1, 0, 6)}[op]
+
+
 def test_fates_tell_which_step_quantizes() -> None:
     plan = fqfuse.compile(attention(False), dynamic="matmul")
     told = {

@@ -404,6 +404,46 @@ def test_zero_points_without_a_number_are_told(op: str, place: int) -> None:
         fqfuse.compile(built)
 
 
+MISFITS = [
+    ("MatMulInteger", (3, 5), (5, 4), 3, (3,)),
+    ("MatMulInteger", (3, 5), (5, 1), 3, (3,)),  # would make three columns of one
+    ("MatMulInteger", (3, 5), (5, 4), 3, (3, 1)),
+    ("MatMulInteger", (3, 5), (5, 4), 3, (3, 1, 1)),  # would make three matrices of one
+    ("MatMulInteger", (3, 5), (5,), 3, (5,)),
+    ("MatMulInteger", (1, 5), (5, 4), 2, (4,)),  # would make four rows of one
+    ("MatMulInteger", (3, 5), (5, 4), 2, (1, 4)),
+    ("ConvInteger", (1, 2, 5), (4, 2, 3), 3, (3,)),
+    ("ConvInteger", (1, 2, 5), (1, 2, 3), 3, (3,)),
+    ("ConvInteger", (1, 2, 5), (2, 2, 3), 3, (2, 1)),
+    ("ConvInteger", (1, 2, 5), (2, 2, 3), 2, (2,)),
+]
+
+
+@pytest.mark.parametrize("fed", [False, True])
+@pytest.mark.parametrize(("op", "left", "right", "place", "zeros"), MISFITS)
+def test_zero_points_of_another_shape_are_told(
+    op: str,
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    place: int,
+    zeros: tuple[int, ...],
+    fed: bool,
+) -> None:
+    """They are neither one number nor one for each row, column or output channel."""
+    given = {"a": codes(np.uint8, *left), "b": codes(np.uint8, *right)}
+    given["z"] = codes(np.uint8, *zeros)
+    names = ["a", "b", *[""] * (place - 2), "z"]
+    feeds = {name: data for name, data in given.items() if fed or name == "a"}
+    built = model(
+        [node(op, names, ["y"])],
+        inputs={name: list(data.shape) for name, data in feeds.items()},
+        constants={name: data for name, data in given.items() if name not in feeds},
+        types=dict.fromkeys(given, TensorProto.UINT8) | {"y": TensorProto.INT32},
+    )
+    with pytest.raises(fqfuse.InvalidModel, match="the zero points 'z'"):
+        fqfuse.compile(built)
+
+
 @EACH_RUNTIME
 def test_a_factor_without_elements_leaves_no_elements(runtime: str) -> None:
     built = model(

@@ -154,6 +154,32 @@ def drawn(dtype: type, seed: int) -> dict[str, np.ndarray]:
 
 
 @EACH_RUNTIME
+@pytest.mark.parametrize("scale", [(), (1,)])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("dtype", [np.int32, np.int8])
+def test_one_fed_scale_leaves_the_dimensions_of_what_it_decodes(
+    dtype: type, shape: tuple[int, ...], known: bool, scale: tuple[int, ...], runtime: str
+) -> None:
+    """A number and a vector of one element decode alike, also what has no dimensions itself, or an
+    unknown number of them.
+    """
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    built = model(
+        [node("DequantizeLinear", ["q", "s"])],
+        inputs={"q": list(shape), "s": list(scale)},
+        types={"q": kind},
+    )
+    if not known:
+        built.graph.input[0].type.tensor_type.ClearField("shape")
+    feeds = {"q": np.full(shape, 7, dtype), "s": np.full(scale, 0.3, np.float32)}
+    (found,) = fqfuse.InferenceSession(fqfuse.compile(built), runtime).run(None, feeds)
+    (wanted,) = run_ort(built, feeds)
+    assert found.shape == wanted.shape
+    np.testing.assert_array_equal(found, wanted)
+
+
+@EACH_RUNTIME
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_fed_scales_give_what_constant_ones_give(dtype: type, runtime: str) -> None:
     plan = fqfuse.compile(product({}, dtype))
