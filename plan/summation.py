@@ -58,6 +58,8 @@ class Summation:
             not.
         whole: the deepest product that is not cut.
         rows_cut: of so many rows and more; fewer are not.
+        turned: it is the codes of the weights, of a single column, that are made u8 by 128 more; those of
+            the source stay s8.
     """
 
     pairs: str | None = None
@@ -66,6 +68,7 @@ class Summation:
     block: int = 0
     whole: int = 256
     rows_cut: int = 1
+    turned: bool = False
 
 
 EXACT = Summation()
@@ -134,7 +137,9 @@ def summation_of_inner_product(
         return EXACT
     shift = 128 if signed else 0
     if isa == "avx512_core" and (not by_gemm or 1 in (rows, columns)):
-        return Summation("depth", shift=shift)  # products with a vector are not cut
+        # products with a vector are not cut
+        turned = signed and by_gemm and columns == 1 < rows
+        return Summation("depth", shift=0 if turned else shift, turned=turned)
     return Summation("depth", False, shift, _GEMM_BLOCKS[isa], _GEMM_WHOLE[isa])
 
 
