@@ -19,7 +19,7 @@ from .capi import Version, failure
 from .enums import CpuIsa, CpuRuntime
 from .openmp import openmp_function
 
-_CPU = 1  # dnnl_cpu
+CPU = 1  # dnnl_cpu
 _IN_ORDER = 1  # dnnl_stream_in_order
 
 
@@ -53,7 +53,7 @@ class Library:
         primitive is laid out for the number in force when its descriptor is made; use the same
         number to create and to execute.
 
-        A sequential library uses one thread, whatever the number.
+        A sequential library uses one thread, whatever the number; one on SYCL those of its device.
 
         Raises:
             InvalidInput: `count` is below 1.
@@ -67,13 +67,13 @@ class Library:
 
     def max_threads(self) -> int:
         """OpenMP threads that the calling thread's next primitive may use; 1 where the library is
-        not built on OpenMP.
+        not built on OpenMP, although one on SYCL may use more.
         """
         return int(self._omp_get()) if self._omp_get is not None else 1
 
     def effective_isa(self) -> CpuIsa:
         """The instruction sets that oneDNN generates code for: the CPU's, limited by
-        ONEDNN_MAX_CPU_ISA.
+        ONEDNN_MAXCPU_ISA.
         """
         return CpuIsa(int(self.c.dnnl_get_effective_cpu_isa()))
 
@@ -140,13 +140,13 @@ class Engine(Handle):
         super().__init__(
             library,
             "engine",
-            create(library.c.dnnl_engine_create, lambda: "creating the CPU engine", _CPU, 0),
+            create(library.c.dnnl_engine_create, lambda: "creating the CPU engine", CPU, 0),
         )
 
 
 class Stream(Handle):
-    """An in-order stream of an engine. On an OpenMP or sequential library execution ends before
-    `execute` returns.
+    """An in-order stream of an engine. Execution ends before `execute` returns; on SYCL that is a wait
+    for the stream.
 
     Raises:
         OneDnnError: it cannot be created.
