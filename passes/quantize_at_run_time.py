@@ -15,6 +15,7 @@ from ..ir.decision import DYNAMIC_FORM, MAY_ROUND, QuantizeFate, Quantizer
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.blocks import largest_block
+from ..ir.ops.product_axes import outputs_axis
 from ..ir.ops.spec import Array
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
@@ -189,7 +190,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
             value,
             "train or export again: infinite weights compute nothing",
         )
-    outputs = _outputs(node, array.ndim)
+    outputs = outputs_axis(node.op, array.ndim)
     if _sums_exceed(array.shape, outputs, matrices=node.op == "MatMul"):
         return _too_many(array.shape)
     codes, scales = _symmetric(array, outputs)
@@ -209,7 +210,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
 def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
     """Weights that the model stores as codes, where products in int8 take them."""
     codes, quant = graph.type(decode.input), decode.quant
-    outputs = _outputs(node, codes.rank)
+    outputs = outputs_axis(node.op, codes.rank)
     if codes.dtype not in _CODES or quant.axis not in (None, outputs) or not quant.integral:
         return Refusal(
             "the model quantizes the weights as no product in int8 has them",
@@ -233,11 +234,6 @@ def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
     shape = codes.static_shape
     exceeds = _sums_exceed(shape, outputs, matrices=node.op == "MatMul")
     return _too_many(shape) if exceeds else decode.output
-
-
-def _outputs(node: Node, rank: int) -> int:
-    """Where output channels run in the weights; of a deconvolution, those of one group."""
-    return {"Conv": 0, "ConvTranspose": 1}.get(node.op, rank - 1)
 
 
 def _sums_exceed(shape: tuple[int, ...], outputs: int, *, matrices: bool) -> bool:
