@@ -12,7 +12,7 @@ from .liberties import would_be_joined
 CONVOLUTION = (
     "ONNX Runtime multiplies codes in a convolution only where a quantizer reads its result"
 )
-"""And relu or clip between, at most."""
+"""Why a convolution of codes is left in f32. Between it and the quantizer relu or clip may stand."""
 
 _SOURCE = "its input is not quantized with one scale and an integer zero point"
 _WEIGHTS = "its weights are no codes with an integer zero point"
@@ -32,7 +32,9 @@ def products_in_f32(graph: Graph) -> Iterator[tuple[Node, str]]:
 
 
 def products_without_operator(graph: Graph, taken: Collection[str]) -> Iterator[tuple[Node, str]]:
-    """The same where operators on codes are written: all that none of them computes."""
+    """The convolutions and matrix products of quantized inputs that no operator on codes computes, each
+    with the reason; `taken`: the names of those that one does.
+    """
     for node in graph.nodes():
         if node.op in _REASONS and node.name not in taken and _is_quantized(graph, node):
             yield node, _REASONS[node.op](graph, node) or _CODES

@@ -22,6 +22,9 @@ from .memory import MemoryDesc
 from .primitive_desc import PrimitiveDesc, Request
 from .strides import row_major_strides
 
+_CHANNELS = 1 << 1
+"""The mask of an operand with one number for each channel."""
+
 
 @dataclass(frozen=True)
 class Defect:
@@ -78,13 +81,15 @@ def _operand(request: Request, role: str) -> MemoryDesc:
 
 
 def _slopes_of_bf16(request: Request) -> bool:
-    """Of an inner product into f32 all, of a convolution those that not only the channels have."""
-    apart = ~2 if request.kind == "convolution" else -1
-    into_f32 = _operand(request, "dst").dtype == DataType.f32
-    return _operand(request, "src").dtype == DataType.bf16 and any(
-        isinstance(op, PRelu) and (into_f32 if apart == -1 else op.mask & apart)
-        for op in request.attributes.post_ops
-    )
+    """True of a product of bf16 with a prelu post-op: of a convolution where the slopes vary with more than
+    the channel, of an inner product where the result is f32.
+    """
+    if _operand(request, "src").dtype != DataType.bf16:
+        return False
+    masks = [op.mask for op in request.attributes.post_ops if isinstance(op, PRelu)]
+    if request.kind == "convolution":
+        return any(mask & ~_CHANNELS for mask in masks)
+    return bool(masks) and _operand(request, "dst").dtype == DataType.f32
 
 
 def _spans(request: Request) -> Sequence[int]:

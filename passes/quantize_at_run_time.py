@@ -88,8 +88,8 @@ def quantizing(products: str | None) -> Pass:
 
 
 def _not_asked(graph: Graph, node: Node) -> Verdict:
-    """What to say of a product whose source the model lets be rounded. The level of accuracy is the
-    least that it wants, and f32 has more: the compilation rounds where it is asked to.
+    """Why the source of MatMulNBits with accuracy_level=4 stays f32: the level is the least accuracy that the
+    model accepts, not a wish for codes, and only `dynamic=` asks for those. None for other products.
     """
     blocks = block_weights(graph, node.inputs[1])
     names = () if blocks is None else blocks[0].quantizer

@@ -101,9 +101,9 @@ def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> 
             "quantize weights symmetrically",
         )
     added = math.prod(shape) // max(shape[outputs], 1)
-    # of what has computed parameters f32 needs a copy
+    # a source with computed parameters would be decoded for f32 by a step of its own: int8 is never dearer
     static = graph.producer(node.input, "Dequantize") is not None
-    # f32 rounds longer sums on the way
+    # few outputs are left to f32 only where it holds each partial sum exactly
     few = shape[outputs] < _FEWEST_OUTPUTS and added * 255 * 255 <= EXACT_IN_F32
     if static and (added < _FEWEST_PRODUCTS or few):
         return Refusal(
