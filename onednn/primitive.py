@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .attributes import Binary, Depthwise, PRelu
@@ -146,14 +147,17 @@ class Primitive(Handle):
         if status:
             raise self.execution_error(status)
 
-    def call(self, stream: Stream, args: ExecArgs) -> CCall:
+    def call(self, stream: Stream, args: ExecArgs) -> Callable[[], int]:
         """The same as a function without arguments that returns the status (0: success), for a
         tight loop.
 
         It keeps nothing alive: hold the primitive, the stream and the arguments as long as it may
         be called. `execution_error` turns another status into the error.
         """
-        return CCall(
+        runtime = self.desc.engine.library.version.cpu_runtime
+        # with a wait behind it, it is no call of one C function
+        kind = functools.partial if runtime == CpuRuntime.sycl else CCall
+        return kind(
             self._call,
             ctypes.c_void_p(self.pointer),
             ctypes.c_void_p(stream.pointer),

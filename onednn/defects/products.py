@@ -13,6 +13,7 @@ from .defect import Defect, binary_operands, operand
 _CHANNELS = 1 << 1
 """The mask of an operand with one number for each channel."""
 
+
 def _slopes_of_bf16(request: Request) -> bool:
     """True of a product of bf16 with a prelu post-op: of a convolution where the slopes vary with more than
     the channel, of an inner product where the result is f32.
