@@ -112,10 +112,10 @@ ABOUT_TIME = (
         },
     ),
     Kind(
-        "half-float",
-        "step in half or double precision",
-        "steps in half or double precision",
-        "Values of type float16, bfloat16 or double.",
+        "double-precision",
+        "step in double precision",
+        "steps in double precision",
+        "Values of type double.",
         "the primitives compute in int8 and f32: each such operator runs on NumPy between casts",
         effect=Effect.PRIMITIVES,
         remedies={

@@ -396,6 +396,21 @@ def test_results_are_there_when_execute_returns_on_sycl(library: Library) -> Non
         assert calls == expected
 
 
+def test_a_library_on_sycl_does_not_compute_in_a_forked_process(
+    library: Library, monkeypatch
+) -> None:
+    """Its threads stay in the parent: a child would wait for them for ever."""
+    sycl, openmp = (
+        Library(library.c, library.path, "user", Version(3, 13, 2, b"", runtime))
+        for runtime in (CpuRuntime.sycl, CpuRuntime.openmp)
+    )
+    sycl.check_process()
+    monkeypatch.setattr(library_module, "generation", lambda: 1)
+    openmp.check_process()
+    with pytest.raises(BackendUnavailable, match="SYCL cannot compute in a forked process"):
+        sycl.check_process()
+
+
 @pytest.mark.parametrize("name", ["SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI"])
 def test_effective_isa_follows_the_environment(library: Library, name: str) -> None:
     wanted = CpuIsa[name.lower()]

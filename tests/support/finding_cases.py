@@ -167,14 +167,14 @@ def control_flow(cured: bool) -> onnx.ModelProto:
     return net.proto(inputs={"x": [4, 16]})
 
 
-def half_float(cured: bool) -> onnx.ModelProto:
+def double_precision(cured: bool) -> onnx.ModelProto:
     net = Net()
     value = "x"
     if cured:
         value = net.op("Add", value, net.constant(np.float32(1)))
     else:
-        value = net.op("Cast", value, to=TensorProto.FLOAT16)
-        value = net.op("Add", value, net.constant(np.float16(1)))
+        value = net.op("Cast", value, to=TensorProto.DOUBLE)
+        value = net.op("Add", value, net.constant(np.float64(1)))
         value = net.op("Cast", value, to=TensorProto.FLOAT)
     net.conv(net.quantized(value), "conv", out="y")
     return net.proto()
@@ -477,7 +477,7 @@ CASES: dict[str, Case] = {
     "dynamic-recurrence": coded_recurrence,
     "dynamic-beside-lstm": coded_recurrence,
     "control-flow": control_flow,
-    "half-float": half_float,
+    "double-precision": double_precision,
     "float-codes": float_codes,
     "wide-codes": wide_codes,
     "per-channel-activation": per_channel,
