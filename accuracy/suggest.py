@@ -207,15 +207,24 @@ class _Mixed:
         return True
 
     def nodes(self, layers: Sequence[str]) -> tuple[str, ...]:
-        """The nodes of layers, as the quantizer knows them."""
-        there = {node_name(node) for node in self._models.f32.nodes()}
+        """The nodes of layers, as the quantizer knows them; without those of indices and conditions, which
+        no quantizer takes.
+        """
+        f32 = self._models.f32
+        there = {
+            node_name(node)
+            for node in f32.nodes()
+            if any(f32.type(value).dtype.is_float for value in node.outputs if value)
+        }
         found: dict[str, None] = {}
         for layer in layers:
             for pair in self._by_layer.get(layer, ()):
                 own = _named(self._own_segment(pair).nodes)
                 known = [name for name in own if name in there]
                 if not known and self._tool is not Tool.ORT:
-                    known = _named(self._f32_segment(pair).nodes)
+                    known = [
+                        name for name in _named(self._f32_segment(pair).nodes) if name in there
+                    ]
                 # what computes the value comes last in a segment, and first here
                 found.update(dict.fromkeys(reversed(known or own)))
         return tuple(found)

@@ -28,6 +28,7 @@ from ..frontend import ModelSource, serialized
 from ..inference import plan_of
 from ..plan.file import plan_bytes
 from ..plan.seal import is_plan
+from ..plan.shapes import symbol_sizes
 from ..plan.types import Plan, codes_source
 from ..report.notation import Notation
 from ..report.verdict.estimate import least_ms
@@ -36,7 +37,6 @@ from ..report.verdict.machine import Machine, this_machine
 from ..report.verdict.work import NO_SIZES, at_sizes, bytes_of, symbols_of
 from ..runtime.processors import machine_bytes
 from ..runtime.session import check_backend, checked_threads
-from ..runtime.shapes import symbol_sizes
 from .arrays import Feeds, save_arrays
 from .engines import AUTO, PEERS
 from .feeds import made_feeds

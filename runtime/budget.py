@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidInput
+from ..ir.ops.spec import Array
 from ..ir.types import TensorType
+from ..plan.shapes import StaticShape, bind_shapes
 from ..plan.types import Plan
 
 
@@ -35,6 +37,19 @@ class RunBudget:
                     value,
                     needed,
                 )
+
+    def bind(
+        self, plan: Plan, input_shapes: Mapping[str, Sequence[int]]
+    ) -> tuple[dict[str, StaticShape], Mapping[str, Array]]:
+        """As `bind_shapes`, and looks at the inputs before, and at all values behind it.
+
+        Raises:
+            InvalidInput: the shapes do not fit the model, or a value is too large.
+        """
+        self.check(plan, {name: tuple(input_shapes[name]) for name in plan.inputs})
+        found, settled = bind_shapes(plan, input_shapes)
+        self.check(plan, found)
+        return found, settled
 
     def check_run(self, plan: Plan, shapes: Mapping[str, tuple[int, ...]], needed: int) -> None:
         """Refuses memory of a run that is too large together.

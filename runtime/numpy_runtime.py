@@ -21,6 +21,7 @@ from ..ir.ops.spec import Array
 from ..locks import ProcessLock
 from ..plan.arguments import AT_RUN_TIME, at_run_time
 from ..plan.attributes import Scale, ZeroPoint
+from ..plan.shapes import StaticShape, bound_otherwise, step_shapes
 from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
 from .arena import Lifetimes, place, trace
@@ -40,7 +41,6 @@ from .padding import bytes_by_position
 from .pool import WorkerPool, single_threaded_blas
 from .processors import default_threads, run_budget
 from .program import StepProgram
-from .shapes import StaticShape, bind_shapes, bound_otherwise, step_shapes
 
 KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "convolution": bind_any_convolution,
@@ -303,7 +303,7 @@ class NumpyExecutor:
 
     def _bind(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         plan = self._plan
-        known, _ = bind_shapes(plan, shapes, self._budget)
+        known, _ = self._budget.bind(plan, shapes)
         made = bytes_by_position(plan, known)
         self._budget.check_run(plan, known, made)
         buffers: dict[str, Result] = {}

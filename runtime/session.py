@@ -18,6 +18,7 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType, dimensions
 from ..plan.file import plan_bytes, read_plan
 from ..plan.saturation import StepSums, sums_of_plan
+from ..plan.shapes import symbol_sizes
 from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
@@ -28,7 +29,6 @@ from .numpy_runtime import NumpyExecutor
 from .placement import Placement
 from .processors import default_threads, run_budget
 from .profile import Profile, checked_runs, measure
-from .shapes import symbol_sizes
 
 if TYPE_CHECKING:
     from .lowering.executor import OneDnnExecutor

@@ -189,6 +189,7 @@ def _verdict(plan: Plan, verdict: Verdict) -> dict[str, Any]:
         "handed": shares.handed_on,
         "ms": rounded(verdict.estimate.ms),
         "machine": verdict.machine.description,
+        "timed": verdict.timed,
         "open": [printable(name) for name in verdict.symbols],
         "loops": [printable(name) for name in verdict.loops],
         "quantizers": len(plan.quantizers),

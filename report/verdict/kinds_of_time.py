@@ -12,6 +12,16 @@ _STATIC = (
     "activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, per_channel=True)"
 )
 
+_CALIBRATED = (
+    f'{_STATIC}; a transformer with op_types_to_quantize=["MatMul", "Gemm"], too: quantized additions and '
+    "softmaxes make it no faster, and a quantized mask its outputs wrong"
+)
+
+_MASK = (
+    "the additions of the attention mask, in front of each softmax, in ignored_scope: quantized, a mask of "
+    "-3.4e38 makes the outputs wrong"
+)
+
 _DYNAMIC_LSTM = (
     'ONNX Runtime\'s quantize_dynamic(..., op_types_to_quantize=["LSTM"]) (an LSTM 256 wide kept 30 dB of '
     "SQNR)"
@@ -217,8 +227,8 @@ ABOUT_TIME = (
         "becomes codes",
         effect=Effect.CONVERSIONS_GO,
         remedies={
-            Tool.ORT: _STATIC,
-            Tool.ORT_DYNAMIC: _STATIC,
+            Tool.ORT: _CALIBRATED,
+            Tool.ORT_DYNAMIC: _CALIBRATED,
             Tool.PYTORCH: "a static qconfig (get_default_qconfig) with calibration, no dynamic one",
             Tool.ANY: "quantize statically, with calibration data, so that scales are constants",
         },
@@ -286,7 +296,7 @@ ABOUT_TIME = (
             ),
             Tool.NNCF: (
                 "call nncf.quantize without model_type=nncf.ModelType.TRANSFORMER, or take {names} out of "
-                "ignored_scope, and check accuracy"
+                f"ignored_scope, and check accuracy; leave {_MASK}"
             ),
             Tool.PYTORCH: (
                 "PT2E: quantizer.set_function_type_qconfig(torch.matmul, config); FX: a qconfig for the function or "
@@ -436,11 +446,14 @@ ABOUT_TIME = (
                 'op_types_to_quantize with "Add" (and LayerNormalization); the additions behind {names} not in '
                 "nodes_to_exclude"
             ),
-            Tool.ORT_DYNAMIC: f"{_STATIC}, with the additions",
+            Tool.ORT_DYNAMIC: (
+                f"{_STATIC}, with the additions; where layer normalization reads the sums, as in transformers, "
+                "they gain little"
+            ),
             Tool.NNCF: (
-                "call nncf.quantize without model_type=nncf.ModelType.TRANSFORMER, which leaves all additions out, or "
-                "take those behind {names} out of ignored_scope, and check accuracy; where layer normalization reads "
-                "the sums, as in transformers, it gains little"
+                "where layer normalization reads the sums, as in transformers, nothing: it gains little; else call "
+                "nncf.quantize without model_type=nncf.ModelType.TRANSFORMER, which leaves all additions out, or "
+                f"take those behind {{names}} out of ignored_scope, and check accuracy; leave {_MASK}"
             ),
             Tool.PYTORCH: "FloatFunctional.add with a qconfig in place of + behind {names}",
             Tool.ANY: "put a quantizer on both inputs of the addition behind {names}",

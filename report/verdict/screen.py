@@ -150,7 +150,9 @@ def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
     useful = [
         finding
         for finding in shown
-        if finding.kind.gain is Gain.TIME and not finding.kind.no_remedy
+        if finding.kind.gain is Gain.TIME
+        and not finding.kind.no_remedy
+        and finding.ms >= _WORTH * verdict.estimate.ms
     ]
     if not useful:
         wrong = any(finding.kind.gain is Gain.NUMBERS for finding in shown)

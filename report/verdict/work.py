@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ...errors import InvalidInput
 from ...ir.ops import dims
 from ...ir.types import Dim, DType, TensorType
 from ...plan.attributes import DepthwiseConv
+from ...plan.shapes import bind_shapes
 from ...plan.types import Plan, Step, runs_in_int8
 
 if TYPE_CHECKING:
@@ -131,9 +133,10 @@ def elements_of(type_: TensorType) -> int:
 
 def at_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
     """The plan with all sizes known: symbols as `sizes` has them, and 1 where it has none; formulas
-    over them as they come out.
+    over them as they come out, and what the model computes from shapes as a run computes it.
     """
     known = defaultdict(lambda: 1, sizes)
+    bound = _bound(plan, known)
 
     def size(dim: Dim) -> int:
         try:
@@ -141,11 +144,30 @@ def at_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
         except (KeyError, ZeroDivisionError):  # `?`, or a formula that these sizes do not fit
             return 1
 
-    def sized(type_: TensorType) -> TensorType:
-        shape = None if type_.shape is None else tuple(map(size, type_.shape))
+    def sized(name: str, type_: TensorType) -> TensorType:
+        stated = bound.get(name, type_.shape)
+        shape = None if stated is None else tuple(map(size, stated))
         return TensorType(type_.dtype, shape, type_.quant)
 
-    return replace(plan, values={name: sized(type_) for name, type_ in plan.values.items()})
+    return replace(plan, values={name: sized(name, type_) for name, type_ in plan.values.items()})
+
+
+def _bound(plan: Plan, sizes: Mapping[str, int]) -> Mapping[str, tuple[int, ...]]:
+    """The shapes that these sizes of the inputs decide, through Shape, Gather and Reshape as well;
+    none where an input's rank is open, or where the sizes do not fit the model, as 1 need not.
+    """
+    shapes = {name: plan.type(name).shape for name in plan.inputs}
+    given = {
+        name: tuple(size if isinstance(size, int) else sizes[size] for size in shape)
+        for name, shape in shapes.items()
+        if shape is not None
+    }
+    if len(given) < len(shapes):
+        return {}
+    try:
+        return bind_shapes(plan, given)[0]
+    except InvalidInput:
+        return {}
 
 
 def symbols_of(plan: Plan) -> tuple[str, ...]:

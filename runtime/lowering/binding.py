@@ -25,12 +25,12 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...onednn.saturation import LARGEST, cannot_saturate, may_saturate
 from ...plan.saturation import Codes, codes_of_plan
+from ...plan.shapes import StaticShape
 from ...plan.summation import gemm_blocks
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import SCHEMAS
 from ..budget import RunBudget
 from ..placement import Placement
-from ..shapes import StaticShape
 from .coded import CodedAction, CodedRows
 from .constants import Constants
 from .decoder import Decoder, PartsAction, RowsAction

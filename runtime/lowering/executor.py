@@ -18,6 +18,7 @@ from ...onednn import workers
 from ...onednn.library import Engine, Stream
 from ...onednn.loading import load
 from ...plan.conversion.convert import convert_steps
+from ...plan.shapes import StaticShape
 from ...plan.types import Plan, Step
 from ..budget import RunBudget
 from ..executor import StepTimes
@@ -25,7 +26,6 @@ from ..footprint import SessionMemory, nothing_bound, steps_memory
 from ..padding import bytes_by_position
 from ..placement import Placement
 from ..processors import default_threads, run_budget
-from ..shapes import StaticShape, bind_shapes
 from .binary import binary
 from .binding import RESHAPES, Binder, Lowering, scratchpad_of
 from .compute import convolution, deconvolution
@@ -259,7 +259,7 @@ class OneDnnExecutor:
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
-                known, settled = bind_shapes(self._lowered, shapes, self._budget)
+                known, settled = self._budget.bind(self._lowered, shapes)
                 with workers.making():
                     bound = state.programs[key] = _Bound(self._bind(known, settled, state))
                 if len(state.programs) > _PROGRAMS:

@@ -12,11 +12,11 @@ from ...ir.ops import dims
 from ...ir.ops.spec import Array
 from ...ir.types import TensorType
 from ...onednn.enums import CpuIsa
+from ...plan.shapes import step_shapes
 from ...plan.types import Plan, Step
 from ..budget import RunBudget
 from ..kernels.table import EvaluatedKernel
 from ..numpy_runtime import NumpyExecutor
-from ..shapes import step_shapes
 from .host_calls import FOLLOWERS, single_call
 from .program import Tensor
 

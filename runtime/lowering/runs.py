@@ -24,10 +24,10 @@ from ...onednn.primitive import ExecArgs, run_once
 from ...onednn.primitive_desc import describe
 from ...onednn.slabs import arena_bytes
 from ...onednn.workers import making
+from ...plan.shapes import bound_otherwise
 from ...plan.types import Plan
 from ..executor import StepTimes
 from ..results import WORTHWHILE, ResultMemory
-from ..shapes import bound_otherwise
 from .averages import AverageAction
 from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of

@@ -20,8 +20,8 @@ from ...onednn.library import Engine, Library
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc, describe
+from ...plan.shapes import StaticShape
 from ...plan.types import Plan
-from ..shapes import StaticShape
 from .constants import Constants
 from .program import Action, Buffer, Owner, PrimitiveAction, Tensor, data_type
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ import fqfuse
 from fqfuse.accuracy.compare import compared, read_models
 from fqfuse.accuracy.data import given
 from fqfuse.accuracy.screen import comparison_report
-from fqfuse.accuracy.suggest import NOTABLE, suggestion_of
+from fqfuse.accuracy.suggest import NOTABLE, _Mixed, suggestion_of
 from fqfuse.report.layout import Layout
+from fqfuse.report.verdict.remedies import Tool
 
 
 @pytest.mark.parametrize("lowest", [-3.4028235e38, -1e4])
@@ -89,6 +91,30 @@ def test_the_node_is_named_that_asked_for_a_quantizer(tmp_path: Path) -> None:
     assert suggestion["change"] == "ignored_scope=nncf.IgnoredScope(names=['/fc2/MatMul'])"
 
 
+def test_what_computes_a_condition_is_not_named(tmp_path: Path) -> None:
+    """A mask chosen by ids, as transformers make it: ignored_scope needs the Where alone."""
+    model = transposed()
+    where = onnx.helper.make_node("Where", ["hidden", "h", "w2"], ["t"], "/Where")
+    equal = onnx.helper.make_node("Equal", ["ids", "one"], ["hidden"], "/Equal")
+    model.graph.node[1].CopyFrom(where)
+    model.graph.node.insert(1, equal)
+    info = onnx.helper.make_tensor_value_info
+    model.graph.input.append(info("ids", onnx.TensorProto.INT64, [1, 8]))
+    model.graph.output[0].CopyFrom(info("y", onnx.TensorProto.FLOAT, [4, 8]))
+    del model.graph.initializer[:]
+    weights = {"w1": feed_of([8, 8], 1), "w2": feed_of([4, 8], 2), "w3": feed_of([8, 8], 3)}
+    weights["one"] = np.array(1)
+    model.graph.node[3].input[1] = "w3"
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(data, name) for name, data in weights.items()
+    )
+    source = tmp_path / "f32.onnx"
+    onnx.save(model, source)
+    models = read_models(source, coarse(model, "t"))
+    mixed = _Mixed(models, Tool.NNCF)
+    assert mixed.nodes(["/Where"]) == ("/Where",)
+
+
 def test_gains_below_their_error_are_not_promised(tmp_path: Path) -> None:
     """One row for what gains, one line for all that does not."""
     source = tmp_path / "f32.onnx"
@@ -136,21 +162,26 @@ def transposed() -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def coarse(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The first product's result in codes that lie far apart, by NNCF's names."""
+def coarse(model: onnx.ModelProto, value: str = "h") -> onnx.ModelProto:
+    """A value, the first product's result, in codes that lie far apart, by NNCF's names."""
+    model = deepcopy(model)
     nodes = list(model.graph.node)
     del model.graph.node[:]
-    nodes[1].input[0] = "dq_output_h_1"
+    made = 1 + next(place for place, node in enumerate(nodes) if value in node.output)
+    nodes[made].input[0] = f"dq_output_{value}_1"
     pair = [
         onnx.helper.make_node(
             f"{kind}Linear",
-            [value, "scale", "zero"],
-            [f"{short}_output_h_1"],
-            f"{kind}Linear_h_1",
+            [source, "scale", "zero"],
+            [f"{short}_output_{value}_1"],
+            f"{kind}Linear_{value}_1",
         )
-        for kind, short, value in (("Quantize", "q", "h"), ("Dequantize", "dq", "q_output_h_1"))
+        for kind, short, source in (
+            ("Quantize", "q", value),
+            ("Dequantize", "dq", f"q_output_{value}_1"),
+        )
     ]
-    model.graph.node.extend([nodes[0], *pair, *nodes[1:]])
+    model.graph.node.extend([*nodes[:made], *pair, *nodes[made:]])
     parameters = {"scale": np.float32(2), "zero": np.int8(0)}
     model.graph.initializer.extend(
         onnx.numpy_helper.from_array(np.array(value), name) for name, value in parameters.items()

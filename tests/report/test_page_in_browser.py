@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from support.browsers import chromium, launch_options
+from support.finding_networks import Net
 from support.large_plans import residual_plan
 
 import fqfuse
@@ -332,3 +333,14 @@ def test_a_plan_without_steps_or_edges(opened, steps: int) -> None:
     page.focus("#canvas")
     page.keyboard.press("ArrowDown")
     assert selected(page)
+
+
+def test_no_time_is_shown_where_open_sizes_decide_it(opened) -> None:
+    net = Net()
+    net.op("Relu", "x", name="relu", out="y")
+    plan = fqfuse.compile(net.proto(inputs={"x": ["batch", "length"]}))
+    tile = opened(to_html(plan)).locator("#tiles").inner_text()
+    assert "not known" in tile
+    assert "taken for 1: batch, length" in tile
+    assert " ms" not in tile
+    assert " ms" in opened(to_html(plan, sizes={"length": 64})).locator("#tiles").inner_text()

@@ -42,6 +42,14 @@ def test_excluding_what_the_finding_names_mends_a_quantized_mask(
     assert "absurd-scale" not in kinds(mended)
 
 
+def test_calibrated_as_a_dynamic_transformer_is_advised_the_mask_stays_f32(tmp_path: Path) -> None:
+    advice = CATALOGUE["dynamic-quantizer"].remedies[Tool.ORT_DYNAMIC]
+    assert 'op_types_to_quantize=["MatMul", "Gemm"]' in advice
+    calibrated = quantized(tmp_path, [], operators=["MatMul", "Gemm"])
+    assert cosine(calibrated) > 0.999  # 0.98 and less with a quantized mask, see above
+    assert "absurd-scale" not in kinds(calibrated)
+
+
 def test_the_mask_that_is_advised_leaves_codes_for_the_scores(tmp_path: Path) -> None:
     assert "with -100 for what is masked" in CATALOGUE["absurd-scale"].remedies[Tool.ORT]
     quantized_so = quantized(tmp_path, [], -100.0)

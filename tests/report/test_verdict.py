@@ -27,7 +27,13 @@ from fqfuse.report.verdict.findings import Finding, name_in_f32, verdict_of
 from fqfuse.report.verdict.kind import Gain
 from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
-from fqfuse.report.verdict.screen import findings_report, gain_text, is_shown, verdict_report
+from fqfuse.report.verdict.screen import (
+    answer_text,
+    findings_report,
+    gain_text,
+    is_shown,
+    verdict_report,
+)
 from fqfuse.report.verdict.shares import share_text
 from fqfuse.report.verdict.view import View
 from fqfuse.report.verdict.work import operator_of, work_of
@@ -96,7 +102,7 @@ OPEN = """plan p target=onednn-v3
   in %a : f32[N,M,4]
   in %m : f32[4,400]
   #0 %b : f32[N,M,400] = matmul<MatMul>(src=%a, weights=%m) ; matmul
-  #1 %c : f32[N,M,400] = onnx.Erf<Erf>(data=%b) ; erf
+  #1 %c : f32[N,M,400] = onnx.Erf<Erf>(x=%b) ; erf
   out %c
 """
 
@@ -142,6 +148,17 @@ def test_a_gain_below_one_percent_is_no_headline() -> None:
     timed = next(each for each in verdict.findings if each.kind.gain is Gain.TIME)
     small = replace(timed, ms=gain, bytes=10**9, handed_on=0)
     assert not is_shown(small, verdict)
+
+
+def test_a_finding_that_saves_nothing_is_no_headline() -> None:
+    """Of a transformer by NNCF, whose layer normalizations read the residual sums: it hands on f32."""
+    plan = fqfuse.compile(NETWORKS["bert-nncf"]())
+    verdict = verdict_of(plan, MACHINE)
+    residual = next(each for each in verdict.findings if each.kind.code == "f32-residual")
+    assert is_shown(residual, verdict)
+    assert residual.ms < 0.01 * verdict.estimate.ms
+    only = replace(verdict, findings=(residual,))
+    assert "would make it notably faster" in " ".join(answer_text(only).split())
 
 
 def test_a_gain_that_hardly_anybody_measures_stands_behind_accuracy() -> None:
@@ -439,6 +456,36 @@ def test_sizes_that_are_given_count_and_formulas_follow() -> None:
     assert seven.shares.macs == 7 * (convolution + deconvolution) + matmul
     assert (one.symbols, seven.symbols) == (("N",), ())
     assert fqfuse.findings(plan, sizes={"N": 7})[0]["ms"] > fqfuse.findings(plan)[0]["ms"]
+
+
+def test_sizes_that_the_model_computes_with_follow_from_those_that_are_given() -> None:
+    """As transformers exported with open sizes look up positions: Shape, Gather and Range."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (int64[batch, seq] ids) => (float[n, 4] y)
+        <int64 one = {1}, int64 zero = {0}, float[512, 8] table = {0}, float[8, 4] w = {0}>
+        {
+            sizes = Shape(ids)
+            length = Gather(sizes, one)
+            positions = Range(zero, length, one)
+            found = Gather(table, positions)
+            y = MatMul(found, w)
+        }
+    """)
+    for name, shape in (("table", (512, 8)), ("w", (8, 4))):
+        weights = onnx.numpy_helper.from_array(np.ones(shape, np.float32), name)
+        next(item for item in model.graph.initializer if item.name == name).CopyFrom(weights)
+    verdict = verdict_of(fqfuse.compile(model), MACHINE, {"batch": 2, "seq": 64})
+    assert verdict.shares.macs == 64 * 8 * 4
+    assert verdict_of(fqfuse.compile(model), MACHINE).shares.macs == 8 * 4
+
+
+def test_sizes_of_1_that_do_not_fit_the_model_count_as_before() -> None:
+    net = Net()
+    net.op("Conv", "x", net.constant(np.ones((4, 3, 3, 3), np.float32)), name="conv", out="y")
+    plan = fqfuse.compile(net.proto(inputs={"x": [1, 3, "height", "width"]}))
+    assert verdict_of(plan, MACHINE).shares.macs == 4 * 3 * 3 * 3
+    assert verdict_of(plan, MACHINE, {"height": 5, "width": 5}).shares.macs == 9 * 4 * 3 * 3 * 3
 
 
 @pytest.mark.parametrize("sizes", [{"M": 2}, {"N": 0}, {"N": True}, {"N": "3"}, ["N"]])

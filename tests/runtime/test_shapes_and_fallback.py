@@ -15,11 +15,11 @@ from support.runtime_plans import one_step
 from fqfuse.errors import InvalidInput, InvalidModel, UnsupportedOp
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import DepthwiseConv, PrimitiveAttr
+from fqfuse.plan.shapes import bind_shapes, row_inputs, step_shapes, symbol_sizes
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.fallback import foreign_op
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.session import InferenceSession
-from fqfuse.runtime.shapes import bind_shapes, row_inputs, step_shapes, symbol_sizes
 
 F32 = DType.F32
 

@@ -62,7 +62,12 @@ def feed(seed: int) -> dict[str, Any]:
     return {"x": random([1, LONG, WIDE], seed), "mask": mask}
 
 
-def quantized(folder: Path, exclude: list[str], lowest: float = -3.4028235e38) -> Path:
+def quantized(
+    folder: Path,
+    exclude: list[str],
+    lowest: float = -3.4028235e38,
+    operators: list[str] | None = None,
+) -> Path:
     from onnxruntime import quantization
 
     class Reader(quantization.CalibrationDataReader):
@@ -83,6 +88,7 @@ def quantized(folder: Path, exclude: list[str], lowest: float = -3.4028235e38) -
         weight_type=quantization.QuantType.QInt8,
         per_channel=True,
         nodes_to_exclude=exclude,
+        op_types_to_quantize=operators,
     )
     return target
 

@@ -40,7 +40,9 @@ function fillVerdict() {
   byId('tiles').append(
     tile('multiply-adds in int8', macs ? share(int8, macs) : 'none', macs ? int8 / macs : null, 'int8', macs ? `of ${large(macs)}` : 'no products'),
     tile('bytes between steps in f32', share(f32, between), between ? f32 / between : 0, 'f32', `of ${bytes(between)}`),
-    tile('estimated time', milliseconds(verdict.ms), null, '', `at the peak rates of ${verdict.machine}; not measured${sizes}${loops}`),
+    verdict.timed
+      ? tile('estimated time', milliseconds(verdict.ms), null, '', `at the peak rates of ${verdict.machine}; not measured${sizes}${loops}`)
+      : tile('estimated time', 'not known', null, '', `it depends on sizes that the model leaves open${sizes}${loops}`),
   );
   const measured = data.steps.filter((step) => step.time !== undefined);
   if (measured.length) {

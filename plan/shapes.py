@@ -10,10 +10,9 @@ from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
-from ..plan.arguments import BLOCKS_OF_WEIGHTS, COUNTS, PACKED, positional
-from ..plan.attributes import Binary, DepthwiseConv, Sum
-from ..plan.types import Plan, Step
-from .budget import RunBudget
+from .arguments import BLOCKS_OF_WEIGHTS, COUNTS, PACKED, positional
+from .attributes import Binary, DepthwiseConv, Sum
+from .types import Plan, Step
 
 StaticShape = tuple[int, ...]
 
@@ -22,7 +21,7 @@ _SMALL = 4096
 
 
 def bind_shapes(
-    plan: Plan, input_shapes: Mapping[str, Sequence[int]], budget: RunBudget | None = None
+    plan: Plan, input_shapes: Mapping[str, Sequence[int]]
 ) -> tuple[dict[str, StaticShape], Mapping[str, Array]]:
     """The shape of every value and constant that the shapes of the inputs decide, and the values
     whose data is settled: constants, and what was computed from shapes.
@@ -35,18 +34,13 @@ def bind_shapes(
     Args:
         plan: the plan.
         input_shapes: the shape of each input of the plan.
-        budget: how large values may be; None: as large as they are.
 
     Raises:
-        InvalidInput: the shapes do not fit the model, or a value is too large.
+        InvalidInput: the shapes do not fit the model.
     """
     given = {name: tuple(input_shapes[name]) for name in plan.inputs}
-    if budget is not None:
-        budget.check(plan, given)
     binder = _Binder(plan, given, plan.constants)
     found = binder.run()
-    if budget is not None:
-        budget.check(plan, found)
     return found, binder.settled
 
 
