@@ -20,9 +20,13 @@ from .openmp import short_waits
 
 MINIMUM = (3, 2)
 BELOW = (4, 0)
-RUNTIMES = (CpuRuntime.openmp, CpuRuntime.sequential, CpuRuntime.sycl)
-"""What a library may run its threads on. Sessions set their number through OpenMP; one on SYCL, as
-oneDNN's own wheels of today are, has as many as its device, whatever a session asks for.
+RUNTIMES = (CpuRuntime.openmp, CpuRuntime.sequential)
+"""What a library may run its threads on: sessions set their number through OpenMP."""
+
+NAMED_RUNTIMES = (*RUNTIMES, CpuRuntime.sycl)
+"""The same of a library that the user names. One on SYCL, as oneDNN's own wheels of today are, has as
+many threads as its device, whatever a session asks for, and its numbers are held to ours in part only
+(docs/other-machines.md): nobody gets it unasked.
 """
 
 _lock = ProcessLock()
@@ -95,11 +99,11 @@ def _open(candidate: Candidate) -> Library:
             where=path,
             hint=how_to_install(),
         )
-    if found.cpu_runtime not in RUNTIMES:
+    if found.cpu_runtime not in (NAMED_RUNTIMES if candidate.source == "user" else RUNTIMES):
         names = {known.value: known.name for known in CpuRuntime}
         built = names.get(found.cpu_runtime, f"a runtime of the number {found.cpu_runtime}")
         raise BackendUnavailable(
-            f"oneDNN {found} runs its threads on {built}, and fqfuse knows OpenMP and SYCL",
+            f"oneDNN {found} runs its threads on {built}, and fqfuse sets their number through OpenMP",
             where=path,
             hint="use a build on OpenMP (DNNL_CPU_RUNTIME=OMP), such as the one in `fqfuse[onednn]`",
         )

@@ -348,6 +348,17 @@ def test_threads_of_another_runtime_are_refused_when_the_library_is_loaded(
 
 
 @pytest.mark.usefixtures("nothing_loaded")
+def test_sycl_is_taken_where_the_user_names_it_alone(library: Library, monkeypatch) -> None:
+    monkeypatch.setattr(loading, "_loaded", {})
+    version = Version(3, 13, 2, b"", CpuRuntime.sycl)
+    monkeypatch.setattr(loading, "_read_version", lambda *_: version)
+    for source in ("wheel", "system"):
+        with pytest.raises(BackendUnavailable, match="runs its threads on sycl"):
+            loading._open(Candidate(library.path, source))
+    assert loading._open(Candidate(library.path, "user")).version == version
+
+
+@pytest.mark.usefixtures("nothing_loaded")
 def test_sycl_without_a_device_is_refused_when_the_library_is_loaded(
     library: Library, monkeypatch
 ) -> None:
