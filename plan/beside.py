@@ -70,13 +70,13 @@ def write_beside(path: str | os.PathLike[str], constants: Mapping[str, Array]) -
             where=str(path),
             hint="choose a shorter name",
         )
-    write_atomically(target.resolve().with_name(location), _pieces(arrays))
+    write_atomically(_beside(target, location), _pieces(arrays))
     return Beside(location, places)
 
 
 def has_beside(path: str | os.PathLike[str]) -> bool:
     """True where there may be data of a plan of this name."""
-    target = checked_path(path).resolve()
+    target = _real(checked_path(path))
     try:
         return any(target.parent.glob(f"{glob.escape(target.name)}.*.data"))
     except OSError:
@@ -90,7 +90,16 @@ def remove_beside(path: str | os.PathLike[str], location: str) -> None:
     target = checked_path(path)
     if _NAME.fullmatch(location) and location.startswith(f"{target.name}."):
         with contextlib.suppress(OSError):
-            target.resolve().with_name(location).unlink()
+            _beside(target, location).unlink()
+
+
+def _real(path: Path) -> Path:
+    """Behind links; `Path.resolve` raises where these lead around in a circle."""
+    return Path(os.path.realpath(path))
+
+
+def _beside(path: Path, location: str) -> Path:
+    return _real(path).with_name(location)
 
 
 def _pieces(arrays: Sequence[Array]) -> Iterator[memoryview]:
@@ -116,7 +125,7 @@ def mapped(path: str | os.PathLike[str], location: str) -> memoryview:
             f"the plan's constants lie in {location[:200]!r}, which is no name that fqfuse gives",
             hint="compile the model again with this version of fqfuse",
         )
-    file = checked_path(path).resolve().with_name(location)
+    file = _beside(checked_path(path), location)
     content = _opened(file)
     digest = hashlib.sha256()
     for start in range(0, len(content), _PIECE):

@@ -44,6 +44,7 @@ from ..plan.attributes import (
     PrimitiveAttr,
     Scale,
     Sum,
+    ZeroPoint,
 )
 from .depthwise import parts, scales_of
 from .description import Description
@@ -109,6 +110,28 @@ def made(engine: Engine, description: Description, fpmath: FpmathMode | None) ->
                 reason = "its code cannot be generated"
         passed.append(f"{desc.impl_info}: {reason}")
     raise failure(Status.unimplemented, f"{description} ({'; '.join(passed)})")
+
+
+def form(description: Description) -> Description:
+    """What the library is told when it makes a primitive: the masks of scales and zero points of arguments,
+    not their values.
+    """
+
+    def post_op(op: PostOp) -> PostOp:
+        if not isinstance(op, DepthwiseConv):
+            return op
+        told = {role: Scale((), scale.mask) for role, scale in scales_of(op)}
+        weights, dst = (told.get(role, Scale((1.0,))) for role in ("weights", "dst"))
+        return replace(op, weights_scale=weights, dst_scale=dst)
+
+    attr = description.attr
+    told = replace(
+        attr,
+        scales={role: Scale((), scale.mask) for role, scale in attr.scales.items()},
+        zero_points={role: ZeroPoint((), zero.mask) for role, zero in attr.zero_points.items()},
+        post_ops=tuple(map(post_op, attr.post_ops)),
+    )
+    return replace(description, attr=told)
 
 
 def _consumption(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import BackendUnavailable, InvalidInput
+from ..errors import InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.text_write import type_text
 from ..ir.types import DType
@@ -69,8 +70,7 @@ def prim(
     Raises:
         OneDnnError: oneDNN refuses such a primitive, or on NumPy, would; `status` says how.
         InvalidInput: there is no such kind, argument, parameter or option.
-        BackendUnavailable: there is no library, or none has attributes of that target: of `unified`
-            it runs recurrent layers alone.
+        BackendUnavailable: there is no library.
     """
     if engine not in ENGINES:
         raise InvalidInput(f"there is no engine {engine!r}", hint="choose numpy or onednn")
@@ -256,68 +256,76 @@ class OnNumpy(Primitive):
         return {"dst": on_numpy.run(what, attr, args, self._profile, self._fpmath)}
 
 
+@dataclass(frozen=True, eq=False)
+class _Bound:
+    """A primitive of the library, with the stream of its engine, and the form that it was made for."""
+
+    stream: Stream
+    made: Made
+    form: Description
+
+
 class OnLibrary(Primitive):
     """A primitive of the library.
 
     Raises:
-        OneDnnError: the library refuses it.
-        BackendUnavailable: there is no library, or none has attributes of the target.
+        OneDnnError: the library refuses it, or has no words for it.
+        BackendUnavailable: there is no library.
     """
 
     def __init__(self, description: Description, fpmath: FpmathMode | None, *, users: bool) -> None:
-        if description.target == "unified":
-            _check_layer(description)
         super().__init__(description)
-        self._library = load()
+        self._library, self._fpmath, self._users = load(), fpmath, users
         what = description
         if description.target != SCHEME:
             args = placeholders(description)
             what, _, _ = converted(description, with_values(description, args), args)
-
-        def make() -> Made:
-            with workers.making():
-                self._stream = Stream(Engine(self._library))
-                return on_library.made(self._stream.engine, what, fpmath)
-
-        # in a thread of its own: in one that failed to generate code once, the library fails later
-        made = workers.in_new_thread(lambda: _called(self._library, make))
-        self._primitive, self.passed_over = made.primitive, made.passed_over
-        self.impl_info = made.primitive.desc.impl_info
+        self._bound = self._make(what)
+        made = self._bound.made
+        self.passed_over, self.impl_info = made.passed_over, made.primitive.desc.impl_info
         if users:
             self.scratchpad_size = made.primitive.desc.scratchpad_size
         else:
             self.memory_consumption = made.memory_consumption
 
+    def _make(self, what: Description) -> _Bound:
+        def make() -> _Bound:
+            with workers.making():
+                stream = Stream(Engine(self._library))
+                made = on_library.made(stream.engine, what, self._fpmath)
+                return _Bound(stream, made, on_library.form(what))
+
+        # in a thread of its own: in one that failed to generate code once, the library fails later
+        return workers.in_new_thread(lambda: _called(self._library, make))
+
+    def _bound_to(self, what: Description) -> _Bound:
+        """The primitive of this run: of another scheme, a value that comes at execution may be one that
+        the library wants when it makes a primitive, such as the factor of a post-op.
+
+        Raises:
+            InvalidInput: it needs a larger scratchpad than the user was told.
+        """
+        bound = self._bound
+        if bound.form != on_library.form(what):
+            bound = self._bound = self._make(what)
+        needed = bound.made.primitive.desc.scratchpad_size
+        if self._users and needed > self.scratchpad_size:
+            raise InvalidInput(
+                f"with these values {what.kind} needs a scratchpad of {needed} bytes, not {self.scratchpad_size}",
+                hint="give scales and zero points when the primitive is made, or let the library allocate",
+            )
+        return bound
+
     def _run(self, attr: PrimitiveAttr, args: Mapping[str, Array]) -> dict[str, Array]:
-        what = self.description
+        what, bound = self.description, self._bound
         if what.target != SCHEME:
             what, attr, args = converted(what, attr, args)
+            bound = self._bound_to(what)
 
         def run() -> dict[str, Array]:
-            return on_library.execute(self._stream, what, self._primitive, attr, args)
+            return on_library.execute(bound.stream, what, bound.made.primitive, attr, args)
 
         return _called(self._library, run)
-
-
-def _check_layer(description: Description) -> None:
-    """Refuses what the library cannot be given of `unified`: all but recurrent layers whose parameters are
-    known.
-
-    Raises:
-        OneDnnError: they come at execution.
-        BackendUnavailable: it is no recurrent layer.
-    """
-    if description.kind not in CELLS:
-        raise BackendUnavailable(
-            "no library has the attributes of the target unified",
-            hint="use engine='numpy', or the target onednn-v3",
-        )
-    late = [name for name, _, _ in at_execution(description)]
-    if late:
-        told = (
-            f"{description}, whose {', '.join(late)} come at execution: a layer is made with them,"
-        )
-        raise failure(Status.unimplemented, told)
 
 
 def _called(library: Library, work: Callable[[], T]) -> T:

@@ -1,5 +1,5 @@
-"""The other two schemes of attributes: `onednn-v2`, which the library gets converted, and `unified`,
-which NumPy alone runs, but for recurrent layers. A primitive takes of them what a step of a plan may have.
+"""The other two schemes of attributes, which the library gets in those of its own: `onednn-v2`, and what
+`unified` says as `onednn-v3` does. A primitive takes of them what a step of a plan may have.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import numpy as np
 
 from ..ir.ops.spec import Array
 from ..onednn.capi import Status, failure
-from ..plan.attributes import PrimitiveAttr, Scale
+from ..plan.attributes import Binary, PrimitiveAttr, Scale
 from ..plan.conversion.convert import convert_steps
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
 from .description import HALVES, Description, at_execution, with_values
 from .kinds import CELLS
+from .neglected import neglected
 from .on_numpy import one_step
 from .operation import OPERATIONS
 from .recurrent import of_library, refusal_of_unified
+from .refusal import refusal
 
 SCHEME = "onednn-v3"
 """The scheme of the library."""
@@ -42,6 +44,9 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
         return Status.unimplemented, "inner products have no zero points"
     if description.kind == "sum" and any(scale.mask for scale in description.attr.scales.values()):
         return Status.unimplemented, "sources of a sum have one scale each"
+    for role in (*description.attr.scales, *description.attr.zero_points):
+        if role not in description.tensors:
+            return Status.unimplemented, f"there is no argument {role} with a scale or a zero point"
     args = placeholders(description)
     try:
         plan, _ = one_step(description, with_values(description, args), args)
@@ -64,11 +69,13 @@ def in_own_terms(description: Description) -> Description:
     other parameters, 1 where they come at execution; all else stays what it is.
 
     Raises:
-        OneDnnError: `unified` has no such layer.
+        OneDnnError: `unified` has no such layer, or it has an output scale, which none of them has.
     """
     attr, kind = description.attr, description.kind
     if kind not in CELLS and (kind, description.target) != ("sum", "onednn-v2"):
         return description
+    if attr.output_scales is not None:
+        raise failure(Status.unimplemented, f"{description}, where it has output scales,")
     if description.target == "unified":
         for reason in refusal_of_unified(description, attr):
             raise failure(Status.unimplemented, f"{description}, where it has {reason},")
@@ -85,19 +92,62 @@ def placeholders(description: Description) -> dict[str, Array]:
     return found | {name: np.ones(count, dtype) for name, count, dtype in at_execution(description)}
 
 
+def in_v3(description: Description) -> Description:
+    """A primitive of `unified` in the attributes of `onednn-v3`, which compute the same where they have
+    the words.
+
+    Raises:
+        OneDnnError: they have none for it, or the library refuses it, or would neglect a part.
+    """
+    attr, kind = description.attr, description.kind
+    if kind in CELLS:
+        return of_library(description, attr)
+    for op in attr.post_ops:
+        if isinstance(op, Binary) and (op.scale, op.zero_point) != (None, None):
+            what = f"{description}, whose operand {op.operand} of a post-op has a scale or a zero point,"
+            raise failure(Status.unimplemented, what)
+    found = replace(description, target=SCHEME)
+    if kind == "sum":
+        sources = description.sources()
+        factors = tuple(attr.scales.get(role, Scale((1.0,))).values[0] for role in sources)
+        others = {role: scale for role, scale in attr.scales.items() if role not in sources}
+        params = MappingProxyType({**description.params, "scales": factors})
+        found = replace(found, attr=replace(attr, scales=others), params=params)
+    refused = refusal(found)
+    if refused is not None:
+        raise failure(refused[0], f"{description}, where {refused[1]},")
+    return _not_neglected(description, found)
+
+
+def _not_neglected(description: Description, found: Description) -> Description:
+    """What a primitive of another scheme is in the library's words.
+
+    Raises:
+        OneDnnError: the library would make it, and neglect a part.
+    """
+    lost = neglected(found) if refusal(found) is None else None
+    if lost is not None:
+        what = f"{description}, of which oneDNN makes one although {lost},"
+        raise failure(Status.unimplemented, what)
+    return found
+
+
 def converted(
     description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]
 ) -> tuple[Description, PrimitiveAttr, dict[str, Array]]:
     """The same primitive in the attributes of `onednn-v3`, every float operation as it was.
 
     Args:
-        description: for `onednn-v2`, or of a recurrent layer `unified`.
+        description: for `onednn-v2` or `unified`.
         attr: its attributes, with all values.
         args: an array for each argument and operand.
 
     Raises:
         OneDnnError: those attributes cannot say it.
     """
+    if description.target == "unified":
+        same = in_v3(replace(description, attr=attr))
+        return same, same.attr, dict(args)
     if in_own_terms(description).target == SCHEME:
         same = of_library(description, attr)
         return same, same.attr, dict(args)
@@ -119,7 +169,7 @@ def converted(
         attr=new,
         target=SCHEME,
     )
-    return what, new, {**args, **extra}
+    return _not_neglected(description, what), new, {**args, **extra}
 
 
 def _of_library(description: Description, scale: Scale) -> Scale:

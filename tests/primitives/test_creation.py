@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fqfuse.errors import BackendUnavailable, InvalidInput
+from fqfuse.errors import InvalidInput
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented
 from fqfuse.onednn.library import Engine
 from fqfuse.primitives import (
@@ -213,9 +213,27 @@ def test_arguments_that_are_wrong(args: dict[str, Any], told: str) -> None:
         prim("matmul", **MATMUL).execute({k: v for k, v in given.items() if v is not None})
 
 
-def test_no_library_has_the_unified_attributes() -> None:
-    with pytest.raises(BackendUnavailable, match="unified"):
-        prim("matmul", engine="onednn", target="unified", **MATMUL)
+@pytest.mark.parametrize(
+    ("target", "attr"),
+    [
+        ("unified", PrimitiveAttr({"src_1": Scale(())})),
+        ("unified", PrimitiveAttr({}, {"src_1": ZeroPoint(())})),
+        ("onednn-v2", PrimitiveAttr({}, {"src_1": ZeroPoint(())})),
+    ],
+)
+def test_there_is_no_such_argument(target: str, attr: PrimitiveAttr) -> None:
+    with pytest.raises(OneDnnError, match="no argument src_1") as caught:
+        prim("matmul", attr, target=target, **MATMUL)
+    assert caught.value.status == Status.unimplemented
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onednn"])
+def test_a_sum_has_no_output_scale(engine: str) -> None:
+    attr = PrimitiveAttr(output_scales=Scale((0.5,)))
+    words = {"src_0": "f32[2]", "dst": "f32[2]", "scales": (1.0,)}
+    with pytest.raises(OneDnnError, match="has output scales") as caught:
+        prim("sum", attr, engine=engine, target="onednn-v2", **words)
+    assert caught.value.status == Status.unimplemented
 
 
 TOWARDS_ZERO = 0xC00

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws.budget import ENOUGH, examples, shard
-from laws.primitives import MAKERS, complaint
+from laws.primitives import MAKERS, complaint, scheme_complaint
 from laws.recurrent_primitives import complaint as complaint_of_layers
 
 from fqfuse.onednn.library import Engine
@@ -44,6 +44,24 @@ def test_each_kind(kind: str, engine: Engine) -> None:
     found = [complaint(seed, engine, kind, seen) for seed in range(500, 512)]
     assert [text for text in found if text] == []
     assert seen["status 0"] > seen["neglected"]  # some are made
+
+
+@pytest.mark.hypothesis
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("target", ["onednn-v2", "unified"])
+def test_other_schemes_run_on_the_library(target: str) -> None:
+    """Of `onednn-v2` nearly all, of `unified` what `onednn-v3` has words for."""
+    seen: Counter[str] = Counter()
+
+    @examples(300, fuzz=2500)
+    @given(seed=st.integers(0, 2**40))
+    def run(seed: int) -> None:
+        found = scheme_complaint(seed, target, seen)
+        assert not found, found
+
+    run()
+    if ENOUGH:
+        assert min(seen[answer] for answer in ("made", "refused", "NumPy's alone")) > 10
 
 
 @pytest.mark.hypothesis

@@ -26,6 +26,7 @@ ENGINES = [
     ("onednn-v2", "numpy"),
     ("onednn-v2", "onednn"),
     ("unified", "numpy"),
+    ("unified", "onednn"),
 ]
 OUT = np.array([0.25, 0.5, 2, 1], np.float32)
 
@@ -130,6 +131,23 @@ def test_an_output_scale_is_one_of_arguments(
     ]
     assert all(np.array_equal(found[0], other) for other in found[1:])
     assert len(np.unique(found[0])) > 5
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("values", [(0.5, 2.0), (1.0, 0.25)])
+def test_a_factor_of_a_post_op_may_come_at_execution(values: tuple[float, float]) -> None:
+    """An output scale behind a bias is a post-op on the library, whose factor it wants at creation."""
+    attr = PrimitiveAttr(output_scales=Scale(()))
+    words = {"src": "u8[1,2]", "weights": "s8[2,2]", "bias": "f32[1,2]", "dst": "f32[1,2]"}
+    made = prim("matmul", attr, engine="onednn", target="onednn-v2", **words)
+    args = {
+        "src": np.array([[3, 4]], np.uint8),
+        "weights": np.array([[1, 0], [0, 1]], np.int8),
+        "bias": np.array([[1, -2]], np.float32),
+    }
+    for value in values:
+        found = made.execute({**args, "output_scales": np.array([value], np.float32)})
+        assert found.tolist() == [[4 * value, 2 * value]]
 
 
 def test_the_operand_of_a_binary_post_op_has_a_scale_at_run_time() -> None:
