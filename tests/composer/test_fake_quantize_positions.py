@@ -326,12 +326,8 @@ STEPS: dict[str, tuple[str, ...]] = {
     "returned_and_read": (*_CONVOLUTION, "reorder", "convolution"),
     "several_consumers": (*_CONVOLUTION, "reorder", "convolution", "convolution", "softmax"),
     "first": ("reorder", "convolution"),
-    # s8 codes of an average of u8 codes become u8
-    "behind_an_average": (
-        "reorder",
-        "pooling",
-        "reorder",
-    ),
+    # an average of codes that is read in f32 is stored so, its quantizer among the post-ops
+    "behind_an_average": ("reorder", "pooling"),
     "several_quantizers_on_one_value": (
         *_CONVOLUTION,
         "reorder",
@@ -448,13 +444,11 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
         ("behind_a_max_pool", form): (*_CONVOLUTION, "pooling")
         for form in (*COMPARED, "per channel", "input per channel")
     },
-    **{("behind_an_average", form): ("reorder", "pooling", "binary") for form in FRACTIONAL},
     # More levels than 8 bits hold make no codes: values in f32, by post-ops.
     **{
         (position, form): steps
         for position, steps in {
             "first": ("eltwise", "convolution"),
-            "behind_an_average": ("reorder", "reorder", "pooling"),
             "on_a_concat": (*_TWO, "concat"),
             "on_a_concat_of_another_scale": (*_TWO, "reorder", "concat", "convolution"),
             "behind_a_max_pool": (*_CONVOLUTION, "pooling"),
