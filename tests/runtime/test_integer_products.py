@@ -87,6 +87,7 @@ def test_a_matrix_product_of_codes_is_one_primitive(
         built, given = matmul_integer(left, right, zeros, fed=fed, cast=cast)
         plan = fqfuse.compile(built)
         step = the_product(plan)
+        assert plan.type(step.output).dtype is (DType.F32 if cast else DType.S32)
         session = fqfuse.InferenceSession(plan, runtime)
         for seed in (3, 4):
             feeds = {name: given[name] for name in plan.inputs}
