@@ -29,7 +29,7 @@ from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive import ExecArgs, Primitive, run_once
 from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
-U8, S8, FLOAT = DataType.u8, DataType.s8, DataType.f32
+U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 IMAGE = (2, 16, 7, 6)
 WINDOW = {"strides": (1, 1), "dilations": (0, 0), "padding_l": (1, 1), "padding_r": (1, 1)}
 
@@ -200,7 +200,7 @@ def test_attributes_that_are_left_out_are_the_default_ones(
     library: Library, engine: Engine
 ) -> None:
     """No pointer, and a pointer to attributes that nobody set: no post-ops, and the library's scratchpad."""
-    types = (((4, 16), U8), ((16, 8), S8), ((4, 8), DataType.s32))
+    types = (((4, 16), U8), ((16, 8), S8), ((4, 8), S32))
     codes, weights, product = (row_major(library, shape, dtype) for shape, dtype in types)
     empty = created(library.c.dnnl_primitive_attr_create, lambda: "creating attributes")
     found = []
@@ -217,6 +217,7 @@ def test_attributes_that_are_left_out_are_the_default_ones(
     assert found == [(0, ScratchpadMode.library)] * 2
 
 
+@pytest.mark.usefixtures("vnni")
 def test_values_are_given_at_execution_and_may_change(run: Runner) -> None:
     """One primitive, made with masks alone; scales are powers of two, so that the results are exact."""
     rng = np.random.default_rng(2)
@@ -284,3 +285,25 @@ def test_a_primitive_without_a_scratchpad_needs_none(engine: Engine, stream: Str
     arguments = ExecArgs(desc, {Arg.SRC: source, Arg.DST: result})
     Primitive(desc).execute(stream, arguments)
     np.testing.assert_array_equal(result.view(), [[0, 2, 0, 4]])
+
+
+@pytest.mark.usefixtures("vnni")
+def test_a_scratchpad_is_of_the_one_engine_that_the_cpu_has(run: Runner) -> None:
+    """Another handle of that engine is the same one."""
+    cpu = 1  # dnnl_cpu
+    assert run.engine.library.c["dnnl_engine_get_count"](cpu) == 1
+    shape = (24, 16, 3, 3)
+    desc = convolution(run, shape, U8, S32, Attributes())
+    rng = np.random.default_rng(6)
+    x = rng.integers(0, 256, IMAGE).astype(np.uint8)
+    w = rng.integers(-128, 128, shape).astype(np.int8)
+    image, packed, result = (
+        Memory.allocate(run.engine, md) for md in (desc.src_md(), desc.weights_md(), desc.dst_md())
+    )
+    run.reorder(Memory.wrap(run.engine, x), image)
+    run.reorder(Memory.wrap(run.engine, w), packed)
+    scratchpad = Memory.allocate(Engine(run.engine.library), desc.scratchpad_md)
+    memories = {Arg.SRC: image, Arg.WEIGHTS: packed, Arg.DST: result, Arg.SCRATCHPAD: scratchpad}
+    Primitive(desc).execute(run.stream, ExecArgs(desc, memories))
+    sums = convolve(x.astype(np.int64), w[None], (1, 1), (0, 0), (1, 1))
+    np.testing.assert_array_equal(run.plain(result), sums)

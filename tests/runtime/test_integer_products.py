@@ -475,6 +475,28 @@ def test_saved_and_loaded(tmp_path) -> None:
 
 @EACH_RUNTIME
 @pytest.mark.parametrize("dtype", TYPES)
+def test_zero_points_by_columns_are_taken_off_codes_near_them(dtype: type, runtime: str) -> None:
+    """What is left fits s8: one product, without a zero point on its weights."""
+    zeros = np.arange(40, 58).astype(dtype)
+    left = codes(np.int8, 70, 18, seed=3).astype(np.int64) // 4
+    weights = (zeros + left).astype(dtype)  # 8..88
+    built = model(
+        [node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])],
+        inputs={"a": [ROWS, 70]},
+        constants={"b": weights, "bz": zeros, "az": np.uint8(77)},
+        types={"a": TensorProto.UINT8, "y": TensorProto.INT32},
+    )
+    plan = fqfuse.compile(built)
+    step = the_product(plan)
+    assert step.attr.zero_points.keys() == {"src"}
+    np.testing.assert_array_equal(plan.constants[step.arg("weights") or ""], left)
+    a = codes(np.uint8, ROWS, 70)
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, {"a": a})
+    np.testing.assert_array_equal(found, (a.astype(np.int64) - 77) @ left)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("dtype", TYPES)
 def test_zero_points_by_columns(dtype: type, runtime: str) -> None:
     """Weights less their zero points need nine bits."""
     weights = codes(dtype, 70, 18, seed=3)
