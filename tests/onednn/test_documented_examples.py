@@ -277,14 +277,16 @@ def test_a_scratchpad_is_described_to_the_user_and_counted_by_the_library(run: R
 
 
 def test_a_primitive_without_a_scratchpad_needs_none(engine: Engine, stream: Stream) -> None:
+    """And takes one without bytes."""
     x = f32([[-1.0, 2.0, -3.0, 4.0]])
     source = Memory.wrap(engine, x)
     desc = describe(engine, "eltwise", source.desc, source.desc, alg=AlgKind.eltwise_relu)
     assert desc.scratchpad_size == desc.scratchpad_md.size == 0
-    result = Memory.wrap(engine, np.empty_like(x))
-    arguments = ExecArgs(desc, {Arg.SRC: source, Arg.DST: result})
-    Primitive(desc).execute(stream, arguments)
-    np.testing.assert_array_equal(result.view(), [[0, 2, 0, 4]])
+    for given in ({}, {Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md)}):
+        result = Memory.wrap(engine, np.zeros_like(x))
+        arguments = ExecArgs(desc, {Arg.SRC: source, Arg.DST: result, **given})
+        Primitive(desc).execute(stream, arguments)
+        np.testing.assert_array_equal(result.view(), [[0, 2, 0, 4]])
 
 
 @pytest.mark.usefixtures("vnni")
