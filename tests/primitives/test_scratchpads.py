@@ -88,15 +88,26 @@ def test_primitives_of_every_kind_have_both_modes(kind: str) -> None:
 @pytest.mark.usefixtures("of_the_rules")
 @pytest.mark.parametrize("scratchpad", ["library", "user"])
 def test_threads_may_share_a_primitive(scratchpad: str) -> None:
-    one, args = made(scratchpad), arguments()
-    expected = made("library").execute(args)
+    """Each runs on an image of its own, long enough for others to meet it: what they left in its scratchpad
+    would be seen.
+    """
+    words = {"src": "u8[1,64,114,114]", "weights": "s8[16,64,3,3]", "dst": "u8[1,16,112,112]"}
+    one = prim("convolution", ATTR, engine="onednn", scratchpad=scratchpad, **words)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (4, 1, 64, 114, 114)).astype(np.uint8)
+    same = {
+        "weights": rng.integers(-128, 128, (16, 64, 3, 3)).astype(np.int8),
+        "scales_weights": np.linspace(1e-3, 1e-2, 16).astype(np.float32),
+    }
+    expected = [prim("convolution", ATTR, **words).execute({"src": x, **same}) for x in images]
 
-    def run(_: int) -> bool:
+    def run(index: int) -> bool:
         own = {"scratchpad": np.empty(one.scratchpad_size, np.uint8)} if one.scratchpad_size else {}
-        return np.array_equal(one.execute({**args, **own}), expected)
+        found = one.execute({"src": images[index % 4], **same, **own})
+        return np.array_equal(found, expected[index % 4])
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(run, range(200)))
+        assert all(pool.map(run, range(400)))
 
 
 MODES = {"strict": 24, "bf16": 8, "f16": 11, "tf32": 11, "any": 8, "environment": 24}
