@@ -279,10 +279,17 @@ def test_the_skip_of_a_sum_is_read_again(target: str) -> None:
 
 
 @targets
-def test_per_channel_activations_of_a_plain_convolution(target: str) -> None:
+@pytest.mark.parametrize(
+    ("scale", "zero"),
+    [([0.5, 0.25, 0.125], 0), (0.25, [3, 121, 255])],
+    ids=["scales", "zero points"],
+)
+def test_per_channel_activations_of_a_plain_convolution(
+    scale: float | list[float], zero: int | list[int], target: str
+) -> None:
     """One peer fuses them and fails at run time: they are legal in groups only."""
     n = Net()
-    x = n.qdq(n.input(("N", 3, 4, 4)), [0.5, 0.25, 0.125], axis=1)
+    x = n.qdq(n.input(("N", 3, 4, 4)), scale, zero, axis=1)
     wanted, found, plan = both(n, n.conv(x, 2, 1), target)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
     assert plan.type(plan.steps[-1].arg("src")).dtype is DType.F32

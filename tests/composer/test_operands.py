@@ -16,6 +16,7 @@ from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.decision import DequantizeFate
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
+from fqfuse.plan.attributes import PrimitiveAttr, Scale
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
@@ -47,6 +48,10 @@ def _fractional_source(n: Net) -> Value:
 
 def _source_per_channel(n: Net) -> Value:
     return n.conv(n.qdq(n.input(("N", 3, 4, 4)), [0.1, 0.2, 0.3], axis=1), 2)
+
+
+def _source_with_many_zero_points(n: Net) -> Value:
+    return n.conv(n.qdq(n.input(("N", 3, 4, 4)), 0.1, [1, 2, 3], axis=1), 2)
 
 
 def _source_of_16_bits(n: Net) -> Value:
@@ -142,6 +147,10 @@ def _groups_with_many_zero_points(n: Net) -> Value:
         (_bare_weights, _refused("the weights are not quantized", found="f32 weights")),
         (_fractional_source, _refused("the zero point of the source is not an integer")),
         (_source_per_channel, _refused("no per-tensor 8-bit codes", found="u8, axis 1")),
+        (
+            _source_with_many_zero_points,
+            _refused("no per-tensor 8-bit codes", found="u8, axis 1"),
+        ),
         (_source_of_16_bits, _refused("no per-tensor 8-bit codes", found="s16, axis None")),
         (
             _asymmetric_weights,
@@ -170,14 +179,16 @@ def _groups_with_many_zero_points(n: Net) -> Value:
         (_groups_with_many_zero_points, _refused("differ between channels")),
     ],
 )
-def test_why_a_product_is_computed_in_f32(build, check) -> None:
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
+def test_why_a_product_is_computed_in_f32(build, check, target: str) -> None:
     n = Net()
-    plan = compiled(n, build(n))
+    plan = compiled(n, build(n), target=target)
     check(plan)
     (step,) = [step for step in plan.steps if step.primitive in ("convolution", "matmul")]
     assert plan.type(step.arg("src")).dtype is DType.F32
     assert plan.type(step.arg("weights")).dtype is DType.F32
-    assert not [role for role in step.attr.scales if role != "dst"]
+    assert not step.attr.scales
+    assert step.attr.output_scales is None
 
 
 def test_codes_less_their_zero_points_are_the_weights_where_s8_holds_them() -> None:
@@ -305,6 +316,18 @@ def test_a_bias_added_behind_a_deconvolution_is_its_bias(target: str, channels: 
         assert box.outside(codes) <= 0
 
 
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
+def test_a_product_in_f32_whose_result_is_quantized_has_no_scales(target: str) -> None:
+    n = Net()
+    codes = n.qdq(n.op("Relu", _bare_source(n)), 0.5, 3)
+    plan = compiled(n, n.conv(codes, 2), target=target)
+    first, second = steps(plan, "convolution")
+    assert plan.type(first.arg("src")).dtype is DType.F32
+    assert plan.type(second.arg("src")).dtype is DType.U8
+    assert first.attr == PrimitiveAttr(post_ops=first.attr.post_ops)
+    assert second.attr.scales or second.attr.output_scales
+
+
 def test_scales_of_groups_multiply_those_of_the_weights() -> None:
     n = Net()
     x = n.qdq(n.input(("N", 4, 4, 4)), [0.5, 0.5, 0.25, 0.25], 7, axis=1)
@@ -312,6 +335,17 @@ def test_scales_of_groups_multiply_those_of_the_weights() -> None:
     assert step.attr.scales["src"].values == (1.0,)
     assert step.attr.scales["weights"].values == (0.5, 1.0, 1.0, 2.0)
     assert step.attr.zero_points["src"].values == (7,)
+
+
+def test_output_scales_of_groups() -> None:
+    """src * weights(g, oc) / dst, one for each output channel of the destination."""
+    n = Net()
+    x = n.qdq(n.input(("N", 4, 4, 4)), 0.5)
+    y = n.conv(n.qdq(n.conv(x, 4, group=2, scale=[1.0, 2.0, 4.0, 8.0]), 4.0), 2)
+    step = compiled(n, y, target="onednn-v2").steps[1]
+    assert step.params["group"] == 2
+    assert step.attr.output_scales == Scale((0.125, 0.25, 0.5, 1.0), 2)
+    assert not step.attr.scales
 
 
 def test_output_scales_and_the_bias_in_the_accumulators_domain() -> None:

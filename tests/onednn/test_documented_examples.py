@@ -14,14 +14,22 @@ from support.binding_order import F32, Runner, dequantize, f32, requantize
 
 from fqfuse.onednn.attributes import Attributes, Eltwise, attr_of
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented
-from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_scales, arg_zero_points
+from fqfuse.onednn.enums import (
+    AlgKind,
+    Arg,
+    DataType,
+    ScratchpadMode,
+    arg_scales,
+    arg_zero_points,
+)
 from fqfuse.onednn.layouts import row_major
-from fqfuse.onednn.library import Engine, Library, Stream
+from fqfuse.onednn.library import Engine, Handle, Library, Stream
+from fqfuse.onednn.library import create as created
 from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive import ExecArgs, Primitive, run_once
 from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
-U8, S8, FLOAT = DataType.u8, DataType.s8, DataType.f32
+U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 IMAGE = (2, 16, 7, 6)
 WINDOW = {"strides": (1, 1), "dilations": (0, 0), "padding_l": (1, 1), "padding_r": (1, 1)}
 
@@ -188,6 +196,56 @@ def test_a_descriptor_has_a_copy_of_its_attributes(library: Library, engine: Eng
     library.c.dnnl_primitive_desc_destroy(made)
 
 
+def test_attributes_that_are_left_out_are_the_default_ones(
+    library: Library, engine: Engine
+) -> None:
+    """No pointer, and a pointer to attributes that nobody set: no post-ops, and the library's scratchpad."""
+    types = (((4, 16), U8), ((16, 8), S8), ((4, 8), S32))
+    codes, weights, product = (row_major(library, shape, dtype) for shape, dtype in types)
+    empty = created(library.c.dnnl_primitive_attr_create, lambda: "creating attributes")
+    found = []
+    for attr in (None, Handle(library, "primitive_attr", empty)):
+        made, held, chain, mode = (*(ctypes.c_void_p() for _ in range(3)), ctypes.c_int(-1))
+        create = library.c.dnnl_matmul_primitive_desc_create
+        of = (engine, codes, weights, None, product, attr)
+        assert create(ctypes.byref(made), *of) == Status.success
+        library.c["dnnl_primitive_desc_get_attr"](made, ctypes.byref(held))
+        library.c["dnnl_primitive_attr_get_post_ops"](held, ctypes.byref(chain))
+        library.c["dnnl_primitive_attr_get_scratchpad_mode"](held, ctypes.byref(mode))
+        found.append((library.c["dnnl_post_ops_len"](chain), mode.value))
+        library.c.dnnl_primitive_desc_destroy(made)
+    assert found == [(0, ScratchpadMode.library)] * 2
+
+
+@pytest.mark.usefixtures("vnni")
+def test_values_are_given_at_execution_and_may_change(run: Runner) -> None:
+    """One primitive, made with masks alone; scales are powers of two, so that the results are exact."""
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 256, (4, 16)).astype(np.uint8)
+    w = rng.integers(-128, 128, (16, 8)).astype(np.int8)
+    attributes = Attributes({Arg.SRC: 0, Arg.WEIGHTS: 2, Arg.DST: 0}, {Arg.SRC: 0})
+    types = ((x.shape, U8), (w.shape, S8), ((4, 8), FLOAT))
+    codes, weights, product = (row_major(run.engine.library, *type_) for type_ in types)
+    desc = describe(run.engine, "matmul", codes, weights, None, product, attributes=attributes)
+    primitive = Primitive(desc)
+    for zero, of_src, of_dst in ((3, 0.5, 4.0), (200, 0.125, 2.0**-3)):
+        columns = f32(2.0 ** rng.integers(-4, 5, 8))
+        result = Memory.wrap(run.engine, np.zeros((4, 8), np.float32))
+        arguments = {
+            Arg.SRC: Memory.wrap(run.engine, x),
+            Arg.WEIGHTS: Memory.wrap(run.engine, w),
+            Arg.DST: result,
+            Arg.SCRATCHPAD: Memory.allocate(run.engine, desc.scratchpad_md),
+            arg_scales(Arg.SRC): Memory.wrap(run.engine, f32([of_src])),
+            arg_scales(Arg.WEIGHTS): Memory.wrap(run.engine, columns),
+            arg_scales(Arg.DST): Memory.wrap(run.engine, f32([of_dst])),
+            arg_zero_points(Arg.SRC): Memory.wrap(run.engine, np.array([zero], np.int32)),
+        }
+        primitive.execute(run.stream, ExecArgs(desc, arguments))
+        sums = (x.astype(np.int64) - zero) @ w.astype(np.int64)
+        np.testing.assert_array_equal(result.view(), sums * (of_src / of_dst) * columns)
+
+
 def test_any_attributes_may_be_set_and_are_refused_when_a_primitive_is_made(
     library: Library, engine: Engine
 ) -> None:
@@ -204,12 +262,50 @@ def test_any_attributes_may_be_set_and_are_refused_when_a_primitive_is_made(
         describe(engine, "pooling", codes, halves, attributes=attributes, **pooling)
 
 
+def test_a_scratchpad_is_described_to_the_user_and_counted_by_the_library(run: Runner) -> None:
+    """In the one mode its descriptor has a size and the library allocates nothing, in the other it
+    is the other way round.
+    """
+    shape = (24, 16, 3, 3)
+    library, user = (
+        convolution(run, shape, U8, U8, Attributes(scratchpad=mode)) for mode in ScratchpadMode
+    )
+    assert user.scratchpad_md.size == user.scratchpad_size == library.memory_consumption > 0
+    assert user.memory_consumption == 0
+    assert library.scratchpad_md.dims == ()
+    assert library.scratchpad_md.size == library.scratchpad_size == 0
+
+
 def test_a_primitive_without_a_scratchpad_needs_none(engine: Engine, stream: Stream) -> None:
+    """And takes one without bytes."""
     x = f32([[-1.0, 2.0, -3.0, 4.0]])
     source = Memory.wrap(engine, x)
     desc = describe(engine, "eltwise", source.desc, source.desc, alg=AlgKind.eltwise_relu)
     assert desc.scratchpad_size == desc.scratchpad_md.size == 0
-    result = Memory.wrap(engine, np.empty_like(x))
-    arguments = ExecArgs(desc, {Arg.SRC: source, Arg.DST: result})
-    Primitive(desc).execute(stream, arguments)
-    np.testing.assert_array_equal(result.view(), [[0, 2, 0, 4]])
+    for given in ({}, {Arg.SCRATCHPAD: Memory.allocate(engine, desc.scratchpad_md)}):
+        result = Memory.wrap(engine, np.zeros_like(x))
+        arguments = ExecArgs(desc, {Arg.SRC: source, Arg.DST: result, **given})
+        Primitive(desc).execute(stream, arguments)
+        np.testing.assert_array_equal(result.view(), [[0, 2, 0, 4]])
+
+
+@pytest.mark.usefixtures("vnni")
+def test_a_scratchpad_is_of_the_one_engine_that_the_cpu_has(run: Runner) -> None:
+    """Another handle of that engine is the same one."""
+    cpu = 1  # dnnl_cpu
+    assert run.engine.library.c["dnnl_engine_get_count"](cpu) == 1
+    shape = (24, 16, 3, 3)
+    desc = convolution(run, shape, U8, S32, Attributes())
+    rng = np.random.default_rng(6)
+    x = rng.integers(0, 256, IMAGE).astype(np.uint8)
+    w = rng.integers(-128, 128, shape).astype(np.int8)
+    image, packed, result = (
+        Memory.allocate(run.engine, md) for md in (desc.src_md(), desc.weights_md(), desc.dst_md())
+    )
+    run.reorder(Memory.wrap(run.engine, x), image)
+    run.reorder(Memory.wrap(run.engine, w), packed)
+    scratchpad = Memory.allocate(Engine(run.engine.library), desc.scratchpad_md)
+    memories = {Arg.SRC: image, Arg.WEIGHTS: packed, Arg.DST: result, Arg.SCRATCHPAD: scratchpad}
+    Primitive(desc).execute(run.stream, ExecArgs(desc, memories))
+    sums = convolve(x.astype(np.int64), w[None], (1, 1), (0, 0), (1, 1))
+    np.testing.assert_array_equal(run.plain(result), sums)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from support.executor_plans import U8, scales
 from support.runtime_plans import one_step
 from support.steps_compared import compare_steps
 
-from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr
+from fqfuse.onednn.enums import Arg
+from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, ZeroPoint
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.program import PrimitiveAction
 
 pytestmark = pytest.mark.usefixtures("vnni")
 
@@ -79,3 +82,22 @@ def test_an_operand_for_each_sample_broadcasts_along_space(op: str, mask: tuple[
 def test_any_other_operand_is_right_too(mask: tuple[bool, ...]) -> None:
     reason = refusal(*layer(mask, "Conv", live=True))
     assert not reason or "reference implementation" in reason or "unimplemented" in reason
+
+
+def test_zero_points_of_zero_are_not_handed_to_the_library() -> None:
+    """A plan may be written by hand; kernels would subtract them."""
+    plan, feeds = layer((True,) * 4, "Conv", live=False)
+    (step,) = plan.steps
+    asked = []
+    for zero in (0, 7):
+        points = {"src": ZeroPoint((zero,)), "dst": ZeroPoint((zero,))}
+        attr = replace(step.attr, zero_points=points)
+        whole = replace(plan, steps=(replace(step, attr=attr),))
+        executor = OneDnnExecutor(whole, 2)
+        assert [str(d) for d in compare_steps(whole, executor, feeds)] == []
+        executor.run(feeds)
+        made = [
+            a.primitive.desc for a in executor._latest().actions if isinstance(a, PrimitiveAction)
+        ]
+        asked += [dict(desc.attributes.zero_points) for desc in made if desc.kind == "convolution"]
+    assert asked == [{}, {Arg.SRC: 0, Arg.DST: 0}]

@@ -9,8 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from laws import recurrent_primitives as recurrent
+from laws.primitives import MAKERS, draw
+from laws.primitives import arguments as arguments_of
 
 from fqfuse.errors import InvalidInput
+from fqfuse.onednn.capi import OneDnnError
 from fqfuse.primitives import PrimitiveAttr, Scale, prim
 from fqfuse.primitives.primitive import Primitive
 
@@ -56,17 +60,54 @@ def test_the_users_is_asked_for_its_size_and_given() -> None:
 
 
 @pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("kind", [*MAKERS, "lstm"])
+def test_primitives_of_every_kind_have_both_modes(kind: str) -> None:
+    """Random ones: the same bits, whatever stands in the user's."""
+    seen = 0
+    for seed in range(30):
+        words = draw(seed, kind).given if kind in MAKERS else recurrent.words(kind)
+        attr = draw(seed, kind).attr if kind in MAKERS else PrimitiveAttr()
+        try:
+            library = prim(kind, attr, engine="onednn", **words)
+        except OneDnnError:
+            continue
+        users = prim(kind, attr, engine="onednn", scratchpad="user", **words)
+        assert users.scratchpad_size == library.memory_consumption
+        assert library.scratchpad_size == users.memory_consumption == 0
+        args = (arguments_of if kind in MAKERS else recurrent.arguments)(library, seed)
+        expected = library.execute_all(args)
+        own = {"scratchpad": np.full(users.scratchpad_size, 255, np.uint8)}
+        found = users.execute_all({**args, **(own if users.scratchpad_size else {})})
+        assert found.keys() == expected.keys()
+        for name, array in expected.items():
+            assert np.array_equal(found[name], array, equal_nan=True), (seed, name)
+        seen += 1
+    assert seen > 1
+
+
+@pytest.mark.usefixtures("of_the_rules")
 @pytest.mark.parametrize("scratchpad", ["library", "user"])
 def test_threads_may_share_a_primitive(scratchpad: str) -> None:
-    one, args = made(scratchpad), arguments()
-    expected = made("library").execute(args)
+    """Each runs on an image of its own, long enough for others to meet it: what they left in its scratchpad
+    would be seen.
+    """
+    words = {"src": "u8[1,64,114,114]", "weights": "s8[16,64,3,3]", "dst": "u8[1,16,112,112]"}
+    one = prim("convolution", ATTR, engine="onednn", scratchpad=scratchpad, **words)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (4, 1, 64, 114, 114)).astype(np.uint8)
+    same = {
+        "weights": rng.integers(-128, 128, (16, 64, 3, 3)).astype(np.int8),
+        "scales_weights": np.linspace(1e-3, 1e-2, 16).astype(np.float32),
+    }
+    expected = [prim("convolution", ATTR, **words).execute({"src": x, **same}) for x in images]
 
-    def run(_: int) -> bool:
+    def run(index: int) -> bool:
         own = {"scratchpad": np.empty(one.scratchpad_size, np.uint8)} if one.scratchpad_size else {}
-        return np.array_equal(one.execute({**args, **own}), expected)
+        found = one.execute({"src": images[index % 4], **same, **own})
+        return np.array_equal(found, expected[index % 4])
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(run, range(200)))
+        assert all(pool.map(run, range(400)))
 
 
 MODES = {"strict": 24, "bf16": 8, "f16": 11, "tf32": 11, "any": 8, "environment": 24}
@@ -87,29 +128,38 @@ def test_f32_is_stored_whatever_it_is_narrowed_to_inside(engine: str, mode: str)
     assert found.dtype == np.float32
     # two factors are rounded, each by half a unit of the last bit, and 16 sums in f32
     assert np.abs(found / exact - 1).max() < 2.0 ** (1 - MODES[mode]) + 16 * 2.0**-24
+    # of random sums some need all bits of f32: none of the narrower types has the last 13
+    assert (found.view(np.uint32) & 0x1FFF).any()
 
 
 @pytest.mark.usefixtures("of_the_rules")
 @pytest.mark.parametrize("mode", MODES)
-def test_integers_are_computed_as_they_are(mode: str) -> None:
-    found = prim("convolution", ATTR, engine="onednn", fpmath=mode, **WORDS).execute(arguments())
+@pytest.mark.parametrize("engine", ["numpy", "onednn"])
+def test_integers_are_computed_as_they_are(engine: str, mode: str) -> None:
+    found = prim("convolution", ATTR, engine=engine, fpmath=mode, **WORDS).execute(arguments())
     assert np.array_equal(found, prim("convolution", ATTR, **WORDS).execute(arguments()))
 
 
 @pytest.mark.usefixtures("of_the_rules")
 @pytest.mark.parametrize(("mode", "told"), [("FpmathMode.strict", "0"), ("None", "3")])
-def test_the_environments_default_counts_where_it_is_asked_for(mode: str, told: str) -> None:
+@pytest.mark.parametrize("by", ["environment", "function"])
+def test_the_environments_default_counts_where_it_is_asked_for(
+    by: str, mode: str, told: str
+) -> None:
+    """And the one that was set by the library's function, which 3 is an argument of: `any`."""
     code = f"""
 import ctypes
 from fqfuse.onednn.attributes import Attributes, attr_of
 from fqfuse.onednn.enums import FpmathMode
 from fqfuse.onednn.loading import load
 library = load()
+if {by == "function"}:
+    assert library.c["dnnl_set_default_fpmath_mode"](3) == 0
 attr, value = attr_of(library, Attributes(fpmath={mode})), ctypes.c_int(-1)
 library.c["dnnl_primitive_attr_get_fpmath_mode"](ctypes.c_void_p(attr.pointer), ctypes.byref(value))
 print(value.value)
 """
-    environment = {**os.environ, "ONEDNN_DEFAULT_FPMATH_MODE": "ANY"}
+    environment = {**os.environ, "ONEDNN_DEFAULT_FPMATH_MODE": "ANY" if by == "environment" else ""}
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )

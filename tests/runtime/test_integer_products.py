@@ -87,6 +87,7 @@ def test_a_matrix_product_of_codes_is_one_primitive(
         built, given = matmul_integer(left, right, zeros, fed=fed, cast=cast)
         plan = fqfuse.compile(built)
         step = the_product(plan)
+        assert plan.type(step.output).dtype is (DType.F32 if cast else DType.S32)
         session = fqfuse.InferenceSession(plan, runtime)
         for seed in (3, 4):
             feeds = {name: given[name] for name in plan.inputs}
@@ -470,6 +471,28 @@ def test_saved_and_loaded(tmp_path) -> None:
         None, {name: given[name] for name in plan.inputs}
     )
     np.testing.assert_array_equal(found, exact(given))
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("dtype", TYPES)
+def test_zero_points_by_columns_are_taken_off_codes_near_them(dtype: type, runtime: str) -> None:
+    """What is left fits s8: one product, without a zero point on its weights."""
+    zeros = np.arange(40, 58).astype(dtype)
+    left = codes(np.int8, 70, 18, seed=3).astype(np.int64) // 4
+    weights = (zeros + left).astype(dtype)  # 8..88
+    built = model(
+        [node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])],
+        inputs={"a": [ROWS, 70]},
+        constants={"b": weights, "bz": zeros, "az": np.uint8(77)},
+        types={"a": TensorProto.UINT8, "y": TensorProto.INT32},
+    )
+    plan = fqfuse.compile(built)
+    step = the_product(plan)
+    assert step.attr.zero_points.keys() == {"src"}
+    np.testing.assert_array_equal(plan.constants[step.arg("weights") or ""], left)
+    a = codes(np.uint8, ROWS, 70)
+    (found,) = fqfuse.InferenceSession(plan, runtime).run(None, {"a": a})
+    np.testing.assert_array_equal(found, (a.astype(np.int64) - 77) @ left)
 
 
 @EACH_RUNTIME

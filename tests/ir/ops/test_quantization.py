@@ -237,6 +237,7 @@ def test_per_axis_is_onnx(axis):
 )
 # 0.5 + 1 is a tie as well, and 0.49999997 + 1 rounds to one in f32
 @example([0.5, 1.5, 2.5, 0.49999997], 1.0, 1, "zp_first")
+@example([0.5, 1.5, 2.5, -0.5, -1.5], 1.0, 3, "round_first")
 def test_quantize_steps_are_rounded_to_f32_each(xs, scale, zero, order):
     """t = f32(x/s); f32(t + z) before or after rounding to even; then the bounds: with Python
     integers and single f32 operations.
