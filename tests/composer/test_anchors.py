@@ -266,14 +266,15 @@ def test_numbers(anchor: str, behind: str, stored: str, runtime: str) -> None:
     _held(plan, runtime, feeds, box)
 
 
+@EACH_RUNTIME
 @pytest.mark.parametrize("target", [name for name in TARGETS if name != "onednn-v3"])
 @pytest.mark.parametrize("stored", ["u8", "s8"])
 @pytest.mark.parametrize("anchor", ANCHORS)
-def test_numbers_of_the_other_targets(anchor: str, stored: str, target: str) -> None:
+def test_numbers_of_the_other_targets(anchor: str, stored: str, target: str, runtime: str) -> None:
     for behind in BEHIND:
         _, feeds, box, plan = case(anchor, behind, stored, target)
         assert verify_plan(plan) == []
-        _held(plan, "numpy", feeds, box)
+        _held(plan, runtime, feeds, box)
 
 
 def _held(plan: Plan, runtime: str, feeds: dict[str, np.ndarray], box: Box) -> None:
