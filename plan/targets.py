@@ -210,7 +210,7 @@ _UNIFIED: Mapping[str, Capability] = {
         sum_zero_point=True,
         sum_converts=True,
     ),
-    "concat": replace(_V3["concat"], dst_scale=True),
+    "concat": replace(_V3["concat"], dst_scale=True, dst_zero_point=True),
     "resampling": replace(
         _V3["resampling"], dst_scale=True, dst_zero_point=True, sum_type=True, sum_zero_point=True
     ),
@@ -227,7 +227,9 @@ _UNIFIED: Mapping[str, Capability] = {
     "softmax": replace(_V3["softmax"], dst_zero_point=True),
     "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
 }
-"""The proposal's formula for every primitive: dst = post_ops(op(...)) / dst_scale + dst_zero_point.
+"""The proposal's formula, dst = post_ops(op(...)) / dst_scale + dst_zero_point, for every primitive
+but eltwise, which is f32, shuffle, which moves codes, and recurrent layers, whose result has the
+scale and zero point of the source.
 """
 
 # Measured on the pairs of MobileNetV2, batch 1, AVX-512 VNNI, one and two threads: 3.2 takes

@@ -82,6 +82,10 @@ def average_of_codes(binder: Binder, step: Step, win: Window) -> None:
     positions = math.prod(dims[2:])
     if kernel is None:
         raise NotLowered("a CPU or a system without the kernel for averages")
+    if dtype not in (DataType.u8, DataType.s8) or binder.dtype(step.output) != DataType.f32:
+        raise NotLowered("no average of codes in f32")
+    if step.attr.scales or step.attr.zero_points:
+        raise NotLowered("a scale or a zero point of the destination")
     if win.kernel != dims[2:] or any((*win.begin, *win.end)) or positions > MOST_POSITIONS:
         raise NotLowered("windows of another size than the map")
     linear = _factors_and_shifts(step)

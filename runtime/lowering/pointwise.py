@@ -189,6 +189,8 @@ def concat(binder: Binder, step: Step) -> None:
     axis = _axis(binder, step)
     if step.attr.post_ops:
         raise NotLowered("oneDNN's concat takes no post-ops")
+    if "dst" in step.attr.scales or step.attr.zero_points:
+        raise NotLowered("oneDNN's concat takes no scale and no zero point of its destination")
     sources, factors = _joined_before(binder, axis, dtype, sources, factors)
     if len(sources) > _MOST_SOURCES:
         raise NotLowered(f"{len(sources)} sources, and oneDNN has arguments for {_MOST_SOURCES}")

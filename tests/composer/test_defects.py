@@ -216,11 +216,12 @@ def test_a_zero_point_that_is_an_integer_but_for_rounding(target: str) -> None:
     wanted, found, plan = both(n, y, target)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
     assert plan.steps[2].attr.zero_points["src"].values == (106,)
+    assert plan.steps[2].arg("bias") is None, "where a fraction would be"
 
 
 @targets
 def test_a_shift_too_small_to_matter(target: str) -> None:
-    """A range from -1e-7: the next convolution would run in f32."""
+    """A range from -1e-7: 0 is the code 0, and no fraction goes on into the next convolution."""
     n = Net()
     wanted, found, plan = both(
         n, n.conv(n.fq(n.op("Relu", conv(n)), -1e-7, 4.0), 2, 1, style="fq"), target
@@ -231,6 +232,7 @@ def test_a_shift_too_small_to_matter(target: str) -> None:
         for step in plan.steps
         if step.primitive == "convolution"
     )
+    assert all(step.arg("bias") is None for step in plan.steps), "where a fraction would be"
 
 
 @targets

@@ -103,6 +103,17 @@ def test_operations_that_do_nothing_leave_nothing() -> None:
     assert found.scale.tolist() == [0.5, 0.25, 0.125]
 
 
+@pytest.mark.parametrize("target", [V3, V2, UNIFIED], ids=["v3", "v2", "unified"])
+@pytest.mark.parametrize(
+    "op", [ScaleBy(vec(1.0)), ScaleBy(vec([1.0] * 3)), Shift(vec(0.0)), Shift(vec([0.0] * 3))]
+)
+def test_nor_do_they_where_nothing_in_front_takes_them(op: BasicOp, target) -> None:
+    """Pooling has no scale and no bias, and behind a tanh nothing gets there."""
+    pooling = Front("pooling", "pool", DType.F32, 4, 1, CHANNELS)
+    assert composed(target, pooling, op).post_ops == ()
+    assert composed(target, conv(), EltwiseOp("tanh"), op).post_ops == (Eltwise("tanh"),)
+
+
 def test_equal_entries_are_one_value() -> None:
     assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec([2.0, 2.0, 2.0]))).post_ops == (
         Eltwise("tanh"),

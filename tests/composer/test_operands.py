@@ -16,7 +16,7 @@ from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.decision import DequantizeFate
 from fqfuse.ir.types import DType, Quantization
 from fqfuse.passes import optimize
-from fqfuse.plan.attributes import PrimitiveAttr, Scale
+from fqfuse.plan.attributes import Eltwise, PrimitiveAttr, Scale
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.session import InferenceSession
 
@@ -360,6 +360,22 @@ def test_output_scales_and_the_bias_in_the_accumulators_domain() -> None:
         "src": (7,),
         "dst": (9,),
     }
+
+
+@pytest.mark.parametrize(("shape", "mask"), [(("N", 8), 2), (("N", 4, 8), 4)])
+def test_the_channels_of_a_matrix_product_are_its_last_dimension(
+    shape: tuple[str | int, ...], mask: int
+) -> None:
+    """And the scale of the codes behind it is part of its output scales: 0.5 * w / 0.25."""
+    n = Net()
+    scales = Quantization((0.5, 0.25, 0.125), (0.0,) * 3, 1)
+    weights = n.dq(n.graph.add_constant("w", n.codes((8, 3))), scales)
+    y = n.op("MatMul", n.qdq(n.input(shape), 0.5, 7), weights)
+    plan = compiled(n, n.q(n.op("Relu", y), 0.25, 3), target="onednn-v2")
+    (step,) = steps(plan, "matmul")
+    assert step.attr.output_scales == Scale((1.0, 0.5, 0.25), mask)
+    assert step.attr.zero_points["dst"].values == (3,)
+    assert step.attr.post_ops == (Eltwise("relu"),)
 
 
 def test_the_bias_with_output_scales_is_divided_by_them() -> None:

@@ -14,11 +14,26 @@ from fqfuse.onednn.average_kernel import MOST_POSITIONS, average_call, average_k
 from fqfuse.onednn.kernels import Kernels
 from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
+from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering import averages
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.numpy_runtime import NumpyExecutor
 
+PLAN = """
+plan means target=TARGET
+  in %x : f32[2,16,4,4]
+  const @axes : s64[2] = [2,3]
+  #0 %y : CODES[2,16,1,1] = reduction<ReduceMean>(src=%x, axes=@axes) | eltwise(linear,alpha=2) ; means
+  out %y
+"""
+BEHIND = """
+plan means target=unified
+  in %x : f32[2,16,4,4]
+  #0 %q : u8[2,16,4,4] = reorder<Identity>(src=%x) ; codes
+  #1 %y : f32[2,16,1,1] = pooling<GlobalAveragePool>(src=%q) ATTRIBUTES ; means
+  out %y
+"""
 BY_KERNEL = "averages by avx512_core"
 UNCHANGED = (1.0, -0.0, 1.0, -0.0)
 
@@ -162,3 +177,26 @@ def test_codes_that_are_fed() -> None:
         wanted = x.mean(axis=(2, 3), dtype=np.float64, keepdims=True)
         # of the division by 36, and of the product with 1/36
         np.testing.assert_allclose(executor.run({"x": x})[0], wanted, rtol=3e-7)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_averages_of_f32_are_no_averages_of_codes(dtype: type, target: str) -> None:
+    """Though they are stored as codes: of 16 integers the mean is exact, and so is twice that."""
+    text = PLAN.replace("TARGET", target).replace("CODES", "u8" if dtype is np.uint8 else "s8")
+    x = np.random.default_rng(0).integers(0, 60, (2, 16, 4, 4)).astype(np.float32)
+    plan = parse_plan(text)
+    (found,) = OneDnnExecutor(plan, 1).run({"x": x})
+    assert np.array_equal(found, np.rint(2 * x.mean((2, 3), keepdims=True)).astype(dtype))
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("attributes", ["scales(dst=0.5)", "zero_points(dst=3)"])
+def test_a_scale_and_a_zero_point_behind_are_not_left_out(attributes: str) -> None:
+    """Which `unified` has: of 16 codes the mean is exact."""
+    plan = parse_plan(BEHIND.replace("ATTRIBUTES", attributes))
+    x = np.random.default_rng(0).integers(0, 256, (2, 16, 4, 4)).astype(np.float32)
+    (found,) = OneDnnExecutor(plan, 1).run({"x": x})
+    mean = x.mean((2, 3), keepdims=True)
+    assert np.array_equal(found, mean * 2 if "scales" in attributes else mean + 3)

@@ -23,7 +23,7 @@ from fqfuse.onednn.attributes import Attributes, Depthwise, Sum
 from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_scales, arg_zero_points
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
-from fqfuse.onednn.memory import MemoryDesc
+from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive_desc import describe
 from fqfuse.onednn.saturation import may_saturate
 
@@ -148,13 +148,23 @@ def test_convolution_into_s32_is_the_exact_accumulator(run: Runner, draw: Draw) 
 
 
 def test_packed_weights_carry_compensation(run: Runner) -> None:
-    """s8 sources are shifted to u8 inside: the packed weights end in one s32 for each output
-    channel, which get_size counts.
+    """s8 sources are shifted to u8 inside: behind the packed weights, which are those for u8 sources,
+    the reorder puts -128 times their sum for each output channel, in s32, which get_size counts.
     """
-    _, build = conv_case(run, Draw(np.random.default_rng(0), ties=False), GEOMETRIES["3x3"], S8)
-    packed = build(Attributes(), S8, False).weights_md()
-    assert packed.size >= 48 * 32 * 9 + 48 * 4
-    assert not packed.is_plain
+    case, build = conv_case(
+        run, Draw(np.random.default_rng(0), ties=False), GEOMETRIES["3x3"], S8, zero_points=False
+    )
+    wanted = build(Attributes(), S8, False).weights_md()
+    assert not wanted.is_plain
+    packed = Memory.allocate(run.engine, wanted)
+    run.reorder(Memory.wrap(run.engine, case.weights), packed)
+    assert isinstance(packed.data, np.ndarray)
+    _, for_u8 = conv_case(run, case.draw, GEOMETRIES["3x3"], U8)
+    codes = for_u8(Attributes(), S8, False).weights_md()
+    assert str(codes) == str(wanted)
+    sums = case.weights.sum((1, 2, 3), dtype=np.int64)
+    behind = packed.data[codes.size :].view(np.int32)
+    np.testing.assert_array_equal(behind[: len(sums)], -128 * sums)
 
 
 @pytest.mark.parametrize("end", [U8, S8], ids=lambda d: d.name)

@@ -31,7 +31,7 @@ from fqfuse.onednn.enums import (
     arg_scales,
     arg_zero_points,
 )
-from fqfuse.onednn.layouts import channels_last
+from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc, numpy_dtype
 from fqfuse.onednn.primitive import run_once
@@ -415,9 +415,11 @@ def test_reduction(run: Runner, rng: np.random.Generator, alg: AlgKind, dtype: D
     np.testing.assert_array_equal(run(desc, {Arg.SRC: x}), f32(want))
 
 
-def test_reduction_post_ops(run: Runner, rng: np.random.Generator) -> None:
-    x = data(rng, U8)
-    chain = (Eltwise(AlgKind.eltwise_relu),)
+@pytest.mark.parametrize("channels", [1, 16])
+def test_reduction_post_ops(run: Runner, rng: np.random.Generator, channels: int) -> None:
+    x, factor = data(rng, U8), f32(np.resize([0.5, -1, 2], (1, channels, 1, 1)))
+    operand = row_major(run.engine.library, factor.shape, FLOAT)
+    chain = (Binary(AlgKind.binary_mul, operand), Eltwise(AlgKind.eltwise_relu))
     desc = describe(
         run.engine,
         "reduction",
@@ -426,5 +428,23 @@ def test_reduction_post_ops(run: Runner, rng: np.random.Generator) -> None:
         alg=AlgKind.reduction_mean,
         attributes=Attributes(post_ops=chain),
     )
-    want = saturate(f32(x.sum((2, 3), keepdims=True, dtype=np.int64)) / F32(30), U8)
-    np.testing.assert_array_equal(run(desc, {Arg.SRC: x}), want)
+    mean = f32(x.sum((2, 3), keepdims=True, dtype=np.int64)) / F32(30)
+    got = run(desc, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): factor})
+    np.testing.assert_array_equal(got, saturate(np.maximum(mean * factor, F32(0)), U8))
+
+
+@pytest.mark.parametrize("channels", [1, 16])
+def test_resampling_post_ops(run: Runner, rng: np.random.Generator, channels: int) -> None:
+    x, factor = data(rng, S8), f32(np.resize([0.5, -1, 2], (1, channels, 1, 1)))
+    operand = row_major(run.engine.library, factor.shape, FLOAT)
+    desc = describe(
+        run.engine,
+        "resampling",
+        nhwc(run, S8),
+        nhwc(run, S8, (2, 16, 10, 12)),
+        alg=AlgKind.resampling_nearest,
+        attributes=Attributes(post_ops=(Binary(AlgKind.binary_mul, operand),)),
+    )
+    got = run(desc, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): factor})
+    want = saturate(x.repeat(2, axis=2).repeat(2, axis=3) * factor, S8)
+    np.testing.assert_array_equal(got, want)

@@ -223,6 +223,53 @@ def test_factors_of_signed_codes_are_no_weights_that_are_halved(isa: str) -> Non
     assert ran.stdout.split() == ["True", "True"]
 
 
+HALVED = '''
+import json
+from dataclasses import replace
+import numpy as np
+import fqfuse
+from fqfuse.plan.parse import parse_plan
+TEXT = """
+plan layer target=onednn-v3
+  in %x : s8[1,16,5,5]
+  const @w : s8[16,16,3,3] = fill(1)
+  #0 %y : s32[1,16,3,3] = convolution<Conv>(src=%x, weights=@w){kernel_shape=[3,3]} ; layer
+  out %y
+"""
+rng = np.random.default_rng(0)
+x = rng.integers(-128, 128, (1, 16, 5, 5)).astype(np.int8)
+w = rng.integers(-128, 128, (16, 16, 3, 3)).astype(np.int8)
+taps = np.lib.stride_tricks.sliding_window_view(x[0].astype(int), (3, 3), (1, 2))
+plan = parse_plan(TEXT)
+for weights in (w & -2, w):
+    exact = np.einsum("chwij,ocij->ohw", taps, weights.astype(int))
+    found = []
+    for backend in ("auto", "onednn"):
+        session = fqfuse.InferenceSession(replace(plan, constants={"w": weights}), backend, 1)
+        found += [session.placement()[0].runtime, bool((session.run(None, {"x": x})[0] == exact).all())]
+    print(json.dumps(found))
+'''
+
+
+@pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
+def test_even_weights_lose_nothing_when_they_are_halved(library: Library, isa: str) -> None:
+    """Of a convolution of s8, which `auto` runs on the library then; odd ones it does not."""
+    wanted = CpuIsa[isa.lower()]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {isa}")
+    ran = subprocess.run(
+        [sys.executable, "-c", HALVED],
+        env={**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": isa},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    even, odd = map(json.loads, ran.stdout.splitlines())
+    assert even == ["onednn", True, "onednn", True]
+    assert odd == ["numpy", True, "onednn", False]
+
+
 RECURRENT = '''
 import json
 import numpy as np

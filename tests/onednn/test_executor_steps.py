@@ -712,6 +712,21 @@ def test_where_the_largest_element_is_no_number_numpy_looks_for_it() -> None:
     assert "drop NaN" in placement.reason
 
 
+@pytest.mark.parametrize("sources", [{}, {"src_1": Scale((2.0,))}], ids=["plain", "scaled"])
+@pytest.mark.parametrize("zero", [{}, {"dst": ZeroPoint((3,))}], ids=["no zero", "zero"])
+@pytest.mark.parametrize("scale", [{}, {"dst": Scale((0.5,))}], ids=["no scale", "scale"])
+def test_parameters_of_a_concats_destination_are_not_left_out(
+    draw: Draw, scale: dict[str, Scale], zero: dict[str, ZeroPoint], sources: dict[str, Scale]
+) -> None:
+    """`unified` has them, oneDNN has not."""
+    args = [(f"src_{i}", draw.data(S8, SHAPE)) for i in range(2)]
+    attr = PrimitiveAttr({**sources, **scale}, zero)
+    check(
+        one_step("concat", "Concat", args, S8, params={"axis": 1}, attr=attr, target="unified"),
+        runtime="numpy" if scale or zero else "onednn",
+    )
+
+
 def test_a_mean_over_the_feature_map_is_a_pooling(draw: Draw) -> None:
     args = [("src", draw.data(F32, SHAPE)), ("axes", np.array([2, 3]))]
     # 30 additions in another order, of values up to 160

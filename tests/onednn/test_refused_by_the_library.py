@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from fqfuse.onednn.attributes import Attributes, PRelu
+from fqfuse.onednn.attributes import Attributes, Binary, PRelu
 from fqfuse.onednn.capi import OneDnnError
-from fqfuse.onednn.enums import AlgKind, Arg, DataType
+from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_post_op
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine
 from fqfuse.onednn.memory import MemoryDesc
@@ -125,3 +125,15 @@ def test_most_primitives_take_no_scales(engine: Engine, primitive: str, arg: Arg
         assert not capability.src_scale
         assert not capability.dst_scale
         assert not capability.output_scale
+
+
+def test_the_operand_of_a_binary_post_op_takes_no_scale(engine: Engine) -> None:
+    codes = row_major(engine.library, (16, 16), U8)
+    weights = row_major(engine.library, (16, 16), S8)
+    add = (Binary(AlgKind.binary_add, codes),)
+    operand = arg_post_op(0, Arg.SRC_1)
+    plain, scaled = Attributes(post_ops=add), Attributes({operand: 0}, post_ops=add)
+    describe(engine, "matmul", codes, weights, None, codes, attributes=plain)
+    with pytest.raises(OneDnnError):
+        describe(engine, "matmul", codes, weights, None, codes, attributes=scaled)
+    assert [name for name, target in TARGETS.items() if target.operand_scale] == ["unified"]

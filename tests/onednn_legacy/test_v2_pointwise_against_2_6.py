@@ -16,6 +16,7 @@ from support.runtime_plans import one_step
 from fqfuse.ir.types import DType
 from fqfuse.masks import mask_of
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.verify import verify_plan
 from fqfuse.runtime.numpy_runtime import run_step
 
 U8, S8, F32 = DType.U8, DType.S8, DType.F32
@@ -220,6 +221,58 @@ def test_reorder_takes_one_zero_point_only(
 def test_concat(legacy: Legacy, draw: LegacyDraw, types: tuple[DType, DType]) -> None:
     args = [("src_0", draw.data(types[0], SHAPE)), ("src_1", draw.data(types[0], SHAPE))]
     legacy.compare(*one_step("concat", "Concat", args, types[1], params={"axis": 1}, target=TARGET))
+
+
+def test_concat_takes_no_scales(legacy: Legacy, draw: LegacyDraw) -> None:
+    sources = {role: draw.data(U8, SHAPE) for role in ("src_0", "src_1")}
+    attr = PrimitiveAttr(dict.fromkeys(sources, Scale((0.5,))))
+    made = one_step(
+        "concat", "Concat", [*sources.items()], U8, params={"axis": 1}, attr=attr, target=TARGET
+    )
+    answer = legacy.run(*made, (2, 32, 6, 5))
+    assert (answer.call, answer.status) == ("concat_primitive_desc_create", 3)
+    assert any("scale" in str(found) for found in verify_plan(made[0]))
+
+
+@pytest.mark.parametrize("chain", ["none", "mul_add", "per_tensor"])
+@pytest.mark.parametrize("dtype", [U8, S8], ids=name)
+def test_resampling(legacy: Legacy, draw: LegacyDraw, dtype: DType, chain: str) -> None:
+    shape = (*SHAPE[:2], 12, 10)
+    post_ops = draw.legacy_chain(chain, shape, 1, dtype)
+    args = [("src", draw.data(dtype, SHAPE)), ("scales", np.array([1, 1, 2, 2], np.float32))]
+    legacy.compare(
+        *one_step(
+            "resampling",
+            "Resize",
+            args,
+            dtype,
+            params={"mode": "nearest"},
+            attr=PrimitiveAttr(post_ops=post_ops),
+            operands=draw.operands,
+            constants=("scales",),
+            target=TARGET,
+        )
+    )
+
+
+@pytest.mark.parametrize("chain", ["none", "mul_add", "per_tensor"])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMean"])
+def test_reduction(legacy: Legacy, draw: LegacyDraw, op: str, chain: str) -> None:
+    # sums of 30 integers, which f32 holds
+    post_ops = draw.legacy_chain(chain, (*SHAPE[:2], 1, 1), 1, F32)
+    args = [("src", np.rint(draw.data(F32, SHAPE))), ("axes", np.array([2, 3]))]
+    legacy.compare(
+        *one_step(
+            "reduction",
+            op,
+            args,
+            F32,
+            attr=PrimitiveAttr(post_ops=post_ops),
+            operands=draw.operands,
+            constants=("axes",),
+            target=TARGET,
+        )
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["relu", "linear", "abs", "sqrt", "square", "clip", "round"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,10 @@ def suite(tmp_path: Path) -> Path:
 
 def run(suite: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(suite), *options]
-    return subprocess.run(command, cwd=suite, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(CONFTEST.parent)}  # for `support`
+    return subprocess.run(
+        command, cwd=suite, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.slow

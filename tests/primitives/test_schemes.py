@@ -9,6 +9,7 @@ import pytest
 
 from fqfuse.errors import InvalidInput
 from fqfuse.onednn.capi import OneDnnError, Status
+from fqfuse.plan.targets import TARGETS
 from fqfuse.primitives import (
     Binary,
     DepthwiseConv,
@@ -307,3 +308,58 @@ def test_unified_pooling_has_a_destination_scale_and_the_others_do_not() -> None
     for target in ("onednn-v2", "onednn-v3"):
         with pytest.raises(OneDnnError, match="unimplemented"):
             prim("pooling", attr, target=target, **words)
+
+
+STORED: dict[str, dict[str, Any]] = {
+    "convolution": {"src": "u8[1,2,3]", "weights": "s8[4,2,1]", "dst": "[1,4,3]"},
+    "deconvolution": {"src": "u8[1,2,3]", "weights": "s8[4,2,1]", "dst": "[1,4,3]"},
+    "matmul": {"src": "u8[2,3]", "weights": "s8[3,4]", "dst": "[2,4]"},
+    "pooling": {
+        "src": "f32[1,2,4]",
+        "dst": "[1,2,2]",
+        "algorithm": "avg_exclude_padding",
+        "kernel": (2,),
+        "strides": (2,),
+    },
+    "binary": {"src_0": "f32[2,3]", "src_1": "f32[2,3]", "dst": "[2,3]", "algorithm": "add"},
+    "concat": {"src_0": "f32[1,3]", "src_1": "f32[2,3]", "dst": "[3,3]", "axis": 0},
+    "sum": {"src_0": "f32[2,3]", "src_1": "f32[2,3]", "dst": "[2,3]"},
+    "reorder": {"src": "f32[2,3]", "dst": "[2,3]"},
+    "softmax": {"src": "f32[2,3]", "dst": "[2,3]", "axis": 1},
+    "layer_normalization": {"src": "f32[2,3]", "dst": "[2,3]"},
+    "resampling": {"src": "f32[1,2,3]", "dst": "[1,2,6]", "algorithm": "nearest"},
+    "reduction": {"src": "f32[2,3]", "dst": "[2,1]", "algorithm": "sum"},
+    "lrn": {"src": "f32[1,4,2]", "dst": "[1,4,2]", "local_size": 3},
+    "batch_normalization": {
+        "src": "f32[2,4,2]",
+        "dst": "[2,4,2]",
+        "mean": "f32[4]",
+        "variance": "f32[4]",
+    },
+}
+
+
+@pytest.mark.parametrize("dst", ["u8", "s8"])
+@pytest.mark.parametrize("kind", STORED)
+def test_every_destination_has_a_scale_and_a_zero_point_on_unified(
+    kind: str, dst: str, rng: np.random.Generator
+) -> None:
+    """dst = op(...)/s + z, from what the same primitive stores in f32."""
+    words = {**STORED[kind]}
+    shape = words.pop("dst")
+    args = arrays(rng, {name: text for name, text in words.items() if "[" in str(text)})
+    if "variance" in args:
+        args["variance"] = np.abs(args["variance"]) + 1
+    real = prim(kind, target="unified", **words, dst=f"f32{shape}").execute(args)
+    attr = PrimitiveAttr({"dst": Scale((0.125,))}, {"dst": ZeroPoint((3,))})
+    found = prim(kind, attr, target="unified", **words, dst=f"{dst}{shape}").execute(args)
+    low, high = (0, 255) if dst == "u8" else (-128, 127)
+    assert np.array_equal(found, np.clip(np.rint(real * 8 + 3), low, high))
+    assert len(np.unique(found)) > 1
+
+
+def test_all_others_have_none() -> None:
+    """An eltwise is f32, a shuffle moves codes, and a recurrent layer's result has the source's."""
+    kinds = TARGETS["unified"].primitives
+    assert kinds.keys() - STORED.keys() == {"eltwise", "shuffle", "rnn"}
+    assert STORED.keys() - kinds.keys() == {"sum"}
