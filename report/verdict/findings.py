@@ -26,7 +26,16 @@ from .remedies import Tool, tool_of
 from .rules_of_products import is_whole_quantizer, takes_a_range
 from .shares import Shares, shares_of
 from .view import View, additions, converts
-from .work import NO_SIZES, RECURRENT, are_batches, at_sizes, bytes_of, operator_of, symbols_of
+from .work import (
+    NO_SIZES,
+    POOLINGS,
+    RECURRENT,
+    are_batches,
+    at_sizes,
+    bytes_of,
+    operator_of,
+    symbols_of,
+)
 
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
 _QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
@@ -415,7 +424,7 @@ def _is_binary(view: View, index: int) -> bool:
 
 
 def _is_pooling(view: View, index: int) -> bool:
-    return view.steps[index].primitive in {"pooling", "resampling"}
+    return view.steps[index].primitive in POOLINGS
 
 
 def _writes_floats(view: View, index: int) -> bool:

@@ -16,7 +16,7 @@ from .view import (
     skips_of,
     steps_where,
 )
-from .work import operator_of
+from .work import POOLINGS, operator_of
 
 
 def table(view: View) -> Iterable[int]:
@@ -101,7 +101,7 @@ def f32_pooling(view: View) -> Iterable[int]:
     found = steps_where(
         view,
         lambda index: (
-            view.steps[index].primitive in {"pooling", "resampling"}
+            view.steps[index].primitive in POOLINGS
             and bool(view.floats_read(index))
             and bool(view.readings(index))
             and all(converts(view, reading.step) for reading in view.readings(index))
