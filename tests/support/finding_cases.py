@@ -173,8 +173,8 @@ def half_float(cured: bool) -> onnx.ModelProto:
     if cured:
         value = net.op("Add", value, net.constant(np.float32(1)))
     else:
-        value = net.op("Cast", value, to=TensorProto.FLOAT16)
-        value = net.op("Add", value, net.constant(np.float16(1)))
+        value = net.op("Cast", value, to=TensorProto.DOUBLE)
+        value = net.op("Add", value, net.constant(np.float64(1)))
         value = net.op("Cast", value, to=TensorProto.FLOAT)
     net.conv(net.quantized(value), "conv", out="y")
     return net.proto()
