@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .compiler import compile as compile_model
@@ -14,8 +15,9 @@ from .ir.approximations import (
     RESIDUAL_ROUNDING,
     SMALL_SHIFT,
 )
-from .plan.attributes import Eltwise
-from .plan.types import Plan
+from .ir.types import DType
+from .plan.attributes import Binary, Eltwise, PostOp, Sum
+from .plan.types import Plan, Step
 from .report.approximations import Saving, asked_for, saving_of
 from .report.diff.compare import difference_of
 from .report.diff.document import difference_data
@@ -24,6 +26,7 @@ from .report.why.index import Index, NoSuchName
 from .report.why.story import story_of
 
 _SHOWN = 5
+_AFFINE = ("clip", "linear")
 
 
 def why(plan: Plan, name: str, *, model: ModelSource | None = None) -> dict[str, Any]:
@@ -119,12 +122,24 @@ def savings(plan: Plan, model: ModelSource) -> list[Saving]:
 
 
 def _candidates(plan: Plan) -> list[str]:
-    """The approximations that might change a plan: a step rounds inside, or FakeQuantize was split."""
-    inside = any(
-        isinstance(op, Eltwise) and op.algorithm == "round"
-        for step in plan.steps
-        for op in step.attr.post_ops[:-1]
-    )
+    """The approximations that might change a plan: a compilation for each takes as long as the plan's."""
+    behind = [ops for step in plan.steps for ops in _behind_roundings(plan, step)]
     ranges = any(one.form.startswith("FakeQuantize") for one in plan.quantizers.values())
-    names = [RESIDUAL_ROUNDING, MIDDLE_ROUNDING] if inside else []
+    added = any(isinstance(op, Sum | Binary) for ops in behind for op in ops)
+    names = [RESIDUAL_ROUNDING] if added else []
+    names += [MIDDLE_ROUNDING] if behind else []
     return names + ([SMALL_SHIFT, FRACTIONAL_ZERO_POINT] if ranges else [])
+
+
+def _behind_roundings(plan: Plan, step: Step) -> Iterator[Sequence[PostOp]]:
+    """What follows each rounding inside a step, where that is more than a scale, a shift and a clip: another
+    operation, or the destination's codes.
+    """
+    ops = step.attr.post_ops
+    coded = any(plan.values[name].dtype is not DType.F32 for name in step.outputs if name)
+    for place, op in enumerate(ops):
+        if isinstance(op, Eltwise) and op.algorithm == "round":
+            rest = ops[place + 1 :]
+            known = all(isinstance(each, Eltwise) and each.algorithm in _AFFINE for each in rest)
+            if rest and (coded or not known):
+                yield rest

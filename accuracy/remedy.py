@@ -75,7 +75,9 @@ def changes_for(plan: Plan, at_risk: Iterable[StepSums]) -> list[Change]:
     found: dict[tuple[What, str], Change] = {}
     for sums in at_risk:
         for change in _changes(plan, sums):
-            key = change.what, change.quantizer.name
+            # all that reads the same weights changes with them
+            whole = change.what is What.ACTIVATION or not change.quantizer.value
+            key = change.what, change.quantizer.name if whole else change.quantizer.value
             found[key] = _joined(found[key], change) if key in found else change
     return list(found.values())
 

@@ -16,7 +16,7 @@ _QUANTIZERS = frozenset({"Quantize", "Dequantize"})
 CONVOLUTION = (
     "ONNX Runtime multiplies codes in a convolution only where a quantizer reads its result"
 )
-"""And relu or clip between, at most."""
+"""Why a convolution of codes is left in f32. Between it and the quantizer relu or clip may stand."""
 
 _OPERAND = (
     "not all operands have codes of the result's type, by one scale and an integer zero point"
@@ -40,7 +40,9 @@ def products_in_f32(graph: Graph) -> Iterator[tuple[Node, str]]:
 
 
 def products_without_operator(graph: Graph, taken: Collection[str]) -> Iterator[tuple[Node, str]]:
-    """The same where operators on codes are written: all that none of them computes."""
+    """The convolutions and matrix products of quantized inputs that no operator on codes computes, each
+    with the reason; `taken`: the names of those that one does.
+    """
     for node in graph.nodes():
         if node.op in _REASONS and node.name not in taken and _is_quantized(graph, node):
             yield node, _REASONS[node.op](graph, node) or _CODES

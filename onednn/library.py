@@ -14,12 +14,13 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from ..errors import InvalidInput
+from ..errors import BackendUnavailable, InvalidInput
 from .capi import Version, failure
 from .enums import CpuIsa, CpuRuntime
 from .openmp import openmp_function
+from .workers import generation
 
-_CPU = 1  # dnnl_cpu
+CPU = 1  # dnnl_cpu
 _IN_ORDER = 1  # dnnl_stream_in_order
 
 
@@ -33,13 +34,14 @@ class Library:
         version: the `Version`.
     """
 
-    __slots__ = ("_omp_get", "_omp_set", "c", "path", "source", "version")
+    __slots__ = ("_generation", "_omp_get", "_omp_set", "c", "path", "source", "version")
 
     def __init__(self, cdll: ctypes.CDLL, path: str, source: str, version: Version) -> None:
         self.c = cdll
         self.path = path
         self.source = source
         self.version = version
+        self._generation = generation()
         self._omp_set = self._omp_get = None
         if version.cpu_runtime == CpuRuntime.openmp:
             self._omp_set = openmp_function(cdll, "omp_set_num_threads", [ctypes.c_int], None)
@@ -53,7 +55,7 @@ class Library:
         primitive is laid out for the number in force when its descriptor is made; use the same
         number to create and to execute.
 
-        A sequential library uses one thread, whatever the number.
+        A sequential library uses one thread, whatever the number; one on SYCL those of its device.
 
         Raises:
             InvalidInput: `count` is below 1.
@@ -67,13 +69,27 @@ class Library:
 
     def max_threads(self) -> int:
         """OpenMP threads that the calling thread's next primitive may use; 1 where the library is
-        not built on OpenMP.
+        not built on OpenMP, although one on SYCL may use more.
         """
         return int(self._omp_get()) if self._omp_get is not None else 1
 
+    def check_process(self) -> None:
+        """Refuses a library on SYCL in a process that was forked since it was loaded: its threads stayed
+        in the parent, and a primitive would wait for them for ever.
+
+        Raises:
+            BackendUnavailable: it is one.
+        """
+        if self.version.cpu_runtime == CpuRuntime.sycl and self._generation != generation():
+            raise BackendUnavailable(
+                "oneDNN on SYCL cannot compute in a forked process",
+                where=self.path,
+                hint='start processes by multiprocessing.get_context("spawn"), or use a build on OpenMP',
+            )
+
     def effective_isa(self) -> CpuIsa:
         """The instruction sets that oneDNN generates code for: the CPU's, limited by
-        ONEDNN_MAX_CPU_ISA.
+        ONEDNN_MAXCPU_ISA.
         """
         return CpuIsa(int(self.c.dnnl_get_effective_cpu_isa()))
 
@@ -140,13 +156,13 @@ class Engine(Handle):
         super().__init__(
             library,
             "engine",
-            create(library.c.dnnl_engine_create, lambda: "creating the CPU engine", _CPU, 0),
+            create(library.c.dnnl_engine_create, lambda: "creating the CPU engine", CPU, 0),
         )
 
 
 class Stream(Handle):
-    """An in-order stream of an engine. On an OpenMP or sequential library execution ends before
-    `execute` returns.
+    """An in-order stream of an engine. Execution ends before `execute` returns; on SYCL that is a wait
+    for the stream.
 
     Raises:
         OneDnnError: it cannot be created.

@@ -15,14 +15,18 @@ from ..locks import ProcessLock
 from .capi import Version, declare
 from .discovery import WHEEL, Candidate, candidates, how_to_install, installed_wheel, user_candidate
 from .enums import CpuRuntime
-from .library import Library
+from .library import CPU, Library
 from .openmp import short_waits
 
 MINIMUM = (3, 2)
 BELOW = (4, 0)
 RUNTIMES = (CpuRuntime.openmp, CpuRuntime.sequential)
-"""What a library may run its threads on: sessions set their number through OpenMP, and take it that
-a primitive has written its results when `execute` returns, which SYCL does not promise.
+"""What a library may run its threads on: sessions set their number through OpenMP."""
+
+NAMED_RUNTIMES = (*RUNTIMES, CpuRuntime.sycl)
+"""The same of a library that the user names. One on SYCL, as oneDNN's own wheels of today are, has as
+many threads as its device, whatever a session asks for, and its numbers are held to ours in part only
+(docs/other-machines.md): nobody gets it unasked.
 """
 
 _lock = ProcessLock()
@@ -41,7 +45,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Library:
 
     Raises:
         BackendUnavailable: there is none, it cannot be loaded, it is not 3.2 <= version < 4, or is
-            not built on OpenMP. The message says which was found where, and what to install.
+            built on other threads. The message says which was found where, and what to install.
     """
     with _lock:
         if path is None and "" in _loaded:
@@ -95,18 +99,31 @@ def _open(candidate: Candidate) -> Library:
             where=path,
             hint=how_to_install(),
         )
-    if found.cpu_runtime not in RUNTIMES:
+    if found.cpu_runtime not in (NAMED_RUNTIMES if candidate.source == "user" else RUNTIMES):
         names = {known.value: known.name for known in CpuRuntime}
         built = names.get(found.cpu_runtime, f"a runtime of the number {found.cpu_runtime}")
         raise BackendUnavailable(
-            f"oneDNN {found} runs its threads on {built}, and fqfuse sets threads through OpenMP",
+            f"oneDNN {found} runs its threads on {built}, and fqfuse sets their number through OpenMP",
             where=path,
             hint="use a build on OpenMP (DNNL_CPU_RUNTIME=OMP), such as the one in `fqfuse[onednn]`",
         )
     declare(cdll, path)
+    if found.cpu_runtime == CpuRuntime.sycl:
+        _check_device(cdll, found, path)
     library = Library(cdll, path, candidate.source, found)
     _loaded[candidate.name] = library
     return library
+
+
+def _check_device(cdll: ctypes.CDLL, found: Version, path: str) -> None:
+    """Raises BackendUnavailable where SYCL finds no CPU."""
+    if cdll.dnnl_engine_get_count(CPU) == 0:
+        raise BackendUnavailable(
+            f"oneDNN {found} runs its threads on sycl, and SYCL finds no CPU device",
+            where=path,
+            hint="set OCL_ICD_FILENAMES to the libintelocl.so that lies beside it before Python starts,"
+            " or use a build on OpenMP, such as the one in `fqfuse[onednn]`",
+        )
 
 
 def _cannot_load(candidate: Candidate, reason: str) -> BackendUnavailable:
@@ -118,6 +135,8 @@ def _cannot_load(candidate: Candidate, reason: str) -> BackendUnavailable:
     ):
         return BackendUnavailable(f"the system has no {candidate.name}", hint=how_to_install())
     hint = how_to_install()
+    if "libtbb" in reason or "libsycl" in reason:
+        hint = "set LD_LIBRARY_PATH to the folder of the library before Python starts: those that it needs lie beside it"
     if "libgomp" in reason:
         hint = "install GNU OpenMP with `apt-get install libgomp1` (Debian, Ubuntu) or `dnf install libgomp` (Fedora)"
     return BackendUnavailable(f"oneDNN cannot be loaded: {reason}", where=candidate.name, hint=hint)

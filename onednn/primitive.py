@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .attributes import Binary, Depthwise, PRelu
 from .call_loop import CCall
 from .capi import ExecArg, failure
 from .code_generation import compiled
-from .enums import Arg, DataType, arg_name, arg_post_op, arg_scales, arg_zero_points
-from .library import Handle, Stream
+from .enums import Arg, CpuRuntime, DataType, arg_name, arg_post_op, arg_scales, arg_zero_points
+from .library import Handle, Library, Stream
 from .memory import Memory
 from .primitive_desc import PrimitiveDesc
 
@@ -133,10 +134,10 @@ class Primitive(Handle):
     def __init__(self, desc: PrimitiveDesc) -> None:
         super().__init__(desc.library, "primitive", compiled(desc))
         self.desc = desc
-        self._call = _execute_function(desc.library.c)
+        self._call = _execute_function(desc.library)
 
     def execute(self, stream: Stream, args: ExecArgs) -> None:
-        """Run once; on an OpenMP or sequential library the outputs are written when this returns.
+        """Run once; the outputs are written when this returns.
 
         Raises:
             OneDnnError: the library refuses, for example because an argument is missing. It does
@@ -146,14 +147,17 @@ class Primitive(Handle):
         if status:
             raise self.execution_error(status)
 
-    def call(self, stream: Stream, args: ExecArgs) -> CCall:
+    def call(self, stream: Stream, args: ExecArgs) -> Callable[[], int]:
         """The same as a function without arguments that returns the status (0: success), for a
         tight loop.
 
         It keeps nothing alive: hold the primitive, the stream and the arguments as long as it may
         be called. `execution_error` turns another status into the error.
         """
-        return CCall(
+        runtime = self.desc.engine.library.version.cpu_runtime
+        # with a wait behind it, it is no call of one C function
+        kind = functools.partial if runtime == CpuRuntime.sycl else CCall
+        return kind(
             self._call,
             ctypes.c_void_p(self.pointer),
             ctypes.c_void_p(stream.pointer),
@@ -180,16 +184,30 @@ def run_once(stream: Stream, desc: PrimitiveDesc, memories: Mapping[int, Memory]
     Primitive(desc).execute(stream, ExecArgs(desc, needed))
 
 
-def _execute_function(cdll: ctypes.CDLL) -> Any:
-    """`dnnl_primitive_execute` without argument types.
+def _execute_function(library: Library) -> Any:
+    """`dnnl_primitive_execute` without argument types, with a wait for the stream where it returns before
+    the results are there.
 
     Its arguments are ctypes objects made beforehand, and ctypes passes those on faster when it has
     nothing to convert.
     """
+    cdll = library.c
     function = cdll.__dict__.get("_fqfuse_execute")
     if function is None:
         # item access makes a new function object; attribute access shares one
         function = cdll["dnnl_primitive_execute"]
         function.restype = ctypes.c_int
+        if library.version.cpu_runtime == CpuRuntime.sycl:
+            function = _waiting(function, cdll["dnnl_stream_wait"])
         cdll.__dict__["_fqfuse_execute"] = function
     return function
+
+
+def _waiting(execute: Any, wait: Any) -> Callable[..., int]:
+    """Executes, and waits until it is done; the status of both."""
+    wait.restype = ctypes.c_int
+
+    def run(primitive: ctypes.c_void_p, stream: ctypes.c_void_p, count: Any, args: Any) -> int:
+        return int(execute(primitive, stream, count, args) or wait(stream))
+
+    return run

@@ -11,6 +11,7 @@ from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
 from ..ir.ops.movement import permutation
+from ..ir.ops.product_axes import channels_axis
 from ..ir.ops.spec import Array, Trait
 from ..ir.paths import chain_anchor, keeps_shape
 from ..ir.rule import Refusal
@@ -199,8 +200,7 @@ def _takes(graph: Graph, value: str, axis: int | None) -> bool:
         maker = next((front for front in fronts if front is not None), None)
     if maker is None or not maker.has(Trait.PRODUCT):
         return False
-    channels = 1 if maker.op in ("Conv", "ConvTranspose") else len(shape) - 1
-    return axis in (None, channels)
+    return axis in (None, channels_axis(maker.op, len(shape)))
 
 
 def _shaped(graph: Graph, value: str, constant: Array, axis: int | None) -> Array:

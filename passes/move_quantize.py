@@ -40,7 +40,7 @@ def move_quantize(graph: Graph) -> None:
                 verdict = _refusal(graph, node, op) or f"in front of {op.name}"
                 decide(graph, MOVE_QUANTIZE.name, node, verdict)
                 if isinstance(verdict, str):
-                    # last of all: what others bring in front of the same value is one with it
+                    # at the end of the queue, so that all parts of a value are in front of it when its own turn comes
                     pending[:0] = _moved(graph, node, op)
 
 
@@ -60,7 +60,9 @@ def _moved(graph: Graph, node: Node, op: Node) -> list[str]:
 
 
 def _alike(graph: Graph, node: Node, value: str) -> Node | None:
-    """A Quantize of `value` that came from the same one: parts of a value that are joined again."""
+    """A Quantize of `value` that does the same and is already there, because it came from the same one by
+    another way: a value is cut, its parts are joined again and quantized, and each part brought it here.
+    """
     return next(
         (
             reader

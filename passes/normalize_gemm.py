@@ -115,7 +115,7 @@ def _times(graph: Graph, node: Node, value: str, role: str, name: str) -> str:
     if data is not None and not kind.is_integer:
         product = (np.asarray(data, np.float64) * factor).astype(kind.numpy)
         return graph.add_constant(f"{value}/{role}", product, kind)
-    # A constant of the matrices' own type, which holds it: the row takes no fractions for integers.
+    # of the matrices' own type; of integer matrices, the row Gemm has refused factors that are no integers
     kind = graph.type(node.output).dtype
     constant = graph.add_constant(
         f"{node.name}/{role}", np.asarray(factor).astype(kind.numpy), kind

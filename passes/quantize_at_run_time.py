@@ -15,6 +15,7 @@ from ..ir.decision import DYNAMIC_FORM, MAY_ROUND, QuantizeFate, Quantizer
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.blocks import largest_block
+from ..ir.ops.product_axes import outputs_axis
 from ..ir.ops.spec import Array
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
@@ -87,8 +88,8 @@ def quantizing(products: str | None) -> Pass:
 
 
 def _not_asked(graph: Graph, node: Node) -> Verdict:
-    """What to say of a product whose source the model lets be rounded. The level of accuracy is the
-    least that it wants, and f32 has more: the compilation rounds where it is asked to.
+    """Why the source of MatMulNBits with accuracy_level=4 stays f32: the level is the least accuracy that the
+    model accepts, not a wish for codes, and only `dynamic=` asks for those. None for other products.
     """
     blocks = block_weights(graph, node.inputs[1])
     names = () if blocks is None else blocks[0].quantizer
@@ -189,7 +190,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
             value,
             "train or export again: infinite weights compute nothing",
         )
-    outputs = _outputs(node, array.ndim)
+    outputs = outputs_axis(node.op, array.ndim)
     if _sums_exceed(array.shape, outputs, matrices=node.op == "MatMul"):
         return _too_many(array.shape)
     codes, scales = _symmetric(array, outputs)
@@ -209,7 +210,7 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
 def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
     """Weights that the model stores as codes, where products in int8 take them."""
     codes, quant = graph.type(decode.input), decode.quant
-    outputs = _outputs(node, codes.rank)
+    outputs = outputs_axis(node.op, codes.rank)
     if codes.dtype not in _CODES or quant.axis not in (None, outputs) or not quant.integral:
         return Refusal(
             "the model quantizes the weights as no product in int8 has them",
@@ -233,11 +234,6 @@ def _own_codes(graph: Graph, node: Node, decode: Node) -> str | Refusal:
     shape = codes.static_shape
     exceeds = _sums_exceed(shape, outputs, matrices=node.op == "MatMul")
     return _too_many(shape) if exceeds else decode.output
-
-
-def _outputs(node: Node, rank: int) -> int:
-    """Where output channels run in the weights; of a deconvolution, those of one group."""
-    return {"Conv": 0, "ConvTranspose": 1}.get(node.op, rank - 1)
 
 
 def _sums_exceed(shape: tuple[int, ...], outputs: int, *, matrices: bool) -> bool:

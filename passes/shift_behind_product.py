@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops.product_axes import channels_axis, outputs_axis
 from ..ir.rule import Refusal
 from ..ir.types import is_static
 from .base import Contract, NodePass, Verdict, swap
@@ -79,9 +80,6 @@ SHIFT_BEHIND_PRODUCT = NodePass(
     ("Conv", "ConvTranspose", "MatMul"),
 )
 
-_OUTPUTS = {"Conv": 0, "ConvTranspose": 1, "MatMul": -1}
-"""The axis of the weights that runs along the output channels, of one group."""
-
 
 @dataclass(frozen=True)
 class _Weights:
@@ -109,7 +107,7 @@ class _Weights:
             scale, zero = decode.quant.shaped(codes.ndim)
             return cls((codes - zero) * scale.astype(np.float64))
         zeros = graph.constant(decode.inputs[2]) if decode.operand(2) else np.zeros(())
-        axis, outputs = decode.attrs["axis"], _OUTPUTS[node.op] % codes.ndim
+        axis, outputs = decode.attrs["axis"], outputs_axis(node.op, codes.ndim)
         grouped = node.op == "ConvTranspose" and node.attr("group", int) != 1
         if zeros is None or axis not in (None, *(() if grouped else (outputs,))):
             found = decode.inputs[2] if zeros is None else f"axis {axis!r}"
@@ -131,7 +129,7 @@ def _not_constant(found: str, expected: str) -> Refusal:
 def _along(graph: Graph, node: Node, weights: _Weights) -> str:
     """Scales of the weights along the output channels of the product."""
     rank = graph.type(node.output).rank
-    channels = rank - 1 if node.op == "MatMul" else 1
+    channels = channels_axis(node.op, rank)
     shape = [-1 if weights.axis is not None and axis == channels else 1 for axis in range(rank)]
     wanted = graph.add_constant(f"{node.output}/along", np.asarray(shape, np.int64))
     return graph.part(node, "Reshape", [weights.scale, wanted], "along")

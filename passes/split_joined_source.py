@@ -10,15 +10,11 @@ import numpy as np
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of
+from ..ir.ops.product_axes import channels_axis, inputs_axis, outputs_axis
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
 from .base import Contract, NodePass, Verdict, swap
 from .retyping import is_padded, maker_of
-
-_AXES = {"Conv": (1, 0, 1), "ConvTranspose": (1, 1, 0), "MatMul": (-1, 1, 0)}
-"""The axis that is summed over in the source; the output channels' and the summed one in the
-weights.
-"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
     shape, weights = graph.type(node.input).shape, _weights(graph, node)
     if shape is None or weights is None or node.attrs.get("group", 1) != 1:
         return None
-    axis = _AXES[node.op][0] % len(shape)
+    axis = channels_axis(node.op, len(shape))
     groups = _by_scale(graph, node, axis)
     if len(groups) < 2:
         return None
@@ -85,7 +81,10 @@ def split_joined_source(graph: Graph, node: Node, most: int = 8) -> Verdict:
 
 
 SPLIT_JOINED_SOURCE = NodePass(
-    "split_joined_source", Contract("identity", "ties"), split_joined_source, tuple(_AXES)
+    "split_joined_source",
+    Contract("identity", "ties"),
+    split_joined_source,
+    ("Conv", "ConvTranspose", "MatMul"),
 )
 
 
@@ -188,7 +187,7 @@ def _weights(graph: Graph, node: Node) -> Node | None:
     zeros = {zero - kind.dtype.beyond_s8 for zero in quant.zero_point}
     plain = zeros == {0} or (node.op == "MatMul" and len(zeros) == 1 and quant.integral)
     flat = node.op != "MatMul" or kind.rank == 2
-    along = quant.axis in (None, _AXES[node.op][1])
+    along = quant.axis in (None, outputs_axis(node.op, kind.rank))
     small = kind.dtype.is_code or kind.dtype in (DType.U4, DType.S4)
     return decode if plain and flat and along and small else None
 
@@ -222,7 +221,7 @@ def _share(graph: Graph, node: Node, weights: Node, chosen: Sequence[int]) -> st
     codes = weights.input
     data = graph.constant(codes)
     assert data is not None
-    taken = np.ascontiguousarray(np.take(data, chosen, _AXES[node.op][2]))
+    taken = np.ascontiguousarray(np.take(data, chosen, inputs_axis(node.op, data.ndim)))
     constant = graph.add_constant(f"{codes}/part", taken, graph.type(codes).dtype)
     return graph.again(weights, [constant]).output
 

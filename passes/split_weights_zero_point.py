@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops.product_axes import outputs_axis
 from ..ir.ops.spec import Array
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
@@ -53,9 +54,9 @@ def split_weights_zero_point(graph: Graph, node: Node) -> Verdict:
     if decode is None or not _reads_codes(graph, node):
         return None
     codes, quant = graph.constant(decode.input), decode.quant
-    outputs = 0 if node.op == "Conv" else 1
     if codes is None or graph.type(decode.input).dtype not in (DType.U8, DType.S8):
         return None
+    outputs = outputs_axis(node.op, codes.ndim)
     if quant.axis not in (None, outputs) or codes.ndim < 2:
         return None
     if node.op == "MatMul" and (
@@ -100,9 +101,9 @@ def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> 
             "quantize weights symmetrically",
         )
     added = math.prod(shape) // max(shape[outputs], 1)
-    # of what has computed parameters f32 needs a copy
+    # a source with computed parameters would be decoded for f32 by a step of its own: int8 is never dearer
     static = graph.producer(node.input, "Dequantize") is not None
-    # f32 rounds longer sums on the way
+    # few outputs are left to f32 only where it holds each partial sum exactly
     few = shape[outputs] < _FEWEST_OUTPUTS and added * 255 * 255 <= EXACT_IN_F32
     if static and (added < _FEWEST_PRODUCTS or few):
         return Refusal(

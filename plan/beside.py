@@ -84,10 +84,13 @@ def has_beside(path: str | os.PathLike[str]) -> bool:
 
 
 def remove_beside(path: str | os.PathLike[str], location: str) -> None:
-    """Removes the data that a plan named which is no more; what cannot be removed stays."""
-    if _NAME.fullmatch(location):
+    """Removes the data that a plan named which is no more; what cannot be removed stays, and what was
+    written for a plan of another name, which may still be there.
+    """
+    target = checked_path(path)
+    if _NAME.fullmatch(location) and location.startswith(f"{target.name}."):
         with contextlib.suppress(OSError):
-            checked_path(path).resolve().with_name(location).unlink()
+            target.resolve().with_name(location).unlink()
 
 
 def _pieces(arrays: Sequence[Array]) -> Iterator[memoryview]:

@@ -145,7 +145,7 @@ def _content(plan: Plan, beside: Beside | None) -> bytes:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def _model(plan: Plan, beside: Beside | None) -> ModelProto:
+def _model(plan: Plan, beside: Beside | None = None) -> ModelProto:
     model = ModelProto(
         ir_version=_IR_VERSION, producer_name="fqfuse", producer_version=str(SCHEMA), domain=DOMAIN
     )

@@ -18,7 +18,15 @@ from ..ir.ops.spec import Array, Trait
 from ..ir.types import DType
 from .attributes import DepthwiseConv, Eltwise, PostOp, PrimitiveAttr
 from .saturation_of_layers import ALL, differing_of_layer, law_of_layer, outputs_of_layer
-from .summation import EXACT, Summation, fits, largest, pairs_at_risk, summation
+from .summation import (
+    EXACT,
+    Summation,
+    deconvolves_by_gemm,
+    fits,
+    largest,
+    pairs_at_risk,
+    summation,
+)
 from .types import Plan, Step
 
 _COMPUTES = ("convolution", "deconvolution", "matmul")
@@ -104,6 +112,13 @@ def law_of(step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int
     groups = groups_of(step)
     rows = shape[0] // groups
     inputs, outputs = (shape[1], rows) if kind == "convolution" else (rows, shape[1])
+    by_gemm = kind == "deconvolution" and deconvolves_by_gemm(
+        isa,
+        groups,
+        (inputs, outputs),
+        shape[2:],
+        *(_along_axes(step, name, len(shape) - 2) for name in ("strides", "dilations", "pads")),
+    )
     return summation(
         isa,
         kind,
@@ -113,7 +128,16 @@ def law_of(step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int
         outputs=outputs,
         spatial=len(shape) - 2,
         zero_point=shifted,
+        by_gemm=by_gemm,
     )
+
+
+def _along_axes(step: Step, name: str, axes: int) -> tuple[int, ...]:
+    """A parameter of a window: as it is given, or its default."""
+    value = step.params.get(name)
+    if isinstance(value, tuple) and value:
+        return tuple(int(each) for each in value if isinstance(each, int))
+    return (0,) * (2 * axes) if name == "pads" else (1,) * axes
 
 
 def groups_of(step: Step) -> int:

@@ -9,7 +9,8 @@ Found by experiment, under ONEDNN_MAX_CPU_ISA; tests hold each line to the libra
 | convolution `jit_*`, `brgconv*` | pairs of channels within a tap | halved weights, exact |
 | convolution, depthwise | exact | halved weights, exact |
 | convolution, depthwise and 3-D, `gemm` (AVX-512) | pairs of taps | halved weights, exact |
-| deconvolution, any | pairs of channels within a tap | halved weights, exact |
+| deconvolution, its own code | pairs of channels within a tap | halved weights, exact |
+| deconvolution by `gemm` | pairs of channels within a tap | the same, behind a shift by 128 |
 | matmul `brg` (AVX-512) | pairs along K | the same, behind a shift by 128 |
 | matmul `gemm` (AVX2, SSE4.1) | pairs along K, anew in each block of K | the same, behind a shift by 128; exact with a source zero point |
 | inner product `gemm` | pairs along K, anew in each block of K | the same, behind a shift by 128 |
@@ -58,6 +59,8 @@ class Summation:
             not.
         whole: the deepest product that is not cut.
         rows_cut: of so many rows and more; fewer are not.
+        turned: it is the codes of the weights, of a single column, that are made u8 by 128 more; those of
+            the source stay s8.
     """
 
     pairs: str | None = None
@@ -66,6 +69,7 @@ class Summation:
     block: int = 0
     whole: int = 256
     rows_cut: int = 1
+    turned: bool = False
 
 
 EXACT = Summation()
@@ -85,6 +89,7 @@ def summation(
     outputs: int = 0,
     spatial: int = 0,
     zero_point: bool = False,
+    by_gemm: bool = False,
 ) -> Summation:
     """How the implementation that oneDNN 3.2 takes first sums.
 
@@ -95,6 +100,7 @@ def summation(
         groups, inputs, outputs: of a convolution: groups, and channels of each.
         spatial: its spatial dimensions.
         zero_point: the source has one that is not 0.
+        by_gemm: a deconvolution that no code of its own takes: see `deconvolves_by_gemm`.
     """
     if isa == "vnni":
         return EXACT
@@ -111,11 +117,42 @@ def summation(
         uncompiled = spatial == 3 if depthwise else groups > 1 and (inputs % 4 or outputs % 4)
         if uncompiled:
             return EXACT
+    if signed and by_gemm:
+        return Summation("channels", shift=128)
     if signed:
         return _HALVED
     if depthwise:
         return Summation("depth") if kind == "convolution" and spatial == 3 else EXACT
     return Summation("channels")
+
+
+def deconvolves_by_gemm(
+    isa: str,
+    groups: int,
+    channels: tuple[int, int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+) -> bool:
+    """Whether oneDNN 3.2 runs a deconvolution as the gradient of a convolution, by gemm: its own code takes
+    groups by fours of channels, no stride along a dilated axis, and no padding as wide as the kernel. With
+    AVX-512 another one takes single taps without strides.
+
+    Args:
+        isa: one of `ISAS`.
+        groups: of the deconvolution.
+        channels: of each group, inputs and outputs.
+        kernel, strides, dilations: along each axis; a dilation of 1 is none.
+        pads: in front of all axes, and behind them.
+    """
+    if isa == "avx512_core" and {*kernel, *strides} == {1} and not any(pads):
+        return False
+    few = groups > 1 and channels != (1, 1) and any(count % 4 for count in channels)
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    wide = any(size <= pad for size, pad in zip((*reach, *reach), pads, strict=True))
+    gaps = any(s > 1 and d > 1 for s, d in zip(strides, dilations, strict=True))
+    return few or wide or gaps
 
 
 def summation_of_inner_product(
@@ -134,7 +171,9 @@ def summation_of_inner_product(
         return EXACT
     shift = 128 if signed else 0
     if isa == "avx512_core" and (not by_gemm or 1 in (rows, columns)):
-        return Summation("depth", shift=shift)  # products with a vector are not cut
+        # products with a vector are not cut
+        turned = signed and by_gemm and columns == 1 < rows
+        return Summation("depth", shift=0 if turned else shift, turned=turned)
     return Summation("depth", False, shift, _GEMM_BLOCKS[isa], _GEMM_WHOLE[isa])
 
 

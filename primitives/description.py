@@ -134,7 +134,7 @@ def described(
     if kind == "concat":
         _check_concat(types, complete["axis"])
     if kind in CELLS:
-        _check_layer(kind, types, complete["direction"], attr)
+        _check_layer(kind, complete["direction"], attr)
     return Description(
         kind,
         MappingProxyType(types),
@@ -155,11 +155,8 @@ def _check_algorithm(kind: str, name: object) -> None:
         )
 
 
-def _check_layer(
-    kind: str, types: Mapping[str, TensorType], direction: Attr, attr: PrimitiveAttr
-) -> None:
-    """Refuses a direction that there is not, parameters of codes without values, and what is not built:
-    floats of 16 bits.
+def _check_layer(kind: str, direction: Attr, attr: PrimitiveAttr) -> None:
+    """Refuses a direction that there is not, and parameters of codes without values.
 
     Raises:
         InvalidInput: there is one.
@@ -175,12 +172,6 @@ def _check_layer(
             raise InvalidInput(
                 f"{name} of {kind} with {len(scale.values)} values, of at least {least}",
                 hint="give them when the primitive is made: the library takes them there",
-            )
-    for role, type_ in types.items():
-        if type_.dtype in HALVES:
-            raise InvalidInput(
-                f"{kind} has {role} of {type_.dtype.value}, and recurrent layers are f32, or codes",
-                hint="make it of f32",
             )
 
 

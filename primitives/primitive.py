@@ -333,4 +333,7 @@ def _called(library: Library, work: Callable[[], T]) -> T:
         finally:
             library.set_threads(before)
 
-    return workers.in_own_thread(call) if workers.in_child() else call()
+    if not workers.in_child():
+        return call()
+    library.check_process()
+    return workers.in_own_thread(call)

@@ -152,7 +152,9 @@ def _operation(description: Description) -> Iterator[str]:
 
 
 def _known_types(description: Description) -> bool:
-    """One of the library's rows: f32, or u8 or s8 with states of that type or f32."""
+    """One of the library's rows: f32; bf16, whose cell states and peepholes are f32; or u8 or s8 with
+    states of that type or f32.
+    """
 
     def of(role: str) -> DType | None:
         return description.dtype(role) if role in description.tensors else None
@@ -161,14 +163,15 @@ def _known_types(description: Description) -> bool:
         return of(role) in (None, *dtypes)
 
     cells = among("src_iter_c", DType.F32) and among("dst_iter_c", DType.F32)
-    if not cells or not among("bias", DType.F32):
-        return False
     src, weights = of("src_layer"), {of("weights_layer"), of("weights_iter")}
-    if src is DType.F32:
-        others = ("src_iter", "dst_layer", "dst_iter", "weights_peephole", "weights_projection")
-        return weights == {DType.F32} and all(
-            among(role, DType.F32) for role in (*others, "attention")
-        )
+    # of bf16 the library looks at the type of a bias that is not there, too
+    biases = (DType.F32, DType.BF16) if src is DType.BF16 else (DType.F32, None)
+    if not cells or of("bias") not in biases:
+        return False
+    if src in (DType.F32, DType.BF16):
+        others = ("src_iter", "dst_layer", "dst_iter", "weights_projection", "attention")
+        alike = weights == {src} and all(among(role, src) for role in others)
+        return alike and among("weights_peephole", DType.F32)
     if src not in (DType.U8, DType.S8) or description.kind not in _IN_INT8:
         return False
     states = any(

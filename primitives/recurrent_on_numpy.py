@@ -13,11 +13,13 @@ from ..ir.ops import OPS
 from ..ir.ops.recurrent import Layer
 from ..ir.ops.rows import A
 from ..ir.ops.spec import Array, Attr
+from ..ir.types import DType
 from ..plan.attributes import Scale
 from ..plan.recurrent import RNN_ACTIVATIONS, gates_last, peepholes_last
 from ..plan.summation import EXACT, Summation
 from ..runtime.kernels.recurrent_int8 import Int8Layer
 from .description import Description
+from .on_numpy import rounded_to
 from .recurrent import directions_of, is_int8
 
 _OPS = {
@@ -77,7 +79,7 @@ def run(
 def _sum(description: Description, first: A, second: A) -> A:
     """Of two directions; of codes without shift, the code of the sum."""
     if not is_int8(description):
-        return first + second
+        return rounded_to(description.dtype("dst_layer"), first + second)
     codes = np.iinfo(first.dtype)
     return np.clip(first.astype(np.int32) + second, codes.min, codes.max).astype(first.dtype)
 
@@ -174,7 +176,12 @@ def _layer(
         p=None if peepholes is None else peepholes_last(peepholes[at][None]),
         attention=args.get("attention"),
         projection=None if projection is None else projection[at].T[None],
+        stored=_to_bf16 if description.dtype("src_layer") is DType.BF16 else None,
     )
+
+
+def _to_bf16(states: A) -> A:
+    return rounded_to(DType.BF16, states)
 
 
 def _rows(kind: str, weights: A) -> A:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.refusals import look_at_refusals
 
 QUICK_CASES = 4
 """A test with more runs that many of them with --quick."""
@@ -36,6 +37,8 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 # a profile inherits what it does not say
 settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=3000)
 settings.load_profile("default")
+
+look_at_refusals()
 
 
 @dataclass(frozen=True)

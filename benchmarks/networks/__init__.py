@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ from fqfuse.measure.arrays import Array
 from .bert import build_bert, sample_tokens
 from .densenet121 import build_densenet121
 from .efficientnet_b0 import build_efficientnet_b0
-from .gpt2 import build_gpt2_block, sample_embeddings
+from .gpt2 import build_gpt2_block, build_gpt2_token, sample_embeddings, sample_token
 from .lstm import build_lstm, sample_sequences
 from .mobilenet_v2 import build_mobilenet_v2
 from .regnet_y_400mf import build_regnet_y_400mf
@@ -82,6 +83,17 @@ NETWORKS: Mapping[str, Network] = {
             "logits",
             transformer=True,
             quantizers=("products", "nncf", "int4", "int4-dynamic"),
+        ),
+        *(
+            Network(
+                f"gpt2_token{tokens}",
+                partial(build_gpt2_token, tokens),
+                partial(sample_token, tokens),
+                "logits",
+                transformer=True,
+                quantizers=("products", "int4", "int4-dynamic"),
+            )
+            for tokens in (32, 512)
         ),
     )
 }

@@ -6,12 +6,25 @@ excitation.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 
-from .layers import batch_norm, classifier, conv2d, global_pool, silu, squeeze_and_excite
+from .layers import (
+    batch_norm,
+    classifier,
+    conv2d,
+    conv_bn_act,
+    global_pool,
+    silu,
+    squeeze_and_excite,
+)
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
+
+# a larger mean keeps swish off its flat side
+_conv_bn_silu = partial(conv_bn_act, act=silu, shift=1.0)
 
 # Rows of the paper's table 1: expansion, output channels, repeats, stride of the first repeat,
 # kernel.
@@ -78,19 +91,3 @@ def _inverted_residual(
         shift=0.0,
     )
     return writer.op("Add", [y, x], scope) if shortcut else y
-
-
-def _conv_bn_silu(
-    writer: NetworkWriter,
-    x: Tensor,
-    scope: str,
-    channels: int,
-    kernel: int,
-    stride: int = 1,
-    group: int = 1,
-) -> Tensor:
-    """Convolution, BatchNormalization and swish, which a larger mean keeps off its flat side."""
-    leaf = scope.rsplit("/", 1)[-1]
-    y = conv2d(writer, x, f"{scope}/{leaf}.0", channels, kernel, stride, group)
-    y = batch_norm(writer, y, f"{scope}/{leaf}.1", shift=1.0)
-    return silu(writer, y, f"{scope}/{leaf}.2")

@@ -1,5 +1,5 @@
-"""One block of a GPT-2: Radford et al. 2019; 768 wide, 12 heads, over 64 tokens, from embedded tokens
-to the logits of a small vocabulary.
+"""One block of a GPT-2: Radford et al. 2019; 768 wide, 12 heads, from embedded tokens to the logits of
+a small vocabulary: over 64 tokens, or for one token behind the keys and values of those before it.
 
 Written as torch exporters do: one product for query, key and value, GELU by tanh, a causal mask
 that is added to the scores.
@@ -41,21 +41,72 @@ def build_gpt2_block(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
     return writer.model({"logits": classifier(writer, last_token, "/lm_head", CLASSES)})
 
 
+def sample_token(tokens: int, rng: np.random.Generator, count: int) -> Mapping[str, Array]:
+    """Return ``count`` random embedded tokens, f32 ``[count, 1, 768]``, and the keys and values of the
+    ``tokens - 1`` before each, f32 ``[count, 12, tokens - 1, 64]``.
+    """
+    past = (count, HEADS, tokens - 1, _HEAD)
+    return {
+        "inputs_embeds": rng.standard_normal((count, 1, WIDTH), np.float32),
+        "past_key": 1.5 * rng.standard_normal(past, np.float32),
+        "past_value": 1.5 * rng.standard_normal(past, np.float32),
+    }
+
+
+def build_gpt2_token(tokens: int, seed: int = 0, samples: int = 4) -> onnx.ModelProto:
+    """Return the block for the last of so many tokens: ``inputs_embeds`` [1, 1, 768], ``past_key`` and
+    ``past_value`` to ``logits`` [1, 64], ``present_key`` and ``present_value`` [1, 12, tokens, 64].
+    """
+    writer = NetworkWriter(f"gpt2_token{tokens}", seed)
+    given = sample_token(tokens, np.random.default_rng([seed, 1]), samples)
+    x, *past = (writer.input(name, array) for name, array in given.items())
+    scope = "/h.0/attn"
+    query, key, value = _heads(writer, x, scope, [0, 2, 1, 3])
+    present = [
+        writer.op("Concat", [before, new], scope, axis=2)
+        for before, new in zip(past, (key, value), strict=True)
+    ]
+    turned = writer.op("Transpose", [present[0]], scope, perm=[0, 1, 3, 2])
+    x = _attended(writer, x, scope, _scores(writer, query, turned, scope), present[1])
+    x = layer_norm(writer, _feed_forward(writer, x, "/h.0/mlp"), "/ln_f", epsilon=EPSILON)
+    first = writer.constant("/Constant_last", np.array(-1, np.int64))
+    logits = classifier(writer, writer.op("Gather", [x, first], "", axis=1), "/lm_head", CLASSES)
+    return writer.model({"logits": logits, "present_key": present[0], "present_value": present[1]})
+
+
 def _attention(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """Causal self-attention of the normalized tokens, added to them."""
-    normed = layer_norm(writer, x, "/h.0/ln_1", epsilon=EPSILON)
-    joined = linear(writer, normed, f"{scope}/c_attn", 3 * WIDTH, 1.5)
-    query, key, value = (
-        _head(writer, joined, part, order, scope)
-        for part, order in enumerate(([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
-    )
-    scores = writer.op("MatMul", [query, key], scope)
-    root = writer.constant(f"{scope}/Constant_root", np.array(_HEAD**0.5, np.float32))
-    scores = writer.op("Div", [scores, root], scope)
+    query, key, value = _heads(writer, x, scope, [0, 2, 3, 1])
+    scores = _scores(writer, query, key, scope)
     # -10000 as GPT-2 writes it: exp of it is 0
     causal = np.triu(np.full((SEQUENCE, SEQUENCE), -10000.0, np.float32), 1)[None, None]
     mask = writer.constant(f"{scope}/Constant_mask", causal)
-    weights = writer.op("Softmax", [writer.op("Add", [scores, mask], scope)], scope, axis=-1)
+    return _attended(writer, x, scope, writer.op("Add", [scores, mask], scope), value)
+
+
+def _heads(
+    writer: NetworkWriter, x: Tensor, scope: str, order_of_keys: list[int]
+) -> tuple[Tensor, ...]:
+    """Queries, keys and values of the normalized tokens."""
+    normed = layer_norm(writer, x, "/h.0/ln_1", epsilon=EPSILON)
+    joined = linear(writer, normed, f"{scope}/c_attn", 3 * WIDTH, 1.5)
+    return tuple(
+        _head(writer, joined, part, order, scope)
+        for part, order in enumerate(([0, 2, 1, 3], order_of_keys, [0, 2, 1, 3]))
+    )
+
+
+def _scores(writer: NetworkWriter, query: Tensor, key: Tensor, scope: str) -> Tensor:
+    scores = writer.op("MatMul", [query, key], scope)
+    root = writer.constant(f"{scope}/Constant_root", np.array(_HEAD**0.5, np.float32))
+    return writer.op("Div", [scores, root], scope)
+
+
+def _attended(
+    writer: NetworkWriter, x: Tensor, scope: str, scores: Tensor, value: Tensor
+) -> Tensor:
+    """What the tokens attend to, added to them."""
+    weights = writer.op("Softmax", [scores], scope, axis=-1)
     context = writer.op("MatMul", [weights, value], scope)
     context = writer.op("Transpose", [context], scope, perm=[0, 2, 1, 3])
     shape = writer.constant(f"{scope}/Constant_merge", np.array([0, 0, WIDTH], np.int64))

@@ -12,6 +12,9 @@ from fqfuse.measure.arrays import Array
 
 from .writer import NetworkWriter, Tensor
 
+Act = Callable[[NetworkWriter, Tensor, str], Tensor]
+"""Adds an activation behind a tensor, in a scope."""
+
 
 def rounded(values: Array) -> Array:
     """Return ``values`` as f32 with 8 significant bits.
@@ -93,9 +96,36 @@ def batch_norm(
     return writer.op("BatchNormalization", [x, *tensors], scope, epsilon=1e-5, momentum=0.9)
 
 
+def conv_bn_act(
+    writer: NetworkWriter,
+    x: Tensor,
+    scope: str,
+    channels: int,
+    kernel: int,
+    stride: int = 1,
+    group: int = 1,
+    *,
+    act: Act,
+    shift: float = 0.5,
+) -> Tensor:
+    """Convolution, BatchNormalization of that ``shift`` and ``act``, as torchvision's
+    Conv2dNormActivation names them.
+    """
+    module = f"{scope}/{scope.rsplit('/', 1)[-1]}"
+    y = conv2d(writer, x, f"{module}.0", channels, kernel, stride, group)
+    return act(writer, batch_norm(writer, y, f"{module}.1", shift=shift), f"{module}.2")
+
+
 def relu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """Add Relu."""
     return writer.op("Relu", [x], scope)
+
+
+def relu6(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
+    """ReLU6, which exporters write as Clip with Constant bounds."""
+    low = writer.constant(f"{scope}/Constant", np.array(0, np.float32))
+    high = writer.constant(f"{scope}/Constant_1", np.array(6, np.float32))
+    return writer.op("Clip", [x, low, high], scope)
 
 
 def silu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
@@ -108,7 +138,7 @@ def squeeze_and_excite(
     x: Tensor,
     scope: str,
     squeezed: int,
-    act: Callable[[NetworkWriter, Tensor, str], Tensor],
+    act: Act,
 ) -> Tensor:
     """A factor in 0..1 for each channel of ``[n, c, h, w]``, from the means of all (Hu et al. 2017,
     arXiv:1709.01507): ``squeezed`` channels and ``act`` between two products.

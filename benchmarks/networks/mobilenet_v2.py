@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 
-from .layers import batch_norm, classifier, conv2d, global_pool
+from .layers import batch_norm, classifier, conv2d, conv_bn_act, global_pool, relu6
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
+
+_conv_bn_relu6 = partial(conv_bn_act, act=relu6)
 
 # Rows of the paper's table 2: expansion t, output channels c, repeats n, stride s of the first
 # repeat.
@@ -65,26 +69,3 @@ def _inverted_residual(
         writer, y, f"{scope}/conv/conv.{index + 2}", gain=0.3 if shortcut else 1.0, shift=0.0
     )
     return writer.op("Add", [x, y], scope) if shortcut else y
-
-
-def _conv_bn_relu6(
-    writer: NetworkWriter,
-    x: Tensor,
-    scope: str,
-    channels: int,
-    kernel: int,
-    stride: int = 1,
-    group: int = 1,
-) -> Tensor:
-    """Convolution, BatchNormalization and ReLU6, which exporters write as Clip with Constant
-    bounds.
-    """
-    leaf = scope.rsplit("/", 1)[-1]
-    y = batch_norm(
-        writer,
-        conv2d(writer, x, f"{scope}/{leaf}.0", channels, kernel, stride, group),
-        f"{scope}/{leaf}.1",
-    )
-    low = writer.constant(f"{scope}/{leaf}.2/Constant", np.array(0, np.float32))
-    high = writer.constant(f"{scope}/{leaf}.2/Constant_1", np.array(6, np.float32))
-    return writer.op("Clip", [y, low, high], f"{scope}/{leaf}.2")

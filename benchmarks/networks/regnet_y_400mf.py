@@ -4,15 +4,27 @@ formula gives in torchvision.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 
-from .layers import batch_norm, classifier, conv2d, global_pool, relu, squeeze_and_excite
+from .layers import (
+    batch_norm,
+    classifier,
+    conv2d,
+    conv_bn_act,
+    global_pool,
+    relu,
+    squeeze_and_excite,
+)
 from .samples import sample_images
 from .writer import NetworkWriter, Tensor
 
 _STAGES = ((48, 1), (104, 3), (208, 6), (440, 6))  # channels, blocks; the first has stride 2
 _GROUP_WIDTH = 8
+
+_conv_bn = partial(conv_bn_act, act=relu)
 
 
 def build_regnet_y_400mf(seed: int = 0, samples: int = 4) -> onnx.ModelProto:
@@ -45,18 +57,3 @@ def _block(writer: NetworkWriter, x: Tensor, scope: str, channels: int, stride: 
         x = conv2d(writer, x, f"{scope}/proj/proj.0", channels, 1, stride)
         x = batch_norm(writer, x, f"{scope}/proj/proj.1")
     return relu(writer, writer.op("Add", [x, y], scope), f"{scope}/activation")
-
-
-def _conv_bn(
-    writer: NetworkWriter,
-    x: Tensor,
-    scope: str,
-    channels: int,
-    kernel: int,
-    stride: int = 1,
-    group: int = 1,
-) -> Tensor:
-    """Convolution, BatchNormalization and ReLU."""
-    leaf = scope.rsplit("/", 1)[-1]
-    y = conv2d(writer, x, f"{scope}/{leaf}.0", channels, kernel, stride, group)
-    return relu(writer, batch_norm(writer, y, f"{scope}/{leaf}.1"), f"{scope}/{leaf}.2")

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...ir.block_weights import block_weights
 from ...ir.decision import DequantizeFate, QuantizeFate
 from ...ir.node import Node
+from ...ir.ops.product_axes import outputs_axis
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
 from ...ir.types import DType
@@ -81,12 +82,12 @@ class _Anchor:
         )
         self.target = builder.target
         self.v2 = builder.target.scales == "output"
+        self.weights_axis = outputs_axis(node.op, rank)
         self.groups, self.axis = 1, 1
         if primitive == "matmul":
-            self.weights_axis, self.axis = rank - 1, self.graph.type(node.output).rank - 1
+            self.axis = self.graph.type(node.output).rank - 1
             self.mask = 1 << self.weights_axis
         else:
-            self.weights_axis = 0 if primitive == "convolution" else 1
             self.groups = node.attr("group", int)
             self.mask = 1 if self.groups == 1 else 3
         self.channels = size_along(builder, node.output, self.axis)

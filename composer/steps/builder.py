@@ -59,7 +59,9 @@ class StepBuilder:
         return list(self._pending.values())
 
     def whole(self, step: Step) -> Step:
-        """A step with all nodes that it computes: also those that had joined what it decodes by."""
+        """The step with all nodes of the user's model that it computes: its own, and those that passes had
+        joined with the scale and zero point by which it decodes (`Graph.joined`).
+        """
         names = dict.fromkeys((*step.origin, *self._joined.get(step.name, ())))
         return replace(step, origin=tuple(names))
 

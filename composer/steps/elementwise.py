@@ -167,8 +167,11 @@ def _binary(builder: StepBuilder, node: Node) -> bool:
 def _scaled_behind(
     builder: StepBuilder, node: Node, front: Front, sources: Sequence[Source]
 ) -> Chain | None:
-    """The chain of a product of codes with both scales behind it, as one number, which the scale of
-    a store takes in; None where there is no store, or what is told apart would be another number.
+    """The chain of q1*q2 with the factor s1*s2 behind the product instead of a scale on each source: where
+    the result is stored as codes, the factor joins the scale of that store, and costs nothing.
+
+    None for other operations, where nothing is stored as codes, or where something behind jumps at a number
+    (a comparison, a rounding): the product rounds once here, and three times with a scale on each source.
     """
     if node.spec.binary != "mul" or not all(source.decode for source in sources):
         return None

@@ -139,8 +139,8 @@ def dequantize_alone(builder: StepBuilder, node: Node) -> None:
 
 
 def _too_far(builder: StepBuilder, decode: Node, reader: Node) -> str:
-    """Says of a sum or comparison, and tells, that the zero point of an operand keeps it from reading codes;
-    '' where that is not why.
+    """Why `reader`, a sum or comparison, reads decoded values instead of codes: the zero point lies too far
+    from 0. It is recorded as the reader's refusal, too; '' where that is not the reason.
     """
     if reader.spec.binary in (None, "mul", "div"):
         return ""

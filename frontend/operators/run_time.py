@@ -232,8 +232,8 @@ def _check_zero_points(ctx: Importer, node: OnnxNode) -> None:
         InvalidModel: there are such.
     """
     matrix = node.op == "MatMulInteger"
-    lines = ((-2, "row"), (-1, "column")) if matrix else ((None, ""), (0, "output channel"))
-    for index, (axis, line) in enumerate(lines):
+    axes = (-2, -1) if matrix else (None, 0)
+    for index, axis in enumerate(axes):
         codes, zero = node.input(index), node.input(2 + index)
         shape, found = (
             ctx.type(codes).shape if codes else None,
@@ -246,7 +246,8 @@ def _check_zero_points(ctx: Importer, node: OnnxNode) -> None:
         if axis is None or not _is_one_for_each(found, shape, axis, of_several=matrix):
             raise node.invalid(
                 f"the zero points {zero!r} are {ctx.type(zero)}, and {codes!r} is {ctx.type(codes)}",
-                "give one zero point" + (f", or one for each {line}" if line else ""),
+                "give one zero point, or, but for the source of a convolution, one for each row of the first "
+                "operand, column of the second, or output channel",
             )
 
 
@@ -266,8 +267,9 @@ def _is_one_for_each(found: Shape, shape: Shape, axis: int, *, of_several: bool)
 
 
 def _takes_zero_points_apart(ctx: Importer, node: OnnxNode) -> bool:
-    """True of a convolution of codes whose weights, or their zero points, are computed and not s8
-    codes by 0, or that s8 does not hold less their zero points where the sums stay integers.
+    """True of a ConvInteger whose weights no primitive takes with their zero points, which are multiplied
+    by sums of the source's codes instead: zero points that are computed; computed weights that are u8, or
+    have a zero point; constant ones that leave s8 when it is taken off, where f32 would round the sums.
     """
     a, b, b_zero = node.input(0), node.input(1), node.input(3)
     shape = ctx.type(b).shape if b else None
@@ -288,8 +290,10 @@ def _takes_zero_points_apart(ctx: Importer, node: OnnxNode) -> bool:
 
 
 def _split_zero_points(ctx: Importer, node: OnnxNode) -> None:
-    """sum of (a - az)*(b - bz) = sum of (a - az)*(b - t) - (bz - t)*(sum of (a - az)), all in s32; t
-    makes s8 of the weights, and the last sum is a convolution by ones, one for each group.
+    """sum of (a - az)*(b - bz) = sum of (a - az)*(b - t) - (bz - t)*(sum of (a - az)), all in s32.
+
+    t is 128 for weights of u8 and 0 for s8: b - t are s8 codes. The last sum, over what each output reads,
+    is a convolution of a by weights of 1: by one output channel, or of several groups by as many as b has.
     """
     b, b_zero = node.input(1), node.input(3)
     sizes, kind = ctx.type(b).static_shape, ctx.type(b).dtype
@@ -421,8 +425,9 @@ def _beside(ctx: Importer, node: OnnxNode, zero: str, other: Shape, axis: int) -
 
 
 def _multiplies_codes(ctx: Importer, node: OnnxNode) -> bool:
-    """True when a primitive multiplies the codes of a product, or `split_weights_zero_point` makes
-    such of it. f32 rounds the sums of others.
+    """True when the product, written with decoded operands, will be one of codes: of a convolution always;
+    of matrices where the zero points fit a primitive, or the pass `split_weights_zero_point` takes them
+    apart later. Others stay products of integers: decoded to f32, long sums would be rounded.
     """
     if node.op != "MatMulInteger":
         return True

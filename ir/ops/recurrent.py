@@ -232,6 +232,8 @@ class Layer:
         attention: [T, N, 1] of AUGRU.
         projection: [D, P, H] of LSTM, which makes hidden states of P values of those of the cell;
             then r is [D, G*H, P], and h [D, N, P]. Primitives alone have it, no row.
+        stored: rounds what becomes of hidden states where they are kept in another type: each state, of
+            a projection its source, and r*h of GRU. None: it stays as it is. Primitives alone.
     """
 
     op: str
@@ -246,6 +248,7 @@ class Layer:
     p: A | None = None
     attention: A | None = None
     projection: A | None = None
+    stored: Callable[[A], A] | None = None
 
     def direction(self, d: int, y: A, rows: A | None = None) -> tuple[A, ...]:
         """Computes direction number `d` into y [T, N, H] (P with a projection), and returns its last states, each [N, H];
@@ -321,6 +324,7 @@ class Layer:
             None if self.p is None else np.split(self.p[d], 3),
             self.attention,
             None if self.projection is None else self.projection[d],
+            stored=self.stored,
             linear_before_reset=self._is_linear_before_reset,
             input_forget="input_forget" in self.attrs and flag(self.attrs, "input_forget"),
         )
@@ -341,6 +345,7 @@ class _Read:
         projection: [P, H].
         scale: of whole numbers in r, [] or [G*H].
         lost: what changes the sums of their products; None: they are exact.
+        stored: as `Layer` has it.
         linear_before_reset, input_forget: as ONNX has them.
     """
 
@@ -353,6 +358,7 @@ class _Read:
     projection: A | None = None
     scale: A | None = None
     lost: Lost | None = None
+    stored: Callable[[A], A] | None = None
     linear_before_reset: bool = False
     input_forget: bool = False
 
@@ -366,13 +372,17 @@ class _Read:
         """h by r; of whole numbers in r, h is quantized first."""
         return h @ self.r.T if self.scale is None else _product(h, self.r.T, self.scale, self.lost)
 
+    def kept(self, h: A) -> A:
+        return h if self.stored is None else self.stored(h)
+
     def projected(self, h: A) -> A:
-        return h if self.projection is None else h @ self.projection.T
+        h = self.kept(h)
+        return h if self.projection is None else self.kept(h @ self.projection.T)
 
 
 def _rnn(read: _Read, _t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
     """h = f(x*W + h*R)."""
-    return (read.act(0, pre + states[0] @ read.r.T),)
+    return (read.kept(read.act(0, pre + states[0] @ read.r.T)),)
 
 
 def _gru(read: _Read, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
@@ -386,11 +396,11 @@ def _gru(read: _Read, t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:
         product: A = h @ weights
         product = r * (product if read.bias is None else product + read.bias)
     else:
-        product = (r * h) @ weights
+        product = read.kept(r * h) @ weights
     new = read.act(1, pre[:, split:] + product)
     if read.attention is not None:
         z = (1 - read.attention[t]) * z
-    return ((1 - z) * new + z * h,)
+    return (read.kept((1 - z) * new + z * h),)
 
 
 def _lstm(read: _Read, _t: int, pre: A, states: tuple[A, ...]) -> tuple[A, ...]:

@@ -10,15 +10,20 @@ from ..primitive_desc import Request
 from ..strides import row_major_strides
 from .defect import Defect, binary_operands, operand
 
+_CHANNELS = 1 << 1
+"""The mask of an operand with one number for each channel."""
+
 
 def _slopes_of_bf16(request: Request) -> bool:
-    """Of an inner product into f32 all, of a convolution those that not only the channels have."""
-    apart = ~2 if request.kind == "convolution" else -1
-    into_f32 = operand(request, "dst").dtype == DataType.f32
-    return operand(request, "src").dtype == DataType.bf16 and any(
-        isinstance(op, PRelu) and (into_f32 if apart == -1 else op.mask & apart)
-        for op in request.attributes.post_ops
-    )
+    """True of a product of bf16 with a prelu post-op: of a convolution where the slopes vary with more than
+    the channel, of an inner product where the result is f32.
+    """
+    if operand(request, "src").dtype != DataType.bf16:
+        return False
+    masks = [op.mask for op in request.attributes.post_ops if isinstance(op, PRelu)]
+    if request.kind == "convolution":
+        return any(mask & ~_CHANNELS for mask in masks)
+    return bool(masks) and operand(request, "dst").dtype == DataType.f32
 
 
 def _matrices_with_gaps(request: Request) -> bool:

@@ -122,10 +122,10 @@ ABOUT_TIME = (
         },
     ),
     Kind(
-        "half-float",
-        "step in half or double precision",
-        "steps in half or double precision",
-        "Values of type float16, bfloat16 or double.",
+        "double-precision",
+        "step in double precision",
+        "steps in double precision",
+        "Values of type double.",
         "the primitives compute in int8 and f32: each such operator runs on NumPy between casts",
         effect=Effect.PRIMITIVES,
         remedies={
@@ -268,8 +268,8 @@ ABOUT_TIME = (
         "layers of squeeze and excitation in f32",
         "A pooling over all positions, two products in f32 of what it gives, and a multiplication of all "
         "positions by the result: MobileNetV3, EfficientNet.",
-        "the products between the pooling and the multiplication have no quantizers, so the pooling's "
-        "input is decoded for them, and the factors get a quantizer of their own",
+        "the products between the pooling and the multiplication have no quantizers, so the average "
+        "and what is computed of it are f32, and the factors get a quantizer of their own",
         effect=Effect.CONVERSIONS_GO,
         no_remedy=(
             "no setting of a quantizer pays: NNCF has none that takes these layers in, and with ONNX Runtime's, "

@@ -14,6 +14,7 @@ from .numbers import has_unusable_scale
 from .rules_of_products import (
     asymmetric_weights,
     control_flow,
+    double_floats,
     dynamic_beside_lstm,
     dynamic_quantizer,
     dynamic_recurrence,
@@ -24,7 +25,6 @@ from .rules_of_products import (
     float_codes,
     fractional_zero,
     gru,
-    half_floats,
     index_arithmetic,
     lstm,
     not_quantized,
@@ -64,7 +64,7 @@ _WITH_QUANTIZERS = frozenset(
         "f32-gru",
         "f32-rnn",
         "dynamic-recurrence",
-        "half-float",
+        "double-precision",
         "per-channel-activation",
         "fractional-zero-point",
         "whole-quantizer",
@@ -146,7 +146,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "f32-gru": gru,
         "f32-rnn": other_recurrence,
         "dynamic-recurrence": dynamic_recurrence,
-        "half-float": half_floats,
+        "double-precision": double_floats,
         "float-codes": float_codes,
         "wide-codes": wide_codes,
         "per-channel-activation": per_channel,
@@ -185,7 +185,7 @@ _UNQUANTIZED: Mapping[str, Rule] = MappingProxyType(
         "unquantized-recurrence": lstm,
         "f32-gru": gru,
         "f32-rnn": other_recurrence,
-        "half-float": half_floats,
+        "double-precision": double_floats,
         "not-quantized": not_quantized,
     }
 )

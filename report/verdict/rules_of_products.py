@@ -24,7 +24,6 @@ from .view import (
 )
 from .work import POOLINGS, SHAPES, operator_of
 
-_HALF = frozenset({DType.F16, DType.BF16, DType.F64})
 _CODES = 256
 _MUCH = 0.05  # of the multiply-adds: for a classifier behind an LSTM calibration gained nothing
 
@@ -112,13 +111,13 @@ def _is_dynamic_lstm(view: View, index: int) -> bool:
     return operator_of(view.steps[index]) == "DynamicQuantizeLSTM"
 
 
-def half_floats(view: View) -> Iterable[int]:
-    """Steps that read or write f16, bf16 or f64."""
+def double_floats(view: View) -> Iterable[int]:
+    """Steps that read or write f64."""
 
     def holds(index: int) -> bool:
         step = view.steps[index]
         types = [view.type(value) for value in (*step.inputs, *step.outputs) if value]
-        return any(type_ is not None and type_.dtype in _HALF for type_ in types)
+        return any(type_ is not None and type_.dtype is DType.F64 for type_ in types)
 
     return steps_where(view, holds)
 

@@ -57,7 +57,11 @@ class PairSums:
         offset = law.shift + zero
         self.apart = -law.shift if padded and offset else None
         self._offset = offset if self.apart is None else 0
-        first, risky = pairs_at_risk(law, weights, channels)
+        self._signed = law.turned
+        if law.turned:
+            weights = weights.astype(np.int16) + 128
+        codes = (-128, 127) if law.turned else (0, 255)
+        first, risky = pairs_at_risk(law, weights, channels, codes)
         columns, pairs = np.nonzero(risky.T)  # sorted by column
         self._columns, self._first = columns, first[pairs]
         self._left = weights[self._first, columns].astype(np.float32)
@@ -96,7 +100,8 @@ class PairSums:
         one, other = peak[first], peak[first + 1]
         most = np.maximum(left, 0) * one + np.maximum(right, 0) * other
         least = np.minimum(left, 0) * one + np.minimum(right, 0) * other
-        kept = np.flatnonzero((most > HIGHEST) | (least < LOWEST))
+        # the bounds are those of codes from 0 on
+        kept = np.flatnonzero((most > HIGHEST) | (least < LOWEST) | self._signed)
         step = max(1, _CHUNK // rows.shape[0])
         for at in range(0, kept.size, step):
             chosen = kept[at : at + step]

@@ -227,6 +227,7 @@ class OneDnnExecutor:
         number of OpenMP threads.
         """
         if workers.in_child():
+            self._library.check_process()
             return workers.in_own_thread(lambda: self._with_run_here(shapes, work))
         return self._with_run_here(shapes, work)
 

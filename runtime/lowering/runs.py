@@ -27,6 +27,7 @@ from ...onednn.workers import making
 from ...plan.shapes import bound_otherwise
 from ...plan.types import Plan
 from ..executor import StepTimes
+from ..results import WORTHWHILE, ResultMemory
 from .averages import AverageAction
 from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
@@ -165,7 +166,16 @@ class Run:
             shape = self._program.shapes[name]
             return lambda: self._straightened(tensor).reshape(shape)
         see = self._viewer(name, tensor)
-        return lambda: np.array(see(), order="C")
+        if tensor is None or first or tensor.desc.size < WORTHWHILE:
+            return lambda: np.array(see(), order="C")
+        memory = ResultMemory(self._program.shapes[name], self._plan.type(name).dtype.numpy)
+
+        def read() -> Array:
+            result = memory.take()
+            np.copyto(result, see())
+            return result
+
+        return read
 
     def _straightened(self, tensor: Tensor) -> Array:
         """A value in a layout of the library's own, as a row-major array."""

@@ -122,6 +122,13 @@ BY_HAND = {
         _GPT2_WEIGHTS + (3 + 1 + 4 + 1 + 3 * 2) * 768 + 769 * 64,
         64 * _GPT2_WEIGHTS + 2 * 64 * 64 * 768 + 768 * 64,
     ),
+    **{
+        f"gpt2_token{tokens}": (
+            _GPT2_WEIGHTS + (3 + 1 + 4 + 1 + 3 * 2) * 768 + 769 * 64,
+            _GPT2_WEIGHTS + 2 * tokens * 768 + 768 * 64,
+        )
+        for tokens in (32, 512)
+    },
     "bert": (BERT_PARAMETERS, BERT_MACS),
     "unet": _unet(),
     "yolo": _yolo(),

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.finding_networks import Net
 from support.json_documents import problems
 
 import fqfuse
@@ -81,6 +82,25 @@ def test_the_saving_is_the_difference_of_two_plans(block: Path) -> None:
         assert saving.post_ops == post_ops(plan) - post_ops(other)
     assert found["fractional-zero-point"].macs == 2 * 8 * 8 * 9 * 12 * 12
     assert found["residual-rounding"].post_ops > found["middle-rounding"].post_ops > 0
+
+
+def test_nothing_is_compiled_for_a_rounding_that_only_a_scale_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in front of an f32 output; on 5,000 layers that took two thirds of the time of `inspect`."""
+    net = Net()
+    hidden = net.op("Relu", net.conv(net.quantized("x"), "conv"), name="relu")
+    net.op("Identity", net.quantized(hidden), name="last", out="y")
+    path = tmp_path / "conv.onnx"
+    onnx.save(net.proto(), path)
+    plan = fqfuse.compile(path)
+    kinds = [op.algorithm for step in plan.steps for op in step.attr.post_ops]
+    assert "round" in kinds[:-1]
+    for name in ("residual-rounding", "middle-rounding"):
+        other = fqfuse.compile(path, approximate=[name])
+        assert post_ops(other) == post_ops(plan), "it would save nothing"
+    monkeypatch.setattr("fqfuse.explain.compile_model", None)
+    assert savings(plan, path) == []
 
 
 def test_the_screen_tells_it_in_a_line(call, block: Path) -> None:

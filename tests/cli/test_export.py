@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
+from support.finding_networks import Net
+
 import fqfuse
 from fqfuse.models.digits import digits_model_path
 
@@ -15,8 +18,11 @@ def test_the_file_is_what_the_library_writes(call, tmp_path: Path, model: Path) 
         assert result.exit_code == 0, result.stderr
         first, *rows = result.stdout.splitlines()
         assert first == f"{model.name}  exported as {form}"
-        assert rows[0].startswith(f"  file       {tmp_path / 'cli.onnx'} (")
-        assert ("QLinearConv" in rows[1]) is (form == "qoperator")
+        written = tmp_path / "cli.onnx"
+        assert rows[0].split()[:2] == ["file", str(written)]
+        told = " ".join(result.stdout.split())
+        assert f"{written} ({written.stat().st_size:,} bytes) operators " in told
+        assert ("QLinearConv" in told) is (form == "qoperator")
         fqfuse.export(model, tmp_path / "library.onnx", to=form)
         assert (tmp_path / "cli.onnx").read_bytes() == (tmp_path / "library.onnx").read_bytes()
 
@@ -27,6 +33,24 @@ def test_json_says_what_was_written(call, tmp_path: Path, model: Path) -> None:
     assert document["opsets"] == {"": 21}
     assert document["operators"]["Conv"] == 7
     assert document["bytes"] == (tmp_path / "new.onnx").stat().st_size
+
+
+def test_what_stays_f32_is_told_in_80_columns(call, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    net = Net()
+    for index in range(5):
+        value = net.quantized(net.conv(net.quantized("x"), f"a/rather/long/name/of/conv{index}"))
+        net.op("HardSwish", value, name=f"/features/block{index}/act/HardSwish")
+    net.op("Sum", *[each.output[0] for each in net.nodes if each.op_type == "HardSwish"], out="y")
+    onnx.save(net.proto(), "net.onnx")
+    result = call("export", "net.onnx", "-o", "out.onnx")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    told = " ".join(result.stdout.split())
+    assert "in f32 5 operations: ONNX Runtime has no HardSwish of codes (/features/block0/" in told
+    assert "and 2 more: see --json)" in told
+    document = json.loads(call("export", "net.onnx", "-o", "out.onnx", "--json").stdout)
+    assert len(document["operations"]) == 5
+    assert document["products"] == []
 
 
 def test_what_is_not_exported(call, tmp_path: Path, plan: Path) -> None:

@@ -200,6 +200,9 @@ def test_zero_points_for_each_channel_are_shifts(target) -> None:
     found = composed(target, conv(), store(0.5, [1.0, 2.0, 3.0]))
     assert found.dst_zero_point is None
     assert found.post_ops == ()
+    assert found.dst_scale is None, "what is stored is the code: nothing scales the shift"
+    assert found.bias.tolist() == [1 / 0.5 + 1, 2 / 0.5 + 2, 3 / 0.5 + 3]
+    assert found.scale.tolist() == [0.5 / 0.5, 0.25 / 0.5, 0.125 / 0.5]
 
 
 def test_a_narrow_range_keeps_its_clip() -> None:

@@ -328,6 +328,33 @@ def test_every_form_of_weights(form: str, channels: bool) -> None:
         assert both[0] == both[1]
 
 
+@pytest.mark.parametrize("form", ["MatMulInteger", "DynamicQuantizeLSTM"])
+def test_layers_that_share_weights(form: str) -> None:
+    """Each has a quantizer of its own, and one constant is read by both."""
+    draft = Draft(np.random.default_rng(9))
+    model = FORMS[form](draft, False)
+    copies = [onnx.NodeProto.FromString(each.SerializeToString()) for each in model.graph.node]
+    renamed = {name: f"{name}2" for each in copies for name in each.output if name}
+    for each in copies:
+        each.name += "2"
+        for names in (each.input, each.output):
+            names[:] = [renamed.get(name, name) for name in names]
+    model.graph.node.extend(copies)
+    model.graph.output.append(helper.make_tensor_value_info("y2", TensorProto.FLOAT, None))
+    found = changed(model, "avx2")
+    assert found is not None
+    layers = {layer for change in found.changes for layer in change.layers}
+    assert len(layers) == 2
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    x = draft.rng.uniform(-3, 3, shape).astype(np.float32)
+    both = [
+        fqfuse.InferenceSession(found.plan, "numpy", isa=isa).run(None, {"x": x})
+        for isa in ("vnni", "avx2")
+    ]
+    assert all(map(np.array_equal, *both))
+    assert sqnr_of(run(model, x), run(found.model.model, x)) >= GOOD
+
+
 def test_only_the_channels_that_need_it_change() -> None:
     draft = Draft(np.random.default_rng(0))
     w = draft.weights(CONV)

@@ -12,9 +12,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from laws.primitives import Array, Drawn, _chance, _one, _spoiled, _text, made, statuses
+from laws.primitives import (
+    Array,
+    Drawn,
+    _chance,
+    _one,
+    _spoiled,
+    _text,
+    halves_are_known,
+    has_halves,
+    made,
+    statuses,
+)
 from numpy.random import Generator
 
+from fqfuse.ir.ops.elementwise import round_to_bf16
 from fqfuse.ir.types import DType
 from fqfuse.onednn.capi import OneDnnError, Status
 from fqfuse.onednn.library import Engine
@@ -25,11 +37,16 @@ from fqfuse.primitives.neglected import neglected
 from fqfuse.primitives.recurrent import gates_of
 from fqfuse.primitives.refusal import refusal
 
-TYPES = ("f32", "s32", "s8", "u8")
+TYPES = ("f32", "bf16", "s32", "s8", "u8")
 ERROR = 1e-5
 """Of layers in f32, and of the cell state: gates are smooth and the weights small, so that what differs is
 the order of sums of up to 60 products and the two approximations of exp and tanh, each a few ulp of
 1.
+"""
+
+HALVES_APART = 2.0**-5
+"""Of layers in bf16: a state next to a tie is the next number of bf16, 2^-8 from it where it is near 1, and
+so are what later steps and layers make of it.
 """
 
 STEPS, BATCH, INPUTS, HIDDEN = 3, 2, 4, 5
@@ -97,21 +114,24 @@ def _tensors(rng: Generator, kind: str, int8: bool, direction: str) -> dict[str,
         state = int(rng.integers(1, 34))
     if layers > 1:
         inputs = outputs
-    src = _one(rng, ("u8", "u8", "u8", "s8")) if int8 else "f32"
-    weights = "s8" if int8 else "f32"
-    between = _one(rng, (src, "f32")) if int8 else "f32"
+    src = _one(rng, ("u8", "u8", "u8", "s8")) if int8 else _one(rng, ("f32", "f32", "bf16"))
+    weights = "s8" if int8 else src
+    between = _one(rng, (src, "f32")) if int8 else src
     lead, gates = (layers, count), gates_of(kind)
     found = {
         "src_layer": (src, (steps, batch, inputs)),
         "src_iter": (between, (*lead, batch, state)),
         "src_iter_c": ("f32", (*lead, batch, hidden)),
-        "attention": ("f32", (steps, batch, 1)),
+        "attention": ("f32" if int8 else src, (steps, batch, 1)),
         "weights_layer": (weights, (*lead, inputs, gates, hidden)),
         "weights_iter": (weights, (*lead, state, gates, hidden)),
         "weights_peephole": ("f32", (*lead, 3, hidden)),
         "weights_projection": (weights, (*lead, hidden, outputs)),
-        "bias": ("f32", (*lead, gates + kind.startswith("lbr"), hidden)),
-        "dst_layer": (_one(rng, (src, "f32")) if int8 else "f32", (steps, batch, sides * outputs)),
+        "bias": (
+            _one(rng, ("f32", src)) if src == "bf16" else "f32",
+            (*lead, gates + kind.startswith("lbr"), hidden),
+        ),
+        "dst_layer": (_one(rng, (src, "f32")) if int8 else src, (steps, batch, sides * outputs)),
         "dst_iter": (between, (*lead, batch, outputs)),
         "dst_iter_c": ("f32", (*lead, batch, hidden)),
     }
@@ -193,7 +213,7 @@ def arguments(primitive: Primitive, seed: int) -> dict[str, Array]:
         shape = type_.static_shape
         if role in what.destinations():
             continue
-        if type_.dtype is DType.F32:
+        if type_.dtype in (DType.F32, DType.BF16):
             fan = {"weights_layer": shape[-3:][0], "weights_iter": shape[-3:][0]}.get(role)
             fan = shape[-2] if role == "weights_projection" else fan
             scale = 0.7 / np.sqrt(fan) if fan else 0.5
@@ -201,6 +221,8 @@ def arguments(primitive: Primitive, seed: int) -> dict[str, Array]:
             found[role] = np.clip(values, -1, 1).astype(np.float32)
             if role == "attention":
                 found[role] = rng.uniform(0, 1, shape).astype(np.float32)
+            if type_.dtype is DType.BF16:
+                found[role] = round_to_bf16(found[role])
         elif type_.dtype is DType.U8:
             found[role] = rng.integers(0, 256, shape).astype(np.uint8)
         else:
@@ -212,6 +234,8 @@ def arguments(primitive: Primitive, seed: int) -> dict[str, Array]:
 def complaint(seed: int, engine: Engine, seen: Counter[str] | None = None) -> str:
     """What the engines do not agree on; '' where they do."""
     drawn, seen = draw(seed), Counter() if seen is None else seen
+    if has_halves(drawn) and not halves_are_known(engine.library):
+        return ""
     what, ours, theirs = statuses(drawn, engine)
     told = f"{seed}: {drawn}"
     seen[f"status {theirs}"] += 1
@@ -227,7 +251,9 @@ def complaint(seed: int, engine: Engine, seen: Counter[str] | None = None) -> st
     first, second = found
     if isinstance(second, OneDnnError) and not isinstance(first, OneDnnError):
         seen["no implementation that computes it right"] += 1
-        return "" if what.dtype("src_layer") is DType.S8 else f"{told}\n  {found}"
+        halves = what.dtype("src_layer") is DType.BF16 and "weights_projection" in what.tensors
+        known = halves or what.dtype("src_layer") is DType.S8
+        return "" if known else f"{told}\n  {found}"
     if isinstance(first, OneDnnError) or isinstance(second, OneDnnError):
         return f"{told}\n  {found}"
     args = arguments(first, seed)
@@ -251,6 +277,11 @@ def _differs(drawn: Drawn, role: str, ours: Array, theirs: Array, seen: Counter[
         return f"{ours.dtype}{ours.shape} and {theirs.dtype}{theirs.shape}"
     data = drawn.attr.rnn_data_qparams
     wide, other = ours.astype(np.float64), theirs.astype(np.float64)
+    if drawn.given["src_layer"].startswith("bf16"):
+        far = np.abs(wide - other)
+        seen["halves"] += far.size
+        seen["halves apart"] += int((far > ERROR).sum())
+        return "" if far.max(initial=0) <= HALVES_APART else f"off by up to {far.max()}"
     if drawn.given["src_layer"].startswith("f32") or role == "dst_iter_c":
         far = np.abs(wide - other)
         seen["floats"] += far.size

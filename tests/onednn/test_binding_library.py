@@ -17,7 +17,7 @@ import pytest
 from numpy.linalg import _umath_linalg
 
 from fqfuse.errors import BackendUnavailable, InvalidInput
-from fqfuse.onednn import capi, discovery, enums, loading, memory, primitive_desc
+from fqfuse.onednn import capi, discovery, enums, loading, memory, primitive, primitive_desc
 from fqfuse.onednn import library as library_module
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented, Version
 from fqfuse.onednn.discovery import Candidate
@@ -334,7 +334,8 @@ def test_a_sequential_library_has_one_thread(library: Library) -> None:
 
 @pytest.mark.usefixtures("nothing_loaded")
 @pytest.mark.parametrize(
-    ("runtime", "named"), [(CpuRuntime.sycl, "sycl"), (CpuRuntime.tbb, "tbb"), (77, "number 77")]
+    ("runtime", "named"),
+    [(CpuRuntime.opencl, "opencl"), (CpuRuntime.tbb, "tbb"), (77, "number 77")],
 )
 def test_threads_of_another_runtime_are_refused_when_the_library_is_loaded(
     library: Library, runtime: int, named: str, monkeypatch
@@ -344,6 +345,81 @@ def test_threads_of_another_runtime_are_refused_when_the_library_is_loaded(
     monkeypatch.setattr(loading, "_read_version", lambda *_: Version(3, 13, 2, b"", runtime))
     with pytest.raises(BackendUnavailable, match=f"oneDNN 3.13.2 runs its threads on .*{named}"):
         loading.load(library.path)
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_sycl_is_taken_where_the_user_names_it_alone(library: Library, monkeypatch) -> None:
+    monkeypatch.setattr(loading, "_loaded", {})
+    version = Version(3, 13, 2, b"", CpuRuntime.sycl)
+    monkeypatch.setattr(loading, "_read_version", lambda *_: version)
+    for source in ("wheel", "system"):
+        with pytest.raises(BackendUnavailable, match="runs its threads on sycl"):
+            loading._open(Candidate(library.path, source))
+    assert loading._open(Candidate(library.path, "user")).version == version
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_sycl_without_a_device_is_refused_when_the_library_is_loaded(
+    library: Library, monkeypatch
+) -> None:
+    """As where the driver of OpenCL's CPU is not installed, or not named in the environment."""
+    monkeypatch.setattr(loading, "_loaded", {})
+    version = Version(3, 13, 2, b"", CpuRuntime.sycl)
+    monkeypatch.setattr(loading, "_read_version", lambda *_: version)
+    assert loading.load(library.path).version.cpu_runtime == CpuRuntime.sycl  # this one has a CPU
+    monkeypatch.setattr(loading, "_loaded", {})
+    monkeypatch.setattr(loading, "CPU", 2)  # and no GPU
+    with pytest.raises(BackendUnavailable, match="SYCL finds no CPU device") as caught:
+        loading.load(library.path)
+    assert "OCL_ICD_FILENAMES" in caught.value.hint
+
+
+def test_results_are_there_when_execute_returns_on_sycl(library: Library) -> None:
+    """Whatever a library computes in other threads: there is a wait for the stream behind each primitive."""
+    calls: list[str] = []
+
+    class Function:
+        restype = None
+
+        def __init__(self, name: str, status: int) -> None:
+            self.name, self.status = name, status
+
+        def __call__(self, *_: object) -> int:
+            calls.append(self.name)
+            return self.status
+
+    class Functions(dict):
+        """Stands for the library's functions."""
+
+    for status, expected in (
+        (0, ["dnnl_primitive_execute", "dnnl_stream_wait"]),
+        (1, ["dnnl_primitive_execute"]),
+    ):
+        calls.clear()
+        made = Functions(
+            {
+                "dnnl_primitive_execute": Function("dnnl_primitive_execute", status),
+                "dnnl_stream_wait": Function("dnnl_stream_wait", 0),
+            }
+        )
+        sycl = Library(made, library.path, "user", Version(3, 13, 2, b"", CpuRuntime.sycl))
+        assert primitive._execute_function(sycl)(1, 2, 3, 4) == status
+        assert calls == expected
+
+
+def test_a_library_on_sycl_does_not_compute_in_a_forked_process(
+    library: Library, monkeypatch
+) -> None:
+    """Its threads stay in the parent: a child would wait for them for ever."""
+    sycl, openmp = (
+        Library(library.c, library.path, "user", Version(3, 13, 2, b"", runtime))
+        for runtime in (CpuRuntime.sycl, CpuRuntime.openmp)
+    )
+    sycl.check_process()
+    monkeypatch.setattr(library_module, "generation", lambda: 1)
+    openmp.check_process()
+    with pytest.raises(BackendUnavailable, match="SYCL cannot compute in a forked process"):
+        sycl.check_process()
 
 
 @pytest.mark.parametrize("name", ["SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI"])
@@ -387,7 +463,7 @@ FUNCTIONS = {
 
 
 SINGLE = {
-    "engine_kind2str": (library_module._CPU, "cpu"),
+    "engine_kind2str": (library_module.CPU, "cpu"),
     "fmt_tag2str": (memory._ANY, "any"),
     "prop_kind2str": (primitive_desc._ALWAYS["prop"], "forward_inference"),
 }

@@ -20,6 +20,7 @@ from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import MemoryDesc, numpy_dtype
 from fqfuse.onednn.primitive_desc import describe
+from fqfuse.plan.targets import TARGETS
 
 U8, S8, FLOAT = DataType.u8, DataType.s8, DataType.f32
 FLAGS = NormalizationFlags
@@ -149,6 +150,12 @@ def test_layer_normalization_into_int8(
     assert_within_one_lsb(
         got, saturate(f32(normalize(x, 1e-5, 2) * (1 if src == FLOAT else 0.5) * 32), S8)
     )
+    # version 2 has none
+    assert TARGETS["onednn-v3"].capability("layer_normalization").dst_scale
+    old = TARGETS["onednn-v2"].capability("layer_normalization")
+    assert not (old.src_scale)
+    assert not (old.dst_scale)
+    assert not (old.output_scale)
 
 
 def test_layer_normalization_refuses_post_ops(run: Runner) -> None:

@@ -694,6 +694,34 @@ def negative_states(bare: Bare, kind: str) -> Case:
     return make, arrays, np.full(x.shape, -1.0)
 
 
+def projected_in_bf16(bare: Bare) -> Case:
+    """Weights are 0, and biases make every state tanh(1), which the projection hands on."""
+    hidden, outputs = 8, 16
+    bias = np.repeat(np.float32((9, -9, 9, 9)), hidden).reshape(1, 1, 4, hidden)
+    x = np.ones((1, 2, outputs), np.float32)
+    w = np.zeros((1, 1, outputs, 4, hidden), np.float32)
+    p = np.tile(np.eye(hidden, dtype=np.float32), (1, outputs // hidden)).reshape(1, 1, hidden, -1)
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "lstm",
+            bare.plain(x.shape, DataType.bf16),
+            *[None] * 2,
+            *[bare.any(w.shape, DataType.bf16)] * 2,
+            None,
+            bare.any(p.shape, DataType.bf16),
+            bare.plain(bias.shape),
+            bare.plain(x.shape, DataType.bf16),
+            *[None] * 2,
+            direction=RnnDirection.left2right,
+        )
+
+    arrays = {Arg.SRC_LAYER: x, Arg.BIAS: bias, Arg.WEIGHTS_LAYER: w, Arg.WEIGHTS_ITER: w}
+    tanh_1 = np.uint16(0x3F43)  # the bits of bf16's 0.7617
+    return make, {**arrays, Arg.WEIGHTS_PROJECTION: p}, np.full(x.shape, tanh_1)
+
+
 ROUNDED_TWICE = {
     f"{kind} that rounds twice": kind
     for kind in ("pooling", "resampling", "convolution", "deconvolution")
@@ -739,6 +767,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "inner_product of bf16 with slopes": lambda bare: slopes_of_bf16(bare, "inner_product"),
     "convolution of bf16 with slopes": lambda bare: slopes_of_bf16(bare, "convolution"),
     "lstm of s8": lambda bare: negative_states(bare, "lstm"),
+    "lstm of bf16 with a projection": projected_in_bf16,
     "gru of s8": lambda bare: negative_states(bare, "gru"),
     **{name: lambda bare, kind=kind: linear_behind(bare, kind) for name, kind in LAST_BITS.items()},
 }

@@ -32,6 +32,7 @@ MANY = {
     "deconvolution": 2200,
     "matmul": 500,
     "pooling": 1400,
+    "deconvolution by gemm": 550,
 }
 """How many are drawn, so that 500 run by code that is emulated: of deconvolutions seven in ten run as
 `conv:any`, and without AVX-512 many convolutions by a reference.
@@ -88,6 +89,14 @@ def test_many_random_primitives(library: Library, isa: str, kind: str) -> None:
     assert sum(found["tried"].values()) >= 500
     lost = kind != "pooling" and isa != "vnni"
     assert (found["not exact"] > 0) == lost, "only products lose bits, without VNNI"
+
+
+@WITHOUT
+def test_deconvolutions_by_gemm(library: Library, isa: str) -> None:
+    """Of s8, whose weights are not halved there."""
+    found = agreement(library, isa, 6, 40, "deconvolution by gemm")
+    assert sum(found["tried"].values()) >= 30
+    assert found["not exact"] >= 15
 
 
 @WITHOUT

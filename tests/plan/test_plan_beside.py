@@ -74,6 +74,15 @@ def test_constants_are_mapped(path: Path) -> None:
     assert constants["b"].ctypes.data % beside.ALIGNED  # a small one is in the plan
 
 
+def test_data_of_a_plan_of_another_name_stays(path: Path) -> None:
+    """A copy names the data of what it was copied from."""
+    other = path.with_name("copy.onnx")
+    other.write_bytes(path.read_bytes())
+    path.with_name(f"copy.onnx.{'0' * 64}.data").touch()
+    save_plan(plan_of(1.0), other, LIMIT)
+    assert read_plan(path) == plan_of(0.5)
+
+
 def test_the_same_plan_gives_the_same_bytes(path: Path) -> None:
     before = {other: other.read_bytes() for other in (path, *data_of(path))}
     save_plan(read_plan(path), path, LIMIT)  # over the file that it is mapped from

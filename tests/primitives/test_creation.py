@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -214,3 +216,29 @@ def test_arguments_that_are_wrong(args: dict[str, Any], told: str) -> None:
 def test_no_library_has_the_unified_attributes() -> None:
     with pytest.raises(BackendUnavailable, match="unified"):
         prim("matmul", engine="onednn", target="unified", **MATMUL)
+
+
+TOWARDS_ZERO = 0xC00
+"""FE_TOWARDZERO of x86."""
+
+
+@pytest.mark.parametrize(("engine", "codes"), [("numpy", [1, 2, -1]), ("onednn", [0, 1, 0])])
+def test_the_library_rounds_as_the_thread_is_set(
+    engine: str, codes: list[int], request: pytest.FixtureRequest
+) -> None:
+    """NumPy half to even, always."""
+    if engine == "onednn":
+        request.getfixturevalue("library")
+    if platform.machine() != "x86_64" or platform.system() != "Linux":
+        pytest.skip("the modes are those of glibc on x86-64")
+    made = prim("reorder", engine=engine, src="f32[3]", dst="s8[3]")
+    x = np.array([0.7, 1.5, -0.7], np.float32)
+    libm = ctypes.CDLL("libm.so.6")
+    before = libm.fegetround()
+    libm.fesetround(TOWARDS_ZERO)
+    try:
+        found = made.execute({"src": x})
+    finally:
+        libm.fesetround(before)
+    assert found.tolist() == codes
+    assert made.execute({"src": x}).tolist() == [1, 2, -1]

@@ -152,16 +152,48 @@ def test_numbers_that_bf16_does_not_hold_are_refused(
         made.execute({"src": np.array([1, 1.001, 2], np.float32)})
 
 
+LAYER = {
+    "src_layer": "bf16[3,2,4]",
+    "weights_layer": "bf16[1,1,4,3,5]",
+    "weights_iter": "bf16[1,1,5,3,5]",
+    "bias": "f32[1,1,3,5]",
+    "dst_layer": "bf16[3,2,5]",
+}
+
+
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_layer_of_bf16(engine: str, target: str, request: pytest.FixtureRequest) -> None:
+    """GRU in float64, whose states, and r*h, are rounded."""
+    requires(engine, request)
+    rng = np.random.default_rng(2)
+    made = prim("gru", engine=engine, target=target, **LAYER)
+    args = {
+        "src_layer": numbers(rng, 3, 2, 4),
+        "weights_layer": numbers(rng, 1, 1, 4, 3, 5),
+        "weights_iter": numbers(rng, 1, 1, 5, 3, 5),
+        "bias": rng.normal(size=(1, 1, 3, 5)).astype(np.float32),
+    }
+    w, r, bias = (
+        args[name][0, 0].astype(float) for name in ("weights_layer", "weights_iter", "bias")
+    )
+    h, states = np.zeros((2, 5)), []
+    for x in args["src_layer"].astype(float):
+        u, reset, new = (x @ w[:, gate] + bias[gate] for gate in range(3))
+        u, reset = (1 / (1 + np.exp(-(g + h @ r[:, i]))) for i, g in enumerate((u, reset)))
+        kept = round_to_bf16((reset * h).astype(np.float32)).astype(float)
+        h = u * h + (1 - u) * np.tanh(new + kept @ r[:, 2])
+        h = round_to_bf16(h.astype(np.float32)).astype(float)
+        states.append(h)
+    found = made.execute(args)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, round_to_bf16(found))
+    # a state that lies next to a tie is one unit away, and moves the next ones by less
+    assert np.abs(found - np.array(states)).max() <= 2.0**-8
+    assert np.mean(found != np.array(states)) < 0.2
+
+
 def test_what_is_not_built_says_so() -> None:
-    with pytest.raises(InvalidInput, match="recurrent layers are f32, or codes"):
-        prim(
-            "vanilla_rnn",
-            src_layer="bf16[1,1,2]",
-            weights_layer="bf16[1,1,2,1,2]",
-            weights_iter="bf16[1,1,2,1,2]",
-            dst_layer="bf16[1,1,2]",
-            algorithm="relu",
-        )
     for target in ("onednn-v2", "unified"):
         with pytest.raises(OneDnnError, match="has no floats of 16 bits") as caught:
             prim("matmul", target=target, **WORDS, dst="f32[6,5]")

@@ -64,6 +64,8 @@ def test_recurrent_layers_are_the_librarys(part: int, engine: Engine) -> None:
 
     run()
     assert seen["layers apart"] <= 1 + seen["made"] / 1000
+    # of bf16 about one number in 10,000: one next to a tie, and what becomes of it
+    assert seen["halves apart"] <= 100 + seen["halves"] / 1000
     if ENOUGH:
         assert min(seen[f"status {status}"] for status in (0, 2, 3)) > 20
         assert seen["made"] > 100

@@ -165,6 +165,18 @@ def test_unified_refuses(name: str, engine: str, request: pytest.FixtureRequest)
     assert caught.value.status == Status.unimplemented
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("kind", "src"), [("lstm", "s8"), ("gru", "s8"), ("lstm", "f32"), ("lbr_gru", "f32")]
+)
+def test_a_shift_is_of_codes_of_u8_alone(
+    engine: str, kind: str, src: str, request: pytest.FixtureRequest
+) -> None:
+    requires(engine, request)
+    with pytest.raises(Unimplemented):
+        prim(kind, PrimitiveAttr(**QPARAMS), engine=engine, **words(kind, src))
+
+
 def test_parameters_have_values_and_are_told_in_their_scheme() -> None:
     given = words("lstm", "u8")
     with pytest.raises(InvalidInput, match="rnn_weights_qparams of lstm with 0 values"):

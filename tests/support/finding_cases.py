@@ -167,7 +167,7 @@ def control_flow(cured: bool) -> onnx.ModelProto:
     return net.proto(inputs={"x": [4, 16]})
 
 
-def half_float(cured: bool) -> onnx.ModelProto:
+def double_precision(cured: bool) -> onnx.ModelProto:
     net = Net()
     value = "x"
     if cured:
@@ -477,7 +477,7 @@ CASES: dict[str, Case] = {
     "dynamic-recurrence": coded_recurrence,
     "dynamic-beside-lstm": coded_recurrence,
     "control-flow": control_flow,
-    "half-float": half_float,
+    "double-precision": double_precision,
     "float-codes": float_codes,
     "wide-codes": wide_codes,
     "per-channel-activation": per_channel,

@@ -23,12 +23,14 @@ from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.loading import load
 from fqfuse.onednn.saturation import may_saturate
 from fqfuse.plan.attributes import PrimitiveAttr
+from fqfuse.plan.summation import deconvolves_by_gemm
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numerics import PROFILES
 from fqfuse.runtime.numpy_runtime import run_step
 
 U8, S8 = DType.U8, DType.S8
 CHAINS = ("none", "relu", "linear", "sum_scale_zero_point", "sum_scale_relu", "mul_add")
+BY_GEMM = "deconvolution by gemm"
 FLOAT_ORDER = ("without FMA", "rounds twice")
 """Endings of the names of defects that are the float order of SSE4.1, which is emulated, too."""
 
@@ -70,11 +72,21 @@ def window(rng: np.random.Generator, kind: str) -> tuple[tuple[int, ...], tuple[
         }
         src = (int(rng.integers(1, 3)), inputs * groups, *spatial)
         axes = list(zip(spatial, strides, reach, both, strict=True))
-        if kind == "deconvolution":
+        if kind in ("deconvolution", BY_GEMM):
             if all((n - 1) * s + r - b >= 1 for n, s, r, b in axes):
                 return src, (inputs * groups, outputs, *kernel), params
         elif all(n + b >= r for n, _, r, b in axes):
             return src, (outputs * groups, inputs, *kernel), params
+
+
+def by_gemm(weights: tuple[int, ...], params: dict) -> bool:
+    """A deconvolution that surely runs by gemm, and not by the code for a vector."""
+    groups = params["group"]
+    channels = weights[0] // groups, weights[1]
+    steps = params["strides"], params["dilations"], params["pads"]
+    return weights[1] > 1 and deconvolves_by_gemm(
+        "avx512_core", groups, channels, weights[2:], *steps
+    )
 
 
 def product(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -134,13 +146,17 @@ def case(rng: np.random.Generator, kind: str) -> Case:
     draw = Draw(rng, False)
     src, dst = (U8 if rng.random() < 0.6 else S8), DType(rng.choice(["u8", "s8", "f32"]))
     chain, params = str(rng.choice(CHAINS)), {}
+    if kind == BY_GEMM:
+        src, chain = S8, str(rng.choice(["none", "relu"]))  # its post-ops round twice
     if kind == "matmul":
         shape, weights = product(rng)
         primitive, op, channel, mask = "matmul", "MatMul", len(shape) - 1, 1 << (len(shape) - 1)
         channels = weights[-1]
     else:
         shape, weights, params = window(rng, kind)
-        deconv = kind == "deconvolution"
+        while kind == BY_GEMM and not by_gemm(weights, params):
+            shape, weights, params = window(rng, kind)
+        deconv = kind in ("deconvolution", BY_GEMM)
         primitive = "deconvolution" if deconv else "convolution"
         op, channel = "ConvTranspose" if deconv else "Conv", 1
         groups = params["group"]
@@ -193,7 +209,10 @@ def main(isa: str, seed: str, count: str, *kinds: str) -> None:
             # code for older CPUs, which fqfuse passes over on one with VNNI
             left_out[f"{kind} {desc.impl_info}, which saturates"] += 1
             continue
-        if desc.is_reference or (defect and not defect.name.endswith(FLOAT_ORDER)):
+        accepted = kind == BY_GEMM and "x64:gemm" in desc.impl_info
+        if (desc.is_reference and not accepted) or (
+            defect and not defect.name.endswith(FLOAT_ORDER)
+        ):
             # fqfuse runs none of these on oneDNN
             left_out[f"{kind} {desc.impl_info} {defect.name if defect else ''}".strip()] += 1
             continue

@@ -1,0 +1,51 @@
+"""Memory of results that is used again: the system gives new pages one by one, zeroed, at the first
+touch of each, which for caches of keys and values took longer than the run.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+WORTHWHILE: Final = 1 << 16
+"""Bytes from which on a result's memory is kept: smaller ones the allocator keeps itself."""
+
+_KEPT = 2  # of one result: callers hold that of the last run while the next one is computed
+
+
+class ResultMemory:
+    """The memory of one result.
+
+    An array that was taken belongs to its holder, like any other. When the last one who sees its
+    memory lets go, a view of it or of a part included, the next array may lie there.
+
+    Args:
+        shape, dtype: of the result.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: npt.DTypeLike) -> None:
+        self._shape, self._dtype = tuple(shape), np.dtype(dtype)
+        self._free: list[bytearray] = []
+        self._lent: dict[int, tuple[weakref.ref[Any], bytearray]] = {}
+
+    def take(self) -> npt.NDArray[Any]:
+        """An array without content, C-contiguous."""
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = bytearray(math.prod(self._shape) * self._dtype.itemsize)
+        # Of memory that is no array's, this array is what all views of it refer to.
+        array = np.frombuffer(memory, self._dtype)
+        watch = weakref.ref(array, self._returned)
+        self._lent[id(watch)] = watch, memory
+        return array.reshape(self._shape)
+
+    def _returned(self, watch: weakref.ref[Any]) -> None:
+        _, memory = self._lent.pop(id(watch))
+        if len(self._free) < _KEPT:
+            self._free.append(memory)
