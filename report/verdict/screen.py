@@ -14,7 +14,7 @@ from ...errors import printable
 from ...plan.types import Plan
 from ..layout import Layout, Text, heading
 from ..lines import WIDTH, labelled, paragraph
-from ..notation import bytes_text, count_text, middle_cut, title_text
+from ..notation import bytes_text, count_text, cut_names, middle_cut, title_text
 from .findings import Finding, Verdict
 from .kind import Gain
 from .remedies import Tool
@@ -246,9 +246,10 @@ def _finding(
         yield Text(f"   {gain}", style="dim")
     if names == 0:
         yield from labelled("at", layers_text(finding), width, 3, _LABEL)
-    for place, layer in enumerate(finding.layers if names != 0 else ()):
+    layers = cut_names(list(map(printable, finding.layers)), names) if names != 0 else []
+    for place, layer in enumerate(layers):
         word = "" if place else "at"
-        yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
+        yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), layer)
     yield from labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
     if finding.reasons and finding.kind.code in _UNSPECIFIC:
         yield from labelled(
