@@ -87,6 +87,8 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
         return True
     if finding.kind.gain is not Gain.TIME:
         return finding.kind.gain is not Gain.NOTHING
+    if finding.saves_calls(verdict.timed):
+        return True
     if not finding.ms:
         return False
     time = finding.ms / verdict.estimate.ms if verdict.estimate.ms else 0.0
@@ -288,6 +290,8 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
     if finding.kind.gain is Gain.NOTHING or not finding.ms:
         handed_on = f"hands on {bytes_text(finding.handed_on)} of f32"
         return handed_on if finding.handed_on else "costs nothing to speak of"
+    if finding.saves_calls(verdict.timed):
+        return f"saves {len(finding.steps):,} of {count_text(len(verdict.costs.works), 'step')}"
     verb = "costs" if finding.kind.no_remedy else "saves"
     if not verdict.timed:
         share = share_text(finding.ms, verdict.estimate.ms)
