@@ -583,7 +583,7 @@ ABOUT_TIME = (
         "A model exported with dynamic axes: sizes are computed in each run (Shape, Gather, Concat, Range), and an addition "
         "stays a step of its own where nobody knows whether its two sides are of one size.",
         "the model leaves sizes open: they are computed in each run, additions of unknown sizes are not fused "
-        "into the layers in front, and products of two such activations take longer",
+        "into the layers in front, and products of two activations in codes may take several times as long",
         effect=Effect.FUSED,
         remedies={
             Tool.ANY: (
