@@ -15,7 +15,7 @@ from ..errors import printable
 from ..report.columns import columns
 from ..report.layout import Layout, Text, heading, plain_table
 from ..report.lines import WIDTH, labelled, paragraph
-from ..report.notation import middle_cut
+from ..report.notation import cut_names, middle_cut
 
 Data = Mapping[str, Any]
 
@@ -238,7 +238,7 @@ def _kernels(steps: Sequence[Data], layout: Layout) -> tuple[list[str], str]:
         " + ".join(part.removesuffix(f":{isa}") if isa else part for part in name.split(" + "))
         for name in names
     ]
-    return [middle_cut(name, _KERNEL) for name in short], isa
+    return cut_names(short, _KERNEL), isa
 
 
 def _layers(steps: Sequence[Data], layout: Layout, kernel: int) -> list[str]:
@@ -250,7 +250,7 @@ def _layers(steps: Sequence[Data], layout: Layout, kernel: int) -> list[str]:
     cut = (shared.rfind("/") if "/" in shared else shared.rfind(".")) + 1
     short = [f"…{name[cut:]}" if cut >= _PREFIX else name for name in names]
     room = max(layout.width, WIDTH) - _NUMBERS - kernel - 2
-    return [middle_cut(name, room) for name in short]
+    return cut_names(short, room)
 
 
 def _limit(share: float | None) -> str:

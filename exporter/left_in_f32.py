@@ -11,7 +11,8 @@ from .biases import decoded_codes, stored_by
 from .liberties import would_be_joined
 from .qoperator import OPERATORS
 
-_QUANTIZERS = frozenset({"Quantize", "Dequantize"})
+_ON_CODES = frozenset({"Quantize", "Dequantize", "DynamicQuantizeLSTM"})
+"""Quantizers, and what makes codes of its input itself."""
 
 CONVOLUTION = (
     "ONNX Runtime multiplies codes in a convolution only where a quantizer reads its result"
@@ -23,19 +24,25 @@ _OPERAND = (
 )
 _RESULT = "no quantizer reads the result, so that ONNX Runtime has no operator on codes for it"
 _SOURCE = "its input is not quantized with one scale and an integer zero point"
+_RUN_TIME = (
+    "a scale of its inputs is computed in each run, and ONNX Runtime multiplies such codes no slower than "
+    "f32 only in a matrix product of u8 with constant weights"
+)
 _WEIGHTS = "its weights are no codes with an integer zero point"
 _BIAS = "its bias leaves 32 bits, or would lose digits in codes"
 _TRANSPOSED = "ONNX Runtime has no deconvolution of codes"
 _CODES = "ONNX Runtime has no such product of its codes: their types or zero points do not fit"
 
 
-def products_in_f32(graph: Graph) -> Iterator[tuple[Node, str]]:
+def products_in_f32(graph: Graph, taken: Collection[str]) -> Iterator[tuple[Node, str]]:
     """The convolutions and matrix products that the model quantizes at least in part and ONNX Runtime
-    does not fuse in Q/DQ form, each with the reason.
+    does not fuse in Q/DQ form, each with the reason; `taken`: the names of those that an operator on
+    codes computes in this form, too.
     """
     for node in graph.nodes():
-        why = _REASONS[node.op](graph, node) if node.op in _REASONS else ""
-        if why:
+        if node.op not in _REASONS or node.name in taken:
+            continue
+        if why := _REASONS[node.op](graph, node):
             yield node, why
 
 
@@ -53,7 +60,7 @@ def operations_in_f32(graph: Graph, taken: Collection[str]) -> Iterator[tuple[No
     DequantizeLinear and what follows; not those that only move them, nor the ones that are ``taken``.
     """
     for node in graph.nodes():
-        if node.op in _REASONS or node.op in _QUANTIZERS or moves_codes(node) or node.name in taken:
+        if node.op in _REASONS or node.op in _ON_CODES or moves_codes(node) or node.name in taken:
             continue
         if any(_decoded(graph, value) for value in node.inputs):
             yield node, _why_in_f32(graph, node)
@@ -82,7 +89,7 @@ def decoded_weights(graph: Graph, products: Iterable[Node]) -> set[str]:
 
 def _is_quantized(graph: Graph, node: Node) -> bool:
     """True where an operand decodes codes that are computed: of weights alone nobody expects int8."""
-    return any(_decoded(graph, value) for value in node.inputs[:2])
+    return any(_decoded(graph, v) or _decoded_at_run_time(graph, v) for v in node.inputs[:2])
 
 
 def _decoded(graph: Graph, value: str) -> bool:
@@ -91,7 +98,14 @@ def _decoded(graph: Graph, value: str) -> bool:
     return decode is not None and graph.constant(decode.input) is None
 
 
+def _decoded_at_run_time(graph: Graph, value: str) -> bool:
+    """True of a value that decodes codes whose scale is computed in each run."""
+    return bool(value) and graph.producer(value, "RunTimeDequantize") is not None
+
+
 def _operands(graph: Graph, node: Node) -> str:
+    if any(_decoded_at_run_time(graph, value) for value in node.inputs[:2]):
+        return _RUN_TIME
     source, weights = (decoded_codes(graph, value) for value in node.inputs[:2])
     if source is None or not source.quant.per_tensor:
         return _SOURCE

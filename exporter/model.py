@@ -30,10 +30,10 @@ from .names import Writer
 from .normalizations import join_affine
 from .on_codes import convolve_channels
 from .packed import join_packed
-from .qoperator import Fused, fused_operators, operations_of
+from .qoperator import fused_operators, operations_of
 from .quantizers import write_dequantize, write_quantize
 from .rows import is_standard, refused, write_row
-from .run_time import run_time_operators
+from .run_time import operations_at_run_time, run_time_operators
 from .signs import unsigned_codes
 from .spelled import SPELLED
 from .sums import place_sums
@@ -95,18 +95,18 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     erase_dead(graph)
     place_sums(graph)
     unsigned_codes(graph)
-    fused: dict[str, Fused] = {}
     if form == "qoperator":
         join_packed(graph)
-        place_constants(graph)
-        fused = fused_operators(graph)
-        taken = operations_of(graph, fused)
+    place_constants(graph)
+    at_run_time = operations_at_run_time(graph)
+    fused = fused_operators(graph)
+    taken = operations_of(graph, fused) | at_run_time
+    if form == "qoperator":
         left = [*products_without_operator(graph, taken)]
     else:
-        place_constants(graph)
-        taken = operations_of(graph, fused_operators(graph))
+        fused = {}
         place_biases(graph)
-        left = [*products_in_f32(graph)]
+        left = [*products_in_f32(graph, at_run_time)]
     between = [*operations_in_f32(graph, taken)]
     fused |= run_time_operators(graph)
     writer = Writer([*graph.values, *graph.constants])

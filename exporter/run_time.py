@@ -59,13 +59,23 @@ def number(writer: Writer, graph: Graph, node: Node, value: str) -> str:
     return writer.one("Reshape", [value, none], node.name)
 
 
+def operations_at_run_time(graph: Graph) -> set[str]:
+    """The operations that these operators compute, by name, their last nodes among them."""
+    inside = set(run_time_operators(graph))
+    for store in graph.each("Quantize"):
+        parts = _parameters(graph, store)
+        inside |= set() if parts is None else parts.nodes
+    return inside
+
+
 @dataclass(frozen=True)
 class _Parameters:
-    """round(x / scale) + zero; `zero` is '' where there is none."""
+    """round(x / scale) + zero; `zero` is '' where there is none; `nodes`: who computes that."""
 
     x: str
     scale: str
     zero: str
+    nodes: frozenset[str]
 
 
 def _parameters(graph: Graph, store: Node) -> _Parameters | None:
@@ -82,11 +92,14 @@ def _parameters(graph: Graph, store: Node) -> _Parameters | None:
         if not zero:
             return None
     scaled = None if rounded is None else graph.producer(rounded.input, "Div")
-    if scaled is None:
+    if rounded is None or scaled is None:
         return None
     scale = _single(graph, scaled.inputs[1])
     same = graph.type(scaled.input).shape == graph.type(store.output).shape
-    return _Parameters(scaled.input, scale, zero) if scale and same else None
+    if not (scale and same):
+        return None
+    nodes = frozenset(node.name for node in (scaled, rounded, added) if node is not None)
+    return _Parameters(scaled.input, scale, zero, nodes)
 
 
 def _single(graph: Graph, value: str) -> str:

@@ -16,6 +16,9 @@ from .types import Plan, Step
 
 StaticShape = tuple[int, ...]
 
+_KEEPING = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Foreign ops whose result has the shape of their first input, whatever their domain."""
+
 _SMALL = 4096
 """Elements up to which a value that depends on shapes alone is computed while binding."""
 
@@ -195,7 +198,10 @@ class _Binder:
 
     def _outputs(self, step: Step) -> Sequence[StaticShape | None]:
         if step.op == "Onnx":
-            return [self._declared(value) for value in step.outputs]
+            declared = [self._declared(value) for value in step.outputs]
+            if declared == [None] and step.params.get("op_type") in _KEEPING:
+                return [self._shapes.get(step.args[0][1])]
+            return declared
         spec = OPS.get(step.op)
         if spec is None:
             raise InternalError(f"step {step.name} names the op {step.op}, which has no row")

@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 
 from .layout import heading
 from .lines import WIDTH, labelled
-from .notation import count_text, middle_cut, title_text
+from .notation import count_text, cut_names, title_text
 
 _FEW = 3
 _LABEL = 11
-_ROOM = 50  # of a name: ends differ most
+_ROOM = 50  # of a name
 
 
 def export_report(
@@ -53,6 +53,6 @@ def _told(what: str, entries: Sequence[tuple[str, str]]) -> Iterator[str]:
     for node, why in entries:
         reasons.setdefault(why, []).append(node)
     for why, nodes in reasons.items():
-        shown = ", ".join(middle_cut(node, _ROOM) for node in nodes[:_FEW])
+        shown = ", ".join(cut_names(nodes[:_FEW], _ROOM))
         rest = f" and {len(nodes) - _FEW:,} more: see --json" if len(nodes) > _FEW else ""
         yield f"{count_text(len(nodes), what)}: {why} ({shown}{rest})"

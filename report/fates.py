@@ -11,7 +11,7 @@ from ..ir.decision import Fate, Half
 from ..ir.text_write import name_text
 from ..plan.types import Plan
 from .layout import FATE_STYLES, Layout, Text, heading, more, plain_table
-from .notation import count_text, middle_cut
+from .notation import count_text, cut_names
 from .summary import COSTLY
 
 Halves = tuple[list[Fate], list[Fate]]
@@ -97,10 +97,11 @@ def _table(
     table = plain_table("quantizer", "quantize", "dequantize")
     room = None if layout.width is None else int(layout.width * _NAME_SHARE)
     table.columns[1].no_wrap = table.columns[2].no_wrap = True
-    for name, (encoded, decoded) in shown.items():
+    names = cut_names([name_text(name) for name in shown], room)
+    for name, (encoded, decoded) in zip(names, shown.values(), strict=True):
         table.add_row(
             "",
-            Text(middle_cut(name_text(name), room)),
+            Text(name),
             _joined(encoded, letters),
             _joined(decoded, letters),
         )

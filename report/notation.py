@@ -8,8 +8,9 @@ have all of them.
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import assert_never
 
@@ -37,6 +38,7 @@ _WEIGHTS = ("weights", "w", "r")
 _ON_CODES = re.compile(r"QLinear\w+|QGemm|QAttention|\w+ of codes")  # forms of quantizers
 _FEW = 3
 _TITLE = 60
+_WORD = 12  # characters of a word, on either side of where names differ
 _PREFIX = 4  # a shared beginning of fewer characters is not worth an ellipsis
 
 
@@ -80,6 +82,61 @@ def middle_cut(text: str, room: int | None) -> str:
         return text
     front = head(text, (room - 1) // 3)
     return f"{front}…{tail(text, room - 1 - columns(front))}"
+
+
+def cut_names(names: Sequence[str], room: int | None) -> list[str]:
+    """The names of one list, those that take more than `room` columns (None: none does) cut in their
+    middles: where that would make several look alike, they keep the words in which they differ instead
+    of the beginning that they share, as far as there is room.
+    """
+    shown = {name: middle_cut(name, room) for name in names}
+    kept: dict[str, list[tuple[int, int]]] = {name: [] for name in shown}
+    waiting = [] if room is None else _look_alike(shown, shown)
+    while room is not None and waiting:
+        group = waiting.pop()
+        at = len(os.path.commonprefix(group))  # noqa: RUF071  (of texts: no path is meant)
+        for name in group:
+            kept[name].append(_words_around(name, at))
+        texts = {name: _with_kept(name, kept[name], room) for name in group}
+        if any(columns(text) > room for text in texts.values()):
+            continue
+        shown |= texts
+        waiting += [alike for alike in _look_alike(group, shown) if len(alike) < len(group)]
+    return [shown[name] for name in names]
+
+
+def _look_alike(names: Iterable[str], shown: Mapping[str, str]) -> list[list[str]]:
+    """Groups of several names that are shown by one text."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(shown[name], []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _words_around(name: str, at: int) -> tuple[int, int]:
+    """Where the word at a place begins, with the one in front of it, and where it ends."""
+    start, end = at, at
+    for of_word in (True, False, True):
+        while start > max(0, at - _WORD) and name[start - 1].isalnum() == of_word:
+            start -= 1
+    while end < min(len(name), at + _WORD) and (end == at or name[end].isalnum()):
+        end += 1
+    return start, end
+
+
+def _with_kept(name: str, kept: Sequence[tuple[int, int]], room: int) -> str:
+    """The parts of a name from left to right, and as much of its end as there is room for."""
+    first = kept[0][1]
+    parts = [(0, first)] if columns(name[:first]) <= room // 2 else []
+    text, end = "", 0
+    for start, stop in [*parts, *kept]:
+        if end < stop:
+            text += ("…" if start > end else "") + name[max(start, end) : stop]
+            end = stop
+    rest = name[end:]
+    if columns(text) + columns(rest) <= room:
+        return text + rest
+    return f"{text}…{tail(rest, room - columns(text) - 1)}"
 
 
 def layer_names(plan: Plan, step: Step) -> list[str]:

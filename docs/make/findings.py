@@ -50,6 +50,10 @@ _EFFECTS = {
         "are not counted as gone, since it takes as much longer to write codes"
     ),
     Effect.ALL_GO: "; the steps are counted as gone",
+    Effect.FUSED: (
+        "; the steps are counted as gone, and floats stay floats. Where the open sizes are not told, times mean "
+        "nothing: then it says how many steps that is"
+    ),
     Effect.PRIMITIVES: "; the steps are counted as primitives",
 }
 

@@ -17,6 +17,9 @@ from ...plan.types import Plan, Step
 
 _QUANTIZING = re.compile(r"(De)?[Qq]uantizeLinear")
 
+_ON_CODES = "_quant"
+"""Behind the name of the node that ONNX Runtime replaced by an operator on codes."""
+
 Key = tuple[str, str]  # of what it is the name (`node`, `quantizer`, `value`, `step`), and the name
 
 
@@ -45,9 +48,14 @@ class _Group:
 
 
 def plain_names(plan: Plan, step: Step) -> list[str]:
-    """The nodes of a step that are no quantizers, nor called as tools call those."""
+    """The nodes of a step that are no quantizers, nor called as tools call those. An operator on codes,
+    `/fc/MatMul_quant`, is a node that has quantizers of its own.
+    """
     return [
-        name for name in step.origin if name not in plan.quantizers and not _QUANTIZING.search(name)
+        name
+        for name in step.origin
+        if name.endswith(_ON_CODES)
+        or (name not in plan.quantizers and not _QUANTIZING.search(name))
     ]
 
 
@@ -123,19 +131,24 @@ def _stored(plan: Plan) -> dict[int, list[str]]:
 
 def _called(names: frozenset[str], others: frozenset[str]) -> dict[str, str]:
     """Name -> what the other plan calls it. A tool that fuses nodes may call what it makes by the
-    name of one, with something behind it: `/fc/MatMul/MatMulAddFusion`.
+    name of one, with something behind it: `/fc/MatMul/MatMulAddFusion`; ONNX Runtime calls the operator
+    on codes that it puts in the place of `/fc/MatMul` `/fc/MatMul_quant`.
     """
     found = {name: name for name in names & others}
     for name in names - others:
-        base = name.rpartition("/")[0]
+        base = _base(name)
         if base in others and base not in names:
             found[name] = base
     taken = set(found.values())
     for other in others - names:  # the same, seen from the other side
-        base = other.rpartition("/")[0]
+        base = _base(other)
         if base in names and base not in others and base not in taken:
             found[base] = base
     return found
+
+
+def _base(name: str) -> str:
+    return name.removesuffix(_ON_CODES) if name.endswith(_ON_CODES) else name.rpartition("/")[0]
 
 
 def _converted(plan: Plan) -> dict[int, list[str]]:

@@ -19,7 +19,7 @@ from ...masks import mask_text
 from ...plan.attributes import Scale, ZeroPoint
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.words import order_of
-from ..notation import Notation, bytes_text, count_text, number_text, rounded, title_text
+from ..notation import Notation, bytes_text, count_text, cut_names, number_text, rounded, title_text
 from ..tables import cost_of
 from ..verdict.estimate import on_numpy
 from ..verdict.findings import Verdict, verdict_of
@@ -41,6 +41,8 @@ on NumPy), only converts, only moves data, is an input or output of the model.
 
 _FEW = 8  # values of a scale that are written out
 _PARAMETER = 200  # characters
+_CHIPS = 6  # layers of a finding that have a button
+_CHIP = 40  # columns on it
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,7 @@ def _finding(finding: Any, verdict: Verdict, text: _Texts) -> dict[str, Any]:
         "remedy": not finding.kind.no_remedy,
         "shown": is_shown(finding, verdict),
         "layers": text.all(finding.layers),
+        "chips": cut_names(list(map(printable, finding.layers[:_CHIPS])), _CHIP),
         "reasons": text.all(finding.reasons),
         "steps": finding.steps,
         "ms": rounded(finding.ms),

@@ -26,7 +26,16 @@ from .remedies import Tool, tool_of
 from .rules_of_products import is_whole_quantizer, takes_a_range
 from .shares import Shares, shares_of
 from .view import View, additions, converts
-from .work import NO_SIZES, RECURRENT, are_batches, at_sizes, bytes_of, operator_of, symbols_of
+from .work import (
+    NO_SIZES,
+    POOLINGS,
+    RECURRENT,
+    are_batches,
+    at_sizes,
+    bytes_of,
+    operator_of,
+    symbols_of,
+)
 
 # in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
 _QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
@@ -67,6 +76,12 @@ class Finding:
         """`6 convolutions and matmuls in f32`."""
         count = len(self.layers)
         return f"{count:,} {self.kind.one if count == 1 else self.kind.many}"
+
+    def saves_calls(self, timed: bool) -> bool:
+        """True where the gain is that of steps which are called for nothing, and times, of which calls are
+        a part, are not known.
+        """
+        return self.kind.effect is Effect.FUSED and not timed
 
     def change(self, names: int | None = None, rest: str = "") -> str:
         """What to change, or why nothing helps, with layers as the quantizer's options name them.
@@ -209,7 +224,7 @@ def verdict_of(
         timed,
         _layers(view, steps_at_risk(plan, "avx2")) if machine.exact_int8 else (),
         _layers(view, open_ended),
-        _findings(view, costs),
+        _findings(view, costs, timed),
     )
 
 
@@ -251,7 +266,7 @@ def _size(name: str, size: object) -> int:
     return found
 
 
-def _findings(view: View, costs: Costs) -> tuple[Finding, ...]:
+def _findings(view: View, costs: Costs, timed: bool) -> tuple[Finding, ...]:
     tool = tool_of(view.plan)
     found = [
         Finding(
@@ -279,7 +294,7 @@ def _findings(view: View, costs: Costs) -> tuple[Finding, ...]:
             key=lambda item: (
                 item.kind.gain is Gain.NOTHING,
                 bool(item.kind.no_remedy),
-                gains.index(item.kind.gain) + 2 * _is_small(item, costs),
+                gains.index(item.kind.gain) + 2 * _is_small(item, costs, timed),
                 -round(item.ms, 6),
                 order[item.kind.code],
             ),
@@ -287,9 +302,11 @@ def _findings(view: View, costs: Costs) -> tuple[Finding, ...]:
     )
 
 
-def _is_small(finding: Finding, costs: Costs) -> bool:
+def _is_small(finding: Finding, costs: Costs, timed: bool) -> bool:
     """True of a gain in time that hardly anybody measures: it stands behind what costs accuracy."""
-    return finding.kind.gain is Gain.TIME and finding.ms < _SMALL * costs.estimate.ms
+    if finding.kind.gain is not Gain.TIME or finding.saves_calls(timed):
+        return False
+    return finding.ms < _SMALL * costs.estimate.ms
 
 
 def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Tool) -> Finding:
@@ -328,6 +345,8 @@ def _touched(view: View, change: Remedied, steps: Sequence[int]) -> list[int]:
 
 def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
     """The plan with floats of these steps as codes, and with what the kind's effect says."""
+    if kind.effect is Effect.FUSED:
+        return Remedied(gone=frozenset(steps))
     floats = [value for index in steps for value in view.floats_written(index)]
     written = {
         value
@@ -416,7 +435,7 @@ def _is_binary(view: View, index: int) -> bool:
 
 
 def _is_pooling(view: View, index: int) -> bool:
-    return view.steps[index].primitive in {"pooling", "resampling"}
+    return view.steps[index].primitive in POOLINGS
 
 
 def _writes_floats(view: View, index: int) -> bool:

@@ -26,6 +26,7 @@ class Effect(enum.Enum):
     REORDERS_GO = "reorders go"
     QUANTIZERS_GO = "quantizers go, and additions round their terms"
     ALL_GO = "they go"
+    FUSED = "they go, and floats stay floats"
     PRIMITIVES = "they become primitives"
 
 

@@ -577,6 +577,24 @@ ABOUT_TIME = (
         no_remedy="nothing to change",
     ),
     Kind(
+        "open-sizes",
+        "operation of open sizes",
+        "operations of open sizes",
+        "A model exported with dynamic axes: sizes are computed in each run (Shape, Gather, Concat, Range), and an addition "
+        "stays a step of its own where nobody knows whether its two sides are of one size.",
+        "the model leaves sizes open: they are computed in each run, additions of unknown sizes are not fused "
+        "into the layers in front, and products of two activations in codes may take several times as long",
+        effect=Effect.FUSED,
+        remedies={
+            Tool.ANY: (
+                "export with fixed sizes, a file for each that you need (torch.onnx.export without dynamic_axes and "
+                "dynamic_shapes), or fix each open size of this file: python -m "
+                "onnxruntime.tools.make_dynamic_shape_fixed --dim_param NAME --dim_value N MODEL.onnx FIXED.onnx; "
+                "--size of fqfuse only says what to estimate or measure"
+            ),
+        },
+    ),
+    Kind(
         "decoded-for-shape",
         "tensor that is decoded for its shape",
         "tensors that are decoded for their shape",

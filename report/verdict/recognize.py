@@ -47,6 +47,7 @@ from .rules_of_steps import (
     float_operation,
     layout_copy,
     model_output,
+    open_sizes,
     own_step,
     quantizer_apart,
     quantizer_between,
@@ -140,6 +141,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "absurd-scale": unusable_scale,
         "control-flow": control_flow,
+        "open-sizes": open_sizes,
         "index-arithmetic": index_arithmetic,
         "decoded-for-shape": shape_only,
         "unquantized-recurrence": lstm,
@@ -181,6 +183,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
 _UNQUANTIZED: Mapping[str, Rule] = MappingProxyType(
     {
         "control-flow": with_products_inside,
+        "open-sizes": open_sizes,
         "index-arithmetic": index_arithmetic,
         "unquantized-recurrence": lstm,
         "f32-gru": gru,

@@ -22,7 +22,7 @@ from .view import (
     size_of,
     steps_where,
 )
-from .work import SHAPES, operator_of
+from .work import POOLINGS, SHAPES, operator_of
 
 _CODES = 256
 _MUCH = 0.05  # of the multiply-adds: for a classifier behind an LSTM calibration gained nothing
@@ -253,6 +253,9 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
     }
     coded = steps_where(view, lambda index: codes_source(view.steps[index]))
     feeding = {index for index in feeders_of(view, ranges | coded) if _could_store(view, index)}
+    pooling = {index for index in feeding if view.steps[index].primitive in POOLINGS}
+    # a pooling takes codes where its result may be codes, and what is in front of it writes them then
+    feeding |= {index for index in feeders_of(view, pooling) if _could_store(view, index)}
     whole = {index for index in range(len(view.steps)) if takes_a_range(view, index)} - ranges
     ends = [(step, view.steps[step].args[1:]) for step in whole]
     ends += [(step, view.steps[step].args) for step in grids]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...ir.decision import Outcome
 from ...plan.attributes import Binary, Eltwise, Sum
 from .view import (
     ADDS,
@@ -16,7 +17,64 @@ from .view import (
     skips_of,
     steps_where,
 )
-from .work import operator_of
+from .work import POOLINGS, SHAPES, WITH_BODIES, operator_of
+
+_OPEN = "the model does not tell whether their sizes are the same"
+_SIZES = 6  # steps
+_SIZES_SHARE = 0.1  # of all steps
+_DATA_DECIDES_SIZES = frozenset(
+    {
+        "Compress",
+        "NonMaxSuppression",
+        "NonZero",
+        "Unique",
+        *(each.removeprefix("onnx.") for each in WITH_BODIES),
+    }
+)
+
+
+def open_sizes(view: View) -> Iterable[int]:
+    """What is there because the model leaves sizes open: additions that were not fused, since their sides
+    may differ in size, and arithmetic on sizes. Of that, a Reshape has a few steps in front of it, which
+    cost nothing to speak of.
+    """
+    refused = {
+        decision.subject
+        for decision in view.plan.decision_records
+        if decision.outcome is Outcome.REFUSED and _OPEN in decision.reason
+    }
+    apart = steps_where(
+        view,
+        lambda index: (
+            view.steps[index].primitive in ELEMENTWISE
+            and not refused.isdisjoint(view.steps[index].origin[:1])
+        ),
+    )
+    sizes = _on_sizes(view)
+    many = len(sizes) >= max(_SIZES, _SIZES_SHARE * len(view.steps))
+    return apart | sizes if apart or many else ()
+
+
+def _on_sizes(view: View) -> set[int]:
+    """Steps that compute integers from sizes and constants alone, where those sizes follow from the
+    inputs'; a lookup of floats stays, whatever its indices.
+    """
+    found: set[int] = set()
+    from_sizes: set[str] = set()
+    by_data: set[str] = set()
+    for index, step in enumerate(view.steps):
+        given = [value for value in step.inputs if value]
+        if operator_of(step) in _DATA_DECIDES_SIZES or not by_data.isdisjoint(given):
+            by_data.update(step.outputs)
+        elif not any(
+            view.is_float(value) or view.is_code(value) for value in step.outputs if value
+        ) and (
+            step.primitive in SHAPES
+            or all(view.is_constant(value) or value in from_sizes for value in given)
+        ):
+            found.add(index)
+            from_sizes.update(step.outputs)
+    return found
 
 
 def table(view: View) -> Iterable[int]:
@@ -101,7 +159,7 @@ def f32_pooling(view: View) -> Iterable[int]:
     found = steps_where(
         view,
         lambda index: (
-            view.steps[index].primitive in {"pooling", "resampling"}
+            view.steps[index].primitive in POOLINGS
             and bool(view.floats_read(index))
             and bool(view.readings(index))
             and all(converts(view, reading.step) for reading in view.readings(index))

@@ -14,7 +14,7 @@ from ...errors import printable
 from ...plan.types import Plan
 from ..layout import Layout, Text, heading
 from ..lines import WIDTH, labelled, paragraph
-from ..notation import bytes_text, count_text, middle_cut, title_text
+from ..notation import bytes_text, count_text, cut_names, middle_cut, title_text
 from .findings import Finding, Verdict
 from .kind import Gain
 from .remedies import Tool
@@ -87,6 +87,8 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
         return True
     if finding.kind.gain is not Gain.TIME:
         return finding.kind.gain is not Gain.NOTHING
+    if finding.saves_calls(verdict.timed):
+        return True
     if not finding.ms:
         return False
     time = finding.ms / verdict.estimate.ms if verdict.estimate.ms else 0.0
@@ -246,9 +248,10 @@ def _finding(
         yield Text(f"   {gain}", style="dim")
     if names == 0:
         yield from labelled("at", layers_text(finding), width, 3, _LABEL)
-    for place, layer in enumerate(finding.layers if names != 0 else ()):
+    layers = cut_names(list(map(printable, finding.layers)), names) if names != 0 else []
+    for place, layer in enumerate(layers):
         word = "" if place else "at"
-        yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), middle_cut(printable(layer), names))
+        yield Text.assemble((f"   {word:<{_LABEL}}", "dim"), layer)
     yield from labelled("why", f"{finding.kind.why} ({finding.kind.code})", width, 3, _LABEL)
     if finding.reasons and finding.kind.code in _UNSPECIFIC:
         yield from labelled(
@@ -287,6 +290,8 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
     if finding.kind.gain is Gain.NOTHING or not finding.ms:
         handed_on = f"hands on {bytes_text(finding.handed_on)} of f32"
         return handed_on if finding.handed_on else "costs nothing to speak of"
+    if finding.saves_calls(verdict.timed):
+        return f"saves {len(finding.steps):,} of {count_text(len(verdict.costs.works), 'step')}"
     verb = "costs" if finding.kind.no_remedy else "saves"
     if not verdict.timed:
         share = share_text(finding.ms, verdict.estimate.ms)

@@ -44,6 +44,9 @@ MOVES = (
 )
 """Steps that only move what others computed."""
 
+POOLINGS = frozenset({"pooling", "resampling"})
+"""Steps that take codes as well as floats, and keep their scale."""
+
 _MATMULS = frozenset({"MatMul", "MatMulBlocks", "MatMulInteger"})
 
 PRODUCTS = _MATMULS | {"Conv", "ConvInteger", "ConvTranspose"}

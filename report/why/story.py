@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.decision import Decision, Fate, Half, Outcome
 from ...plan.types import Plan
-from ..notation import Notation, count_text, layer_names, middle_cut
+from ..notation import Notation, count_text, cut_names, layer_names, middle_cut
 from ..summary import COSTLY
 from ..verdict.findings import Finding, Verdict, name_in_f32, verdict_of
 from ..verdict.kind import Gain
@@ -209,7 +209,7 @@ def _company(index: Index, name: str, number: int) -> str:
     ]
     parts = []
     if nodes:
-        shown = ", ".join(middle_cut(other, _NAME) for other in nodes[:_FEW])
+        shown = ", ".join(cut_names(nodes[:_FEW], _NAME))
         left = f" and {len(nodes) - _FEW} more" if len(nodes) > _FEW else ""
         parts.append(f"{shown}{left}")
     if len(stores) == 1:
@@ -394,7 +394,7 @@ def _step(index: Index, verdict: Verdict, number: int, name: str, kind: str = "s
     who = f"The value {_called(name)} is written by step" if kind == "value" else "Step"
     what = Notation(plan).primitive(step)
     nodes = Notation(plan).origin(step)
-    shown = ", ".join(middle_cut(node, _NAME) for node in nodes[:_FEW])
+    shown = ", ".join(cut_names(nodes[:_FEW], _NAME))
     left = f" and {len(nodes) - _FEW} more" if len(nodes) > _FEW else ""
     of = f", made of {shown}{left}" if nodes else ", which no node of the model asked for by name"
     decisions = tuple(d for node in step.origin for d in index.decisions.get(node, ()))

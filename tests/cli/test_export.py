@@ -10,6 +10,7 @@ from support.finding_networks import Net
 
 import fqfuse
 from fqfuse.models.digits import digits_model_path
+from fqfuse.report.html.data import document
 
 
 def test_the_file_is_what_the_library_writes(call, tmp_path: Path, model: Path) -> None:
@@ -51,6 +52,25 @@ def test_what_stays_f32_is_told_in_80_columns(call, tmp_path: Path, monkeypatch)
     document = json.loads(call("export", "net.onnx", "-o", "out.onnx", "--json").stdout)
     assert len(document["operations"]) == 5
     assert document["products"] == []
+
+
+def test_names_that_share_their_ends_are_told_apart(call, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    net = Net()
+    for index in range(3):
+        value = net.quantized(net.conv(net.quantized("x"), f"conv{index}"))
+        name = f"/bert/encoder/layers/layer.{index}/attention/output/dense/Reshape_1_output_0_HardSwish"
+        net.op("HardSwish", value, name=name)
+    net.op("Sum", *[each.output[0] for each in net.nodes if each.op_type == "HardSwish"], out="y")
+    onnx.save(net.proto(), "net.onnx")
+    result = call("export", "net.onnx", "-o", "out.onnx")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    told = " ".join(result.stdout.split())
+    assert all(f"layer.{index}…" in told for index in range(3)), told
+    findings = document(fqfuse.compile("net.onnx"))["findings"]
+    chips = next(found["chips"] for found in findings if len(found["layers"]) == 3)
+    assert len(set(chips)) == 3
+    assert max(map(len, chips)) <= 40
 
 
 def test_what_is_not_exported(call, tmp_path: Path, plan: Path) -> None:

@@ -18,7 +18,7 @@ from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.attributes import Eltwise
 from fqfuse.plan.targets import TARGETS
 from fqfuse.plan.types import Plan, Step
-from fqfuse.report.diff.align import aligned
+from fqfuse.report.diff.align import aligned, plain_names
 from fqfuse.report.diff.compare import Difference, _pairs, difference_of
 from fqfuse.report.diff.document import difference_data
 from fqfuse.report.diff.screen import answer_of, diff_report
@@ -257,6 +257,30 @@ def test_names_with_something_behind_them_are_aligned() -> None:
     assert not alignment.strange_first
     assert not alignment.strange_second
     assert aligned(made("/fc/MatMul"), made("/other/MatMul")).strange_second
+
+
+def test_operators_on_codes_are_aligned_with_the_nodes_they_replace() -> None:
+    """QOperator files of ONNX Runtime beside its QDQ files."""
+    plan = chain()
+    called = {name: f"{name}_quant" for step in plan.steps for name in plain_names(plan, step)}
+    renamed = replace(
+        plan,
+        steps=tuple(
+            replace(step, origin=tuple(called.get(name, name) for name in step.origin))
+            for step in plan.steps
+        ),
+        decision_records=(),
+        fate_records=tuple(
+            replace(fate, consumer=called.get(fate.consumer, fate.consumer))
+            for fate in plan.fate_records
+        ),
+    )
+    assert called
+    for first, second in ((plan, renamed), (renamed, plan)):
+        found = aligned(first, second)
+        assert len(found.pairs) == len(plan.steps)
+        assert not found.strange_first
+        assert not found.strange_second
 
 
 def test_wrong_arguments() -> None:

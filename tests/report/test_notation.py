@@ -15,6 +15,7 @@ from fqfuse.report.notation import (
     Notation,
     bytes_text,
     count_text,
+    cut_names,
     middle_cut,
     number_text,
     short_names,
@@ -96,6 +97,52 @@ def test_a_cut_text_fits_and_keeps_its_ends(text: str, room: int) -> None:
         for place, letter in enumerate(cut)
     )
     assert middle_cut(text, None) == text
+
+
+def path(layer: int, what: str) -> str:
+    """A long beginning and a long end that all names share."""
+    return f"/bert/encoder/layer.{layer}/attention/self/{what}/Reshape_1_output_0_QuantizeLinear"
+
+
+def test_names_of_one_list_keep_what_tells_them_apart() -> None:
+    names = [path(0, "query"), path(0, "key"), path(11, "query"), path(11, "key"), "short"]
+    assert cut_names(names, 50) == [
+        "/bert/encoder/layer.0…self/query…_0_QuantizeLinear",
+        "/bert/encoder/layer.0…self/key…ut_0_QuantizeLinear",
+        "/bert/encoder/layer.11…self/query…0_QuantizeLinear",
+        "/bert/encoder/layer.11…self/key…t_0_QuantizeLinear",
+        "short",
+    ]
+    assert cut_names(names, None) == names
+    assert cut_names(names[:1] * 2, 50) == [middle_cut(names[0], 50)] * 2, "these are one"
+
+
+WORDS = st.text("abyz", min_size=1, max_size=9)
+
+
+@given(
+    st.text("ab/._", max_size=90), WORDS, WORDS, WORDS, WORDS, st.text("ab/._", max_size=90),
+    st.integers(min_value=33, max_value=78),
+)  # fmt: skip
+def test_cut_names_are_as_many_as_names(
+    front: str, a: str, b: str, c: str, d: str, end: str, room: int
+) -> None:
+    """Names that differ in two words of up to 9 letters need room for both, each behind up to 12
+    characters in front of it, and two signs of what is left out.
+    """
+    names = [f"{front}/{x}/{'m' * 30}/{y}/{end}" for x in (a, b) for y in (c, d)]
+    shown = cut_names(names, room)
+    assert all(columns(text) <= room for text in shown)
+    if room >= 2 * (12 + 9 + 2):  # in narrower lists the second word may have none
+        assert len(set(shown)) == len(set(names))
+    assert all(text == name for text, name in zip(shown, names, strict=True) if len(name) <= room)
+
+
+@given(st.lists(st.text(max_size=60), max_size=6), st.integers(min_value=1, max_value=40))
+def test_cut_names_fit_whatever_they_are(names: list[str], room: int) -> None:
+    for name, text in zip(names, cut_names(names, room), strict=True):
+        assert columns(text) <= room
+        assert text == name or "…" in text
 
 
 @pytest.mark.parametrize(

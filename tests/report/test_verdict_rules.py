@@ -166,3 +166,18 @@ def test_a_product_of_activations_is_no_layer_without_weights() -> None:
     kinds = {item.kind.code for item in verdict_of(fqfuse.compile(model), MACHINE).findings}
     assert "f32-weights" not in kinds
     assert "f32-attention" in kinds
+
+
+def test_what_a_pooling_in_front_of_a_run_time_range_reads_is_f32_for_that_range() -> None:
+    """As quantize_dynamic leaves the first layers of a ResNet: no norm, no softmax is near."""
+    net = Net()
+    first = net.op("Relu", net.conv(net.quantized("x"), "conv1"), name="relu")
+    pooled = net.op("MaxPool", first, name="maxpool", kernel_shape=[2, 2], strides=[2, 2])
+    net.conv(at_run_time(net, pooled), "conv2", out="y")
+    plan = fqfuse.compile(net.proto())
+    findings = {item.kind.code: item for item in verdict_of(plan, MACHINE).findings}
+    assert "float-operation" not in findings
+    names = {
+        name for step in findings["dynamic-quantizer"].steps for name in plan.steps[step].origin
+    }
+    assert {"conv1", "maxpool"} <= names

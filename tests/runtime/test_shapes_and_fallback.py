@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper, parser
 from support.runtime_networks import residual_network, shape_arithmetic
 from support.runtime_plans import one_step
 
+import fqfuse
 from fqfuse.errors import InvalidInput, InvalidModel, UnsupportedOp
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import DepthwiseConv, PrimitiveAttr
@@ -264,3 +265,26 @@ def test_infinities_of_a_model_are_no_warnings() -> None:
     params = {"op_type": "DequantizeLinear", "domain": "", "opset": 21, "proto": proto}
     (found,) = foreign_op(params, "y")([np.array([-1, 0, 1], np.int8), np.float32(np.inf)])
     np.testing.assert_array_equal(found, [-np.inf, np.nan, np.inf])
+
+
+def test_behind_a_quantizer_that_stays_an_operator_shapes_are_known() -> None:
+    """By a scale that nothing can be divided by, of a value whose size a broadcast decides: else all
+    that lies behind it would be bound while it runs, on NumPy.
+    """
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (float[a, 4] x, float[b, 4] z) => (float[n, 4] y)
+        <float scale = {0}, int8 zero = {0}>
+        {
+            sum = Add(x, z)
+            codes = QuantizeLinear(sum, scale, zero)
+            back = DequantizeLinear(codes, scale, zero)
+            y = Add(back, x)
+        }
+    """)
+    infinite = numpy_helper.from_array(np.array(np.inf, np.float32), "scale")
+    next(item for item in model.graph.initializer if item.name == "scale").CopyFrom(infinite)
+    plan = fqfuse.compile(model)
+    assert {"onnx.QuantizeLinear", "onnx.DequantizeLinear"} <= {s.primitive for s in plan.steps}
+    shapes, _ = bind_shapes(plan, {"x": (1, 4), "z": (3, 4)})
+    assert shapes["y"] == (3, 4)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 from onnx import TensorProto
+from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 from support.finding_networks import U8, Net, codes
 from support.onnx_cases import random
 
@@ -374,6 +375,37 @@ def squeeze_excitation(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
+def sizes_of(net: Net, value: str, *last: int) -> str:
+    """Batch and sequence of a value in front of fixed sizes, as a traced `x.view(b, s, ...)` has them."""
+    parts = [size_at(net, value, place) for place in range(2)]
+    return net.op("Concat", *parts, net.constant(np.int64(last)), axis=0)
+
+
+def size_at(net: Net, value: str, place: int) -> str:
+    size = net.op("Gather", net.op("Shape", value), net.constant(np.int64(place)))
+    return net.op("Unsqueeze", size, net.constant(np.int64([0])))
+
+
+def open_sizes(cured: bool) -> onnx.ModelProto:
+    """As a traced transformer: as many positions as the sequence has, out of 64; heads that are taken apart
+    and joined by sizes of a run, and a skip around them. The remedy: ONNX Runtime's
+    make_dynamic_shape_fixed.
+    """
+    net = Net()
+    zero, axis = net.constant(np.int64([0])), net.constant(np.int64([1]))
+    table = net.constant(random([1, 64, 16]))
+    source = net.op("Add", "x", net.op("Slice", table, zero, size_at(net, "x", 1), axis))
+    hidden = net.matmul(net.quantized(source), "fc1")
+    heads = net.op("Reshape", hidden, sizes_of(net, hidden, 4, 4))
+    joined = net.op("Reshape", net.op("Relu", heads), sizes_of(net, hidden, 16))
+    added = net.op("Add", net.matmul(net.quantized(joined), "fc2"), source, name="add")
+    net.matmul(net.quantized(added), "fc3", out="y")
+    proto = net.proto(inputs={"x": ["batch", "sequence", 16]})
+    for name, size in (("batch", 2), ("sequence", 8)) if cured else ():
+        make_dim_param_fixed(proto.graph, name, size)
+    return proto
+
+
 def decoded_for_shape(cured: bool) -> onnx.ModelProto:
     """The codes of a layer, of which another node asks for the size."""
     net = Net()
@@ -506,6 +538,7 @@ CASES: dict[str, Case] = {
     "own-step": own_step,
     "index-arithmetic": indices,
     "whole-quantizer": whole,
+    "open-sizes": open_sizes,
     "decoded-for-shape": decoded_for_shape,
 }
 

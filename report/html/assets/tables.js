@@ -97,11 +97,15 @@ function findingCards() {
     card.append(head, make('p', 'why', finding.why));
     card.append(make('p', finding.remedy ? 'change' : 'why', make('b', '', finding.tool ? `${finding.tool}: ` : finding.remedy ? 'Change: ' : ''), finding.change));
     const layers = make('div', 'chips');
-    for (const name of finding.layers.slice(0, 6)) {
+    finding.chips.forEach((shown, place) => {
+      const name = finding.layers[place];
       const lead = () => (stepsOf().get(name) || []).find((index) => finding.steps.includes(index)) ?? finding.steps[0];
-      layers.append(button(cut(text(name), 40), () => select(nodeOfStep(lead()).id, true), 'chip'));
-    }
-    if (finding.layers.length > 6) layers.append(make('span', 'dim', `and ${thousands(finding.layers.length - 6)} more`));
+      const chip = button(shown, () => select(nodeOfStep(lead()).id, true), 'chip');
+      chip.title = text(name);
+      layers.append(chip);
+    });
+    const rest = finding.layers.length - finding.chips.length;
+    if (rest) layers.append(make('span', 'dim', `and ${thousands(rest)} more`));
     card.append(layers);
     return card;
   });
