@@ -72,18 +72,16 @@ class AverageAction:
 
 
 def average_of_codes(binder: Binder, step: Step, win: Window) -> None:
-    """An average of each whole map, channels last, with what decodes it.
+    """An average of codes in f32, of each whole map, channels last, with what decodes it.
 
     Raises:
-        NotLowered: the step is something else, or the kernel cannot run.
+        NotLowered: the windows or the attributes are others, or the kernel cannot run.
     """
     src, kernel, library = need(step, "src"), average_kernel(binder.library), binder.library
     dims, dtype = binder.dims(src), binder.dtype(src)
     positions = math.prod(dims[2:])
     if kernel is None:
         raise NotLowered("a CPU or a system without the kernel for averages")
-    if dtype not in (DataType.u8, DataType.s8) or binder.dtype(step.output) != DataType.f32:
-        raise NotLowered("no average of codes in f32")
     if step.attr.scales or step.attr.zero_points:
         raise NotLowered("a scale or a zero point of the destination")
     if win.kernel != dims[2:] or any((*win.begin, *win.end)) or positions > MOST_POSITIONS:

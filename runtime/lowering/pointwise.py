@@ -77,16 +77,14 @@ def pooling(binder: Binder, step: Step) -> None:
 
 def pool(binder: Binder, step: Step, alg: AlgKind, win: Window) -> None:
     """Runs a step by the pooling primitive, whose compiled kernels store the type that they read:
-    averages of codes in f32 are a kernel of our own, or those of the codes as f32.
+    averages of codes in f32 are a kernel of our own, or, as maxima of codes, pooled as f32.
     """
-    src = need(step, "src")
-    if binder.dtype(src) == binder.dtype(step.output):
-        _pool(binder, step, alg, win)
-        return
-    ways: tuple[Callable[[], None], ...] = (
-        lambda: average_of_codes(binder, step, win),
-        lambda: _pool(binder, step, alg, win, converted=True),
-    )
+    codes = binder.dtype(need(step, "src")) in (DataType.u8, DataType.s8)
+    ways: list[Callable[[], None]] = [lambda: _pool(binder, step, alg, win)]
+    if codes and binder.dtype(step.output) == DataType.f32:
+        ways = [lambda: _pool(binder, step, alg, win, converted=True)]
+        if alg != AlgKind.pooling_max:
+            ways.insert(0, lambda: average_of_codes(binder, step, win))
     first_lowered(ways, lambda way: way())
 
 

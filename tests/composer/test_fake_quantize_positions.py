@@ -322,7 +322,7 @@ STEPS: dict[str, tuple[str, ...]] = {
         "reorder",
     ),
     "before_a_max_pool": (*_CONVOLUTION, "pooling", "convolution"),
-    "before_an_average": (*_CONVOLUTION, "reorder", "pooling"),
+    "before_an_average": (*_CONVOLUTION, "pooling"),
     "returned_and_read": (*_CONVOLUTION, "reorder", "convolution"),
     "several_consumers": (*_CONVOLUTION, "reorder", "convolution", "convolution", "softmax"),
     "first": ("reorder", "convolution"),
@@ -418,7 +418,6 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
         for position, at in (
             ("on_a_concat", 4),
             ("behind_a_max_pool", 3),
-            ("before_an_average", 2),
             ("returned_and_read", 2),
             ("several_consumers", 2),
         )
@@ -438,6 +437,11 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
         "binary",
         "convolution",
     ),
+    # Codes of several scales are decoded in front of an average in f32.
+    **{
+        ("before_an_average", form): (*_CONVOLUTION, "reorder", "pooling")
+        for form in ("per channel", "output per channel", "each channel another form")
+    },
     # A quantizer that is per channel, or not monotone, stays behind the pool, which then runs in
     # f32 and takes it as post-ops.
     **{
@@ -452,7 +456,6 @@ OTHER_STEPS: dict[tuple[str, str], tuple[str, ...]] = {
             "on_a_concat": (*_TWO, "concat"),
             "on_a_concat_of_another_scale": (*_TWO, "reorder", "concat", "convolution"),
             "behind_a_max_pool": (*_CONVOLUTION, "pooling"),
-            "before_an_average": (*_CONVOLUTION, "pooling"),
             "returned_and_read": _TWO,
             "several_consumers": (*_TWO, "convolution", "softmax"),
             "several_quantizers_on_one_value": (

@@ -61,7 +61,7 @@ def decoded_along_the_channels(n: Net, zero: int) -> Value:
 STEPS = {
     codes: ["binary"],
     maximum: ["pooling", "binary"],
-    average: ["reorder", "pooling", "binary"],
+    average: ["pooling", "binary"],
     addition: ["binary", "binary"],
     reduction: ["reorder", "reduction", "binary"],
     decoded_along_the_channels: ["reorder", "binary"],
