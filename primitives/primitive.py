@@ -82,11 +82,7 @@ def prim(
     if asked.target == SCHEME:
         if kind not in CELLS:
             _check_written(description)
-        lost = neglected(asked) if refusal(asked) is None else None
-        if lost is not None:
-            raise failure(
-                Status.unimplemented, f"{description}, of which oneDNN makes one although {lost},"
-            )
+        _check_neglected(description, asked)
     else:
         _check(description, refusal_of_scheme(description))
     if engine == "numpy":
@@ -106,6 +102,18 @@ def _check_written(description: Description) -> None:
             f"{description}, whose depthwise post-op writes {type_text(made)}",
             hint=f'give dst="{type_text(made)}"',
         )
+
+
+def _check_neglected(description: Description, asked: Description) -> None:
+    """Refuses what the library would make, and neglect a part of; `asked`: in its own words.
+
+    Raises:
+        OneDnnError: there is such a part.
+    """
+    lost = neglected(asked) if refusal(asked) is None else None
+    if lost is not None:
+        told = f"{description}, of which oneDNN makes one although {lost},"
+        raise failure(Status.unimplemented, told)
 
 
 def _check_bf16(name: str, array: Array) -> None:
@@ -289,6 +297,8 @@ class OnLibrary(Primitive):
             self.memory_consumption = made.memory_consumption
 
     def _make(self, what: Description) -> _Bound:
+        _check_neglected(self.description, what)
+
         def make() -> _Bound:
             with workers.making():
                 stream = Stream(Engine(self._library))

@@ -19,11 +19,9 @@ from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
 from .description import HALVES, Description, at_execution, with_values
 from .kinds import CELLS
-from .neglected import neglected
 from .on_numpy import one_step
 from .operation import OPERATIONS
 from .recurrent import of_library, refusal_of_unified
-from .refusal import refusal
 
 SCHEME = "onednn-v3"
 """The scheme of the library."""
@@ -97,7 +95,7 @@ def in_v3(description: Description) -> Description:
     the words.
 
     Raises:
-        OneDnnError: they have none for it, or the library refuses it, or would neglect a part.
+        OneDnnError: they have none for it.
     """
     attr, kind = description.attr, description.kind
     if kind in CELLS:
@@ -113,22 +111,6 @@ def in_v3(description: Description) -> Description:
         others = {role: scale for role, scale in attr.scales.items() if role not in sources}
         params = MappingProxyType({**description.params, "scales": factors})
         found = replace(found, attr=replace(attr, scales=others), params=params)
-    refused = refusal(found)
-    if refused is not None:
-        raise failure(refused[0], f"{description}, where {refused[1]},")
-    return _not_neglected(description, found)
-
-
-def _not_neglected(description: Description, found: Description) -> Description:
-    """What a primitive of another scheme is in the library's words.
-
-    Raises:
-        OneDnnError: the library would make it, and neglect a part.
-    """
-    lost = neglected(found) if refusal(found) is None else None
-    if lost is not None:
-        what = f"{description}, of which oneDNN makes one although {lost},"
-        raise failure(Status.unimplemented, what)
     return found
 
 
@@ -169,7 +151,7 @@ def converted(
         attr=new,
         target=SCHEME,
     )
-    return _not_neglected(description, what), new, {**args, **extra}
+    return what, new, {**args, **extra}
 
 
 def _of_library(description: Description, scale: Scale) -> Scale:
