@@ -20,6 +20,7 @@ import onnxruntime
 import pytest
 from onnxruntime import quantization
 from support.onnx_cases import model, node, random
+from support.tool_networks import CHANNELS, PIXELS, TOKENS, WIDTH, diffusion, embedded, rotary
 
 import fqfuse
 from fqfuse.benchmarks.networks.bert import build_bert, sample_tokens
@@ -62,28 +63,42 @@ def optimized(level: str, first: Tool | None = None) -> Tool:
 
 
 def for_transformers(
-    source: Path, _: dict[str, Any], *, half: bool = False, separate: bool = False
+    source: Path,
+    _: dict[str, Any],
+    *,
+    kind: str = "bert",
+    half: bool = False,
+    separate: bool = False,
 ) -> tuple[Path, Path]:
-    """Its tool for transformers; `separate`: attention without its products in it."""
+    """Its tool for transformers, and for diffusion networks (`kind`: "unet"); `separate`: attention without
+    its products in it.
+    """
     pytest.importorskip("sympy", reason="ONNX Runtime's tool for transformers wants it")
     from onnxruntime.transformers import optimizer
     from onnxruntime.transformers.fusion_options import FusionOptions
 
-    options = FusionOptions("bert")
+    options = FusionOptions(kind)
     options.use_multi_head_attention = separate
     made = optimizer.optimize_model(
-        str(source), "bert", num_heads=0, hidden_size=0, opt_level=0, optimization_options=options
+        str(source), kind, num_heads=0, hidden_size=0, opt_level=0, optimization_options=options
     )
     if half:
         made.convert_float_to_float16(keep_io_types=True)
-    target = source.with_name(f"tool{half:d}{separate:d}.onnx")
+    target = source.with_name(f"{kind}{half:d}{separate:d}.onnx")
     made.save_model_to_file(str(target))
     return target, source
 
 
-def dynamic(source: Path, _: dict[str, Any]) -> tuple[Path, Path]:
-    target = source.with_name("dynamic.onnx")
-    quantization.quantize_dynamic(source, target, weight_type=quantization.QuantType.QInt8)
+def dynamic(source: Path, feeds: dict[str, Any], first: Tool | None = None) -> tuple[Path, Path]:
+    """Its dynamic quantizer, on what another tool made."""
+    made, _ = first(source, feeds) if first else (source, source)
+    target = made.with_name(f"{made.stem}.dynamic.onnx")
+    quantization.quantize_dynamic(
+        made,
+        target,
+        weight_type=quantization.QuantType.QInt8,
+        extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+    )
     return target, target
 
 
@@ -127,6 +142,8 @@ TOOLS: dict[str, Tool] = {
     "transformers, f16": functools.partial(for_transformers, half=True),
     "transformers, multi-head": functools.partial(for_transformers, separate=True),
     "transformers, extended": optimized("EXTENDED", for_transformers),
+    "transformers, dynamic": functools.partial(dynamic, first=for_transformers),
+    "diffusion": functools.partial(for_transformers, kind="unet"),
     "dynamic": dynamic,
     "dynamic, extended": optimized("EXTENDED", dynamic),
     **{form: static(form) for form in ("QDQ", "QOperator")},
@@ -192,14 +209,41 @@ def features(rng: np.random.Generator) -> dict[str, Any]:
     return {"x": rng.standard_normal((2, 5, 32), np.float32)}
 
 
+def words(rng: np.random.Generator) -> dict[str, Any]:
+    mask = np.ones((2, TOKENS), np.int64)
+    mask[1, 5:] = 0
+    drawn = {
+        name: rng.integers(0, below, (2, TOKENS)) for name, below in (("ids", 50), ("types", 2))
+    }
+    return {**drawn, "mask": mask}
+
+
+def noise(rng: np.random.Generator) -> dict[str, Any]:
+    shapes = {"x": (2, CHANNELS, PIXELS, PIXELS), "t": (2, 16)}
+    return {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def placed(rng: np.random.Generator) -> dict[str, Any]:
+    x = rng.standard_normal((2, TOKENS, WIDTH), np.float32)
+    return {"x": x, "position_ids": np.arange(TOKENS) + np.int64([[0], [3]])}
+
+
 BUILDERS: dict[str, tuple[Callable[[], onnx.ModelProto], Callable[..., dict[str, Any]]]] = {
     "encoder": (functools.partial(build_bert, layers=1), tokens),
     "residual": (build_small_resnet, images),
     "inverted": (build_small_mobilenet, images),
     "mixed": (mixed, features),
+    "embedded": (embedded, words),
+    "diffusion": (diffusion, noise),
+    "rotary": (rotary, placed),
 }
 
-TRANSFORMERS_ONLY = ("transformers", "blocks")
+ALONE = {
+    "embedded": ("transformers", "transformers, multi-head", "transformers, dynamic"),
+    "diffusion": ("diffusion", "all"),
+    "rotary": ("transformers", "transformers, extended", "all"),
+}
+"""Network -> the tools that have operators for it; the others take what is left to them."""
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +253,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, d
     found = {}
     for name, (build, feeds) in BUILDERS.items():
         path = tmp_path_factory.mktemp(name) / "f32.onnx"
-        onnx.save(build(), path)
+        proto = build()
+        proto.producer_name = "pytorch"  # the tool for transformers leaves files of others alone
+        onnx.save(proto, path)
         found[name] = path, feeds(np.random.default_rng(3))
     return found
 
@@ -217,12 +263,16 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, d
 WRITTEN: set[str] = set()
 """Operators of ONNX Runtime's own in the files."""
 
-CASES = [
-    (network, tool)
-    for network in BUILDERS
-    for tool in TOOLS
-    if network in ("encoder", "mixed") or not tool.startswith(TRANSFORMERS_ONLY)
-]
+
+def is_for(tool: str, network: str) -> bool:
+    if network in ALONE:
+        return tool in ALONE[network]
+    if tool == "diffusion":
+        return False
+    return network in ("encoder", "mixed") or not tool.startswith(("transformers", "blocks"))
+
+
+CASES = [(network, tool) for network in BUILDERS for tool in TOOLS if is_for(tool, network)]
 
 
 def decibels(wanted: Any, found: Any) -> float:
@@ -257,7 +307,7 @@ def test_what_a_tool_writes_means_what_it_was_made_of(sources, network: str, too
 
 
 def quantized(tool: str) -> bool:
-    return tool.startswith(("QDQ", "QOperator", "dynamic"))
+    return tool.startswith(("QDQ", "QOperator")) or "dynamic" in tool
 
 
 @pytest.mark.slow
@@ -270,4 +320,6 @@ def test_the_tools_wrote_their_own_operators() -> None:
         *("Attention", "BiasGelu", "FusedMatMul", "Gelu", "MatMulNBits", "MultiHeadAttention"),
         *("QGemm", "QLinearAdd", "QLinearConv", "QLinearSoftmax", "QuickGelu"),
         *("FusedConv", "SkipLayerNormalization", "MatMulIntegerToFloat"),
+        *("EmbedLayerNormalization", "QAttention", "RotaryEmbedding"),
+        *("GroupNorm", "SkipGroupNorm", "NhwcConv"),
     } <= WRITTEN
