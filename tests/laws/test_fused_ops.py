@@ -21,6 +21,7 @@ from fqfuse.frontend.operators import (
     attention,
     embedding,
     fused,
+    gated,
     group_query,
     qoperator,
     rotary,
@@ -105,7 +106,16 @@ def test_what_is_broken_is_compiled_or_refused(seed: int) -> None:
 
 
 def test_every_row_has_a_case() -> None:
-    tables = (attention, embedding, fused, group_query, qoperator, rotary, standard_attention)
+    tables = (
+        attention,
+        embedding,
+        fused,
+        gated,
+        group_query,
+        qoperator,
+        rotary,
+        standard_attention,
+    )
     rows = {f"{domain or 'ai.onnx'}.{op}" for table in tables for domain, op in table.HANDLERS}
     cases = {op if op.startswith("ai.onnx.") else f"com.microsoft.{op}" for op in (*CASES, *UNRUN)}
     assert rows == cases

@@ -267,6 +267,42 @@ def _simplified(rng: Generator) -> Case:
     )
 
 
+def _gated_sum(rng: Generator) -> Case:
+    shape = sizes(rng, int(rng.integers(1, 4)), 7)
+    arrays = {name: floats(rng, *shape) for name in ("x", "added")}
+    inputs = {**arrays, "gate": floats(rng, *shape[:-1], 1)}
+    return Case("GatedAdd", inputs, {}, some(rng, "added"), free=rng.random() < 0.3)
+
+
+def _scaled_swish(rng: Generator) -> Case:
+    scale = maybe(rng, floats(rng))
+    attrs = given(rng, {"alpha": number(rng, -2, 2)})
+    inputs = {"x": floats(rng, *sizes(rng, int(rng.integers(1, 4)), 7)), "scale": scale}
+    return Case("ScaledSiLU", inputs, attrs, some(rng, "scale"))
+
+
+def _gated_norm(rng: Generator) -> Case:
+    groups, size = sizes(rng, 2)
+    shape = (*sizes(rng, int(rng.integers(0, 3)), 4), groups * (size + 1))
+    inputs = {"x": floats(rng, *shape), "scale": floats(rng, size + 1), "gate": floats(rng, *shape)}
+    attrs = given(rng, {"activation": chosen(rng, "silu", "swish", "sigmoid"), "epsilon": 1e-3})
+    return Case("GatedRMSNorm", inputs, attrs, some(rng, "scale"), scale=3.0)
+
+
+def _branchwise_norm(rng: Generator) -> Case:
+    branches, size = sizes(rng, 2)
+    flat = rng.random() < 0.5
+    size += 1
+    tail = (branches * size,) if flat else (branches, size)
+    scale = floats(rng, *chosen(rng, (branches * size,), (branches, size), (size,)))
+    attrs = given(rng, {"epsilon": number(rng, 1e-6, 1e-2)})
+    if flat:
+        attrs["num_branches"] = branches
+    inputs = {"x": floats(rng, *sizes(rng, int(rng.integers(1, 3)), 4), *tail)}
+    inputs["scale"] = maybe(rng, scale)
+    return Case("BranchwiseRMSNorm", inputs, attrs, some(rng, "scale"), scale=3.0)
+
+
 # -- ONNX's own under other names ------------------------------------------------------------------
 
 
@@ -316,6 +352,10 @@ CASES: Mapping[str, Draw] = {
         rng, "SkipSimplifiedLayerNormalization"
     ),
     "ai.onnx.SimplifiedLayerNormalization": _simplified,
+    "GatedAdd": _gated_sum,
+    "ScaledSiLU": _scaled_swish,
+    "GatedRMSNorm": _gated_norm,
+    "BranchwiseRMSNorm": _branchwise_norm,
     "Trilu": _trilu,
     "Range": _range,
     "ExpandDims": _expand_dims,
