@@ -18,38 +18,64 @@ _STORES = ("Quantize", "Div")
 """How a quantizer begins: by computed parameters it is Div, Round, Add, and Quantize of integers."""
 
 
-def is_folded(graph: Graph, node: Node) -> bool:
-    """True of a Dequantize of constants that no other codes meet.
+def is_spelled(graph: Graph, node: Node) -> bool:
+    """True of a Dequantize that is written as Cast, Sub and Mul.
+
+    One by channel that a MatMul reads: ONNX Runtime's operator on codes ends the run. And one of constants
+    that no other codes meet.
 
     As DequantizeLinear in front of a MatMul, ONNX Runtime makes MatMulNBits of it, which rounds the
     other operand to codes; in front of other operators it decodes the constants in each run. Cast,
     Sub and Mul it computes once.
     """
-    if graph.constant(node.input) is None or graph.is_output(node.output):
-        return False
     readers = graph.consumers(node.output)
+    if graph.constant(node.input) is None:
+        return not node.quant.per_tensor and any(reader.op == "MatMul" for reader in readers)
+    if graph.is_output(node.output):
+        return False
     return not any(
         moves_codes(reader)
-        or any(map(graph.decoder, reader.inputs))
+        or any(
+            decode is not None and not is_spelled(graph, decode)
+            for decode in map(graph.decoder, reader.inputs)
+        )
         or (reader.op != "MatMul" and _decoded(graph, reader))
         for reader in readers
     )
 
 
-def kept_apart(writer: Writer, graph: Graph, value: str, name: str) -> str:
-    """What the quantizer of that name reads in place of a value, so that ONNX Runtime does not join
-    it with what makes the value, at the expense of the numbers.
+def kept_apart(writer: Writer, graph: Graph, store: Node, value: str) -> str:
+    """What a Quantize reads in place of the value that it quantizes, so that ONNX Runtime does not join it
+    with what makes that, at the expense of the numbers.
 
-    Behind a Dequantize of codes that another Quantize made, it takes one quantizer for the two: a
+    Where one of them has a scale for each channel, ONNX Runtime makes operators on codes that do not load
+    then, or compute something else: a Sum of one value between. Behind a Dequantize of codes that another Quantize made, it takes one quantizer for the two: a
     Concat of one value between is a lookup in a table with both. Behind a Conv or Gemm (a MatMul
     with an Add) whose source is decoded, it makes codes of weights and bias that are constants in
     f32, whatever they lose: a Sum of one value between.
     """
+    name = store.name
+    if _meets_channels(graph, store, value):
+        return writer.one("Sum", [value], name)
     if graph.decoder(value) is not None and graph.type(value).rank:
         return writer.one("Concat", [value], name, axis=0)
     return (
         writer.one("Sum", [value], name) if would_be_joined(graph, value, writer.spelled) else value
     )
+
+
+def _meets_channels(graph: Graph, store: Node, value: str) -> bool:
+    """True where the Quantize of a value follows an operation of decoded codes, or these, or what moves them
+    or cuts them off, and one of them has a scale for each channel.
+    """
+    maker = graph.producer(value)
+    while maker is not None and (moves_codes(maker) or maker.op in ("Relu", "Clip")):
+        value = maker.inputs[0]
+        maker = graph.producer(value)
+    read = [value] if maker is None or maker.op == "Dequantize" else maker.inputs
+    decodes = [decode for operand in read if (decode := graph.decoder(operand)) is not None]
+    quants = [store.quant, *(decode.quant for decode in decodes)]
+    return bool(decodes) and not all(quant.per_tensor for quant in quants)
 
 
 def would_be_joined(graph: Graph, value: str, spelled: Collection[str] = ()) -> bool:
@@ -69,9 +95,6 @@ def would_be_joined(graph: Graph, value: str, spelled: Collection[str] = ()) -> 
     elif maker.op not in ("Conv", "ConvTranspose", "Gemm"):
         return graph.decoder(value) is not None
     operands = [value for part in parts for value in part.inputs]
-    decodes = [decode for value in operands[:1] if (decode := graph.decoder(value))]
-    if any(not decode.quant.per_tensor for decode in decodes):
-        return True  # a QLinearConv of several scales ends the run
     return bool(_decoded(graph, parts[-1])) and any(
         value in graph.constants or value in spelled for value in operands
     )

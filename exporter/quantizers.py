@@ -11,7 +11,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
-from .liberties import is_folded, kept_apart
+from .liberties import is_spelled, kept_apart
 from .names import Writer
 
 _CODES = frozenset({DType.U8, DType.S8, DType.U16, DType.S16})
@@ -48,13 +48,13 @@ def write_dequantize(writer: Writer, graph: Graph, node: Node) -> None:
     as codes, Cast, Sub and Mul, which round as the op table does.
     """
     quant, dtype = node.quant, graph.type(node.input).dtype
-    folded = dtype in _CODES and (node.output in writer.spelled or is_folded(graph, node))
-    if is_linear(quant, dtype) and not folded:
+    spelled = dtype in _CODES and (node.output in writer.spelled or is_spelled(graph, node))
+    if is_linear(quant, dtype) and not spelled:
         scale, zero = parameters(writer, node.output, quant, dtype)
         inputs = [node.input, scale, zero]
         writer.node("DequantizeLinear", inputs, [node.output], node.name, axis=quant.axis)
         return
-    if not folded:
+    if not spelled:
         writer.note(node.name, FRACTION if dtype in _CODES else TYPE)
     rank = graph.type(node.input).rank
     scales, zeros = quant.shaped(rank)
@@ -77,7 +77,7 @@ def write_quantize(writer: Writer, graph: Graph, node: Node) -> None:
     if graph.type(source).dtype is not DType.F32:
         source = writer.one("Cast", [source], node.name, to=1)
     else:
-        source = kept_apart(writer, graph, source, node.name)
+        source = kept_apart(writer, graph, node, source)
     if dtype not in _CODES:
         _write_rounding(writer, graph, node, source)
         return

@@ -144,7 +144,7 @@ def _encode(graph: Graph, store: Node, parts: _Parameters) -> Callable[[Writer],
         if known is not None:
             code = known.astype(store.attr("dtype", DType).numpy).reshape(())
             zero = writer.constant(f"{store.output}/zero_point", code)
-        x = kept_apart(writer, graph, parts.x, store.name)
+        x = kept_apart(writer, graph, store, parts.x)
         writer.node("QuantizeLinear", [x, scale, zero], [store.output], store.name)
 
     return write

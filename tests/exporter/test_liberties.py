@@ -174,3 +174,78 @@ def test_weights_stay_codes_in_the_file(tmp_path: Path) -> None:
         TensorProto.UINT8,
         TensorProto.INT8,
     )
+
+
+# -- a scale for each channel ----------------------------------------------------------------------
+
+OPERATIONS: dict[str, tuple[str, int, dict[str, object]]] = {
+    "Add": ("Add", 2, {}),
+    "Mul": ("Mul", 2, {}),
+    "Concat": ("Concat", 2, {"axis": 0}),
+    "Where": ("Where", 2, {}),
+    "MatMul": ("MatMul", 2, {}),
+    "product": ("MatMul", 1, {}),
+    "Conv": ("Conv", 1, {}),
+    "depthwise": ("Conv", 1, {"group": 4}),
+    "ConvTranspose": ("ConvTranspose", 1, {}),
+    "AveragePool": ("AveragePool", 1, {"kernel_shape": [2, 2]}),
+    "MaxPool": ("MaxPool", 1, {"kernel_shape": [2, 2]}),
+    "GlobalAveragePool": ("GlobalAveragePool", 1, {}),
+    "Sigmoid": ("Sigmoid", 1, {}),
+    "Softmax": ("Softmax", 1, {}),
+    "LeakyRelu": ("LeakyRelu", 1, {}),
+    "Relu": ("Relu", 1, {}),
+    "Transpose": ("Transpose", 1, {"perm": [0, 1, 3, 2]}),
+    "Reshape": ("Reshape", 1, {}),
+}
+"""Name -> operator, how many inputs are codes, attributes."""
+
+WEIGHTS = {"product": (4, 4), "Conv": (4, 4, 1, 1), "depthwise": (4, 1, 1, 1)}
+WEIGHTS["ConvTranspose"] = WEIGHTS["Conv"]
+
+
+def by_channel(name: str, *, before: bool, behind: bool) -> onnx.ModelProto:
+    """Quantizers around an operation, those before it or the one behind with a scale for each channel."""
+    op, count, attributes = OPERATIONS[name]
+    constants = {
+        "s0": np.float32(0.0213),
+        "z0": np.uint8(120),
+        "s1": np.float32([0.0113, 0.0197, 0.0291, 0.0409]),
+        "z1": np.uint8([128] * 4),
+    }
+    nodes, operands = [], []
+    for index in range(count):
+        nodes += quantizer(f"d{index}", f"x{index}", f"s{before:d}", f"z{before:d}")
+        operands.append(f"d{index}")
+    if name in WEIGHTS:
+        rng = np.random.default_rng(8)
+        constants["w"] = rng.integers(-127, 128, WEIGHTS[name]).astype(np.int8)
+        constants |= {"sw": np.float32(0.0107), "zw": np.int8(0)}
+        nodes.append(node("DequantizeLinear", ["w", "sw", "zw"], ["wd"]))
+        operands.append("wd")
+    if name == "Where":
+        constants["chosen"] = np.random.default_rng(9).random((1, 4, 4, 4)) < 0.5
+        operands.insert(0, "chosen")
+    if name == "Reshape":
+        constants["shape"] = np.int64([1, 4, 2, 8])
+        operands.append("shape")
+    nodes.append(node(op, operands, ["r"], **attributes))
+    nodes += quantizer("y", "r", f"s{behind:d}", f"z{behind:d}")
+    inputs = {f"x{index}": [1, 4, 4, 4] for index in range(count)}
+    return model(nodes, inputs=inputs, constants=constants)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(("before", "behind"), [(False, True), (True, False), (True, True)])
+def test_scales_for_each_channel_load_and_mean_the_same(
+    name: str, form: str, tmp_path: Path, *, before: bool, behind: bool
+) -> None:
+    """ONNX Runtime ends most of these as they are, and gives another softmax."""
+    proto = by_channel(name, before=before, behind=behind)
+    feeds = {each.name: random((1, 4, 4, 4), 20 + n) for n, each in enumerate(proto.graph.input)}
+    exported = fqfuse.export(proto, tmp_path / "exported.onnx", to=form).model
+    (wanted,), (found,) = run_ort(proto, feeds), run_ort(exported, feeds, optimized=True)
+    step = 0.0409 if behind else 0.0213  # one code, next to ties
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=step * 1.001)
+    assert (np.abs(found - wanted) > 1e-5).mean() <= 0.05
