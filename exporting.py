@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from os import PathLike
 
 from .compiler import check_budgets
@@ -12,6 +13,8 @@ from .exporter.file import save_model
 from .files import checked_path, is_there
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.cleanup import erase_dead
+from .ir.graph import Graph
+from .ir.ops.spec import Array
 from .ir.verify import IMPORTED, SPLIT, check
 from .passes import PIPELINE, run_pipeline
 from .passes.tabulate import TABULATE
@@ -27,6 +30,7 @@ def export(
     path: str | PathLike[str],
     *,
     to: str = "qdq",
+    calibrate: Mapping[str, Array] | Iterable[Mapping[str, Array]] | None = None,
     budgets: Budgets = DEFAULT,
 ) -> Exported:
     """Writes a quantized ONNX model, in any dialect, as standard ONNX whose quantizers stand where
@@ -40,6 +44,9 @@ def export(
         path: the file to write; data beyond 2 GiB goes to a file next to it.
         to: `qdq` (QuantizeLinear and DequantizeLinear around float operators; for ONNX Runtime and
             OpenVINO), or `qoperator` (operators on codes, some of them ONNX Runtime's own).
+        calibrate: samples, an array for each input: quantizers are added, with the ranges that these give,
+            where ONNX Runtime multiplies codes in a convolution only with one behind it. None: the
+            model's own quantizers are all there are.
         budgets: limits on what the file may ask for.
 
     Returns:
@@ -48,8 +55,17 @@ def export(
     Raises:
         InvalidModel: the file is no valid ONNX model, or goes past a budget.
         UnsupportedOp: an operation cannot be said in standard ONNX; the node is named.
-        InvalidInput: no such file or form, a plan, or the path is the model's or cannot be written.
+        InvalidInput: no such file or form, a plan, samples that do not fit, or the path is the model's or cannot be written.
     """
+    graph = placed(model, path, to=to, budgets=budgets)
+    samples = [calibrate] if isinstance(calibrate, Mapping) else calibrate
+    return write_placed(graph, path, to, samples)
+
+
+def placed(
+    model: ModelSource, path: str | PathLike[str], *, to: str, budgets: Budgets = DEFAULT
+) -> Graph:
+    """The graph behind the passes that an export is written from; arguments and errors as of `export`."""
     if str(to) not in FORMS:  # also of what has no hash
         raise InvalidInput(
             f"there is no form {to!r}", where="to", hint=f"choose {' or '.join(FORMS)}"
@@ -68,7 +84,17 @@ def export(
     run_pipeline(graph, _STEPS)
     erase_dead(graph)
     check(graph, SPLIT, blame="the pipeline of passes")
-    exported = model_from_graph(graph, to)
+    return graph
+
+
+def write_placed(
+    graph: Graph,
+    path: str | PathLike[str],
+    to: str,
+    samples: Iterable[Mapping[str, Array]] | None = None,
+) -> Exported:
+    """Writes a graph of `placed`, which is changed; arguments and errors as of `export`."""
+    exported = model_from_graph(graph, to, samples)
     save_model(exported.model, path)
     return exported
 

@@ -17,9 +17,10 @@ from ..ir.graph import Graph
 from ..ir.interpret import check_feeds, run_node
 from ..ir.node import Node
 from ..ir.ops.spec import Array
+from ..runtime.fallback import Foreigners
 from .matching import Pair
 from .measures import Floats, Measure, unmasked
-from .walk import Foreigners, Live, Walk
+from .walk import Live, Walk
 
 _TOO_WIDE = 8.0  # of 255 codes fewer than 32 are used then
 

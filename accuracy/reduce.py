@@ -19,12 +19,13 @@ from ..frontend import graph_from_onnx
 from ..frontend.parts import node_count, onnx_values, part_of
 from ..inference import InferenceSession
 from ..ir.ops.spec import Array
+from ..runtime.fallback import Foreigners
 from .compare import Comparison, Models
 from .matching import Pair
 from .measures import sqnr_of
 from .peers import peer
 from .segments import segment_of
-from .walk import Foreigners, Walk
+from .walk import Walk
 
 AGREEING = 40.0
 """From how many dB on fqfuse and another program agree on a part, unless told otherwise."""

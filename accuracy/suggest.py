@@ -16,12 +16,13 @@ from ..ir.interpret import check_feeds
 from ..ir.node import Node
 from ..ir.ops.spec import Array, Trait
 from ..report.verdict.remedies import Tool
+from ..runtime.fallback import Foreigners
 from .compare import Comparison, Models
 from .layers import Cause, Layer
 from .matching import Pair, node_name
 from .measures import Measure
 from .segments import Segment, segment_of
-from .walk import Foreigners, Live, Walk
+from .walk import Live, Walk
 
 _TRIED = 8
 NOTABLE = 0.5

@@ -9,20 +9,7 @@ from ..ir.graph import Graph
 from ..ir.interpret import check_feeds, run_node
 from ..ir.node import Node
 from ..ir.ops.spec import Array
-from ..runtime.fallback import ForeignOp, foreign_op
-
-
-class Foreigners:
-    """Runs the nodes that the op table has no row for, each made ready once."""
-
-    def __init__(self) -> None:
-        self._ready: dict[str, ForeignOp] = {}
-
-    def __call__(self, node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
-        """The node's outputs."""
-        if node.name not in self._ready:
-            self._ready[node.name] = foreign_op(node.attrs, ", ".join(node.origin) or node.name)
-        return self._ready[node.name](arrays)
+from ..runtime.fallback import Foreigners
 
 
 class Live:

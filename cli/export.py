@@ -4,7 +4,8 @@ Quantizers of any dialect (FakeQuantize, Q/DQ, QOperator, QONNX, Cast and Mul) m
 primitives can take them, as in a plan, and the model is written back as ONNX: `--to qdq` for ONNX
 Runtime and OpenVINO, `--to qoperator` for ONNX Runtime, with some of its own operators.
 
-Codes differ from those of the model by at most 1, next to ties. What standard ONNX cannot say is
+Codes differ from those of the model by at most 1, next to ties. No quantizer is added, unless
+--calibrate gives data for its range. What standard ONNX cannot say is
 refused with the name of the node. The file is written at once or not at all; beyond 2 GiB, data
 goes to OUT.data.
 """
@@ -14,9 +15,21 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from .options import AsJson, Color, ColorOption, Model, choice, option
+
+if TYPE_CHECKING:
+    from ..exporter.model import Exported
+
+Calibrate = Annotated[
+    Path | None,
+    option(
+        "--calibrate",
+        "Inputs, as an .npz file or a folder of such: quantizers are added where ONNX Runtime wants them, with the ranges that these give.",
+        "DIR|NPZ",
+    ),
+]
 
 
 class To(enum.StrEnum):
@@ -32,16 +45,12 @@ def command(
     to: Annotated[
         To, choice("--to", To, "Quantizers around operators, or operators on codes.", "form")
     ] = To.QDQ,
+    calibrate: Calibrate = None,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Exports a model, and sums up what was written."""
-    from ..exporting import export
-    from .progress import Progress
-
-    with Progress() as progress:
-        progress.say(f"exporting {model.name}")
-        exported = export(model, output, to=to.value)
+    exported = _exported(model, output, to, calibrate)
     nodes = exported.model.graph.node
     operators = Counter(
         f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes
@@ -62,6 +71,7 @@ def command(
                 "notes": [{"node": node, "note": note} for node, note in exported.notes],
                 "products": [{"node": node, "note": note} for node, note in exported.products],
                 "operations": [{"node": node, "note": note} for node, note in exported.operations],
+                "added": list(exported.added),
             }
         )
     else:
@@ -78,6 +88,24 @@ def command(
                 exported.notes,
                 exported.products,
                 exported.operations,
+                exported.added,
             ),
             color,
         )
+
+
+def _exported(model: Path, output: Path, to: To, calibrate: Path | None) -> Exported:
+    from ..accuracy.data import given
+    from ..exporting import placed, write_placed
+    from .feeds import read_samples
+    from .progress import Progress
+
+    with Progress() as progress:
+        progress.say(f"exporting {model.name}")
+        graph = placed(model, output, to=to.value)
+        if calibrate is None:
+            return write_placed(graph, output, to.value)
+        read = read_samples(calibrate, tuple(graph.inputs))
+        samples = given(graph, read, calibrate.name).feeds
+        progress.say(f"calibrating {model.name}")
+        return write_placed(graph, output, to.value, samples)

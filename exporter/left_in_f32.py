@@ -14,9 +14,7 @@ from .qoperator import OPERATORS
 _ON_CODES = frozenset({"Quantize", "Dequantize", "DynamicQuantizeLSTM"})
 """Quantizers, and what makes codes of its input itself."""
 
-CONVOLUTION = (
-    "ONNX Runtime multiplies codes in a convolution only where a quantizer reads its result"
-)
+CONVOLUTION = "ONNX Runtime multiplies codes in a convolution only where a quantizer reads its result; --calibrate adds one"
 """Why a convolution of codes is left in f32. Between it and the quantizer relu or clip may stand."""
 
 _OPERAND = (
@@ -24,6 +22,7 @@ _OPERAND = (
 )
 _RESULT = "no quantizer reads the result, so that ONNX Runtime has no operator on codes for it"
 _SOURCE = "its input is not quantized with one scale and an integer zero point"
+_CHANNELS = "its input has a scale for each channel; --calibrate gives it one for all of them"
 _RUN_TIME = (
     "a scale of its inputs is computed in each run, and ONNX Runtime multiplies such codes no slower than "
     "f32 only in a matrix product of u8 with constant weights"
@@ -107,8 +106,10 @@ def _operands(graph: Graph, node: Node) -> str:
     if any(_decoded_at_run_time(graph, value) for value in node.inputs[:2]):
         return _RUN_TIME
     source, weights = (decoded_codes(graph, value) for value in node.inputs[:2])
-    if source is None or not source.quant.per_tensor:
+    if source is None:
         return _SOURCE
+    if not source.quant.per_tensor:
+        return _CHANNELS
     return _WEIGHTS if weights is None else ""
 
 

@@ -49,10 +49,10 @@ def kept_apart(writer: Writer, graph: Graph, store: Node, value: str) -> str:
     with what makes that, at the expense of the numbers.
 
     Where one of them has a scale for each channel, ONNX Runtime makes operators on codes that do not load
-    then, or compute something else: a Sum of one value between. Behind a Dequantize of codes that another Quantize made, it takes one quantizer for the two: a
-    Concat of one value between is a lookup in a table with both. Behind a Conv or Gemm (a MatMul
-    with an Add) whose source is decoded, it makes codes of weights and bias that are constants in
-    f32, whatever they lose: a Sum of one value between.
+    then, or compute something else: a Sum of one value between. Behind a Dequantize of codes that
+    another Quantize made, it takes one quantizer for the two: a Concat of one value between is a lookup
+    in a table with both. Behind a Conv or Gemm (a MatMul with an Add) whose source is decoded, it makes
+    codes of weights and bias that are constants in f32, whatever they lose: a Sum of one value between.
     """
     name = store.name
     if _meets_channels(graph, store, value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
@@ -11,8 +11,10 @@ from ..ir.cleanup import erase_dead
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
+from ..ir.ops.spec import Array
 from ..ir.types import TensorType
 from .biases import place_biases
+from .calibrated import quantize_rest
 from .channels import one_scale
 from .clips import fold_clips
 from .concats import decode_parts
@@ -57,12 +59,14 @@ class Exported:
         products: convolutions and matrix products of quantized inputs that ONNX Runtime computes in f32
             all the same: (node, why).
         operations: other operations that read codes and that ONNX Runtime computes in f32: (node, why).
+        added: nodes behind which a quantizer was added, and quantizers that got one scale.
     """
 
     model: ModelProto
     notes: tuple[tuple[str, str], ...]
     products: tuple[tuple[str, str], ...] = ()
     operations: tuple[tuple[str, str], ...] = ()
+    added: tuple[str, ...] = ()
 
 
 _Write = Callable[[Writer, Graph, Node], None]
@@ -75,20 +79,28 @@ _OWN: Mapping[str, _Write] = {
 }
 
 
-def model_from_graph(graph: Graph, form: str) -> Exported:
+def model_from_graph(
+    graph: Graph, form: str, samples: Iterable[Mapping[str, Array]] | None = None
+) -> Exported:
     """Writes a graph behind the passes as ONNX. The graph is changed: quantizers are placed.
 
     Args:
         graph: consistent; nothing else has it.
         form: one of `FORMS`.
+        samples: arrays of the inputs: quantizers are added by the ranges that they give
+            (`quantize_rest`); None: none are added.
 
     Raises:
         UnsupportedOp: an operation cannot be said in standard ONNX; the node is named.
+        InvalidInput: the samples do not fit the model.
     """
     decode_parts(graph)
     settle_zero_points(graph)
     fold_clips(graph, on_codes=form == "qoperator")
     one_scale(graph)
+    added = () if samples is None else quantize_rest(graph, samples)
+    if added:
+        fold_clips(graph, on_codes=form == "qoperator")
     fold_factors(graph)
     join_affine(graph)
     convolve_channels(graph)
@@ -123,7 +135,7 @@ def model_from_graph(graph: Graph, form: str) -> Exported:
     products, operations = (
         tuple((subject(node), why) for node, why in found) for found in (left, between)
     )
-    return Exported(_model(writer, graph), tuple(writer.notes), products, operations)
+    return Exported(_model(writer, graph), tuple(writer.notes), products, operations, added)
 
 
 def _write(writer: Writer, graph: Graph, node: Node) -> None:

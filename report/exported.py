@@ -23,6 +23,7 @@ def export_report(
     notes: Sequence[tuple[str, str]],
     products: Sequence[tuple[str, str]] = (),
     operations: Sequence[tuple[str, str]] = (),
+    added: Sequence[str] = (),
 ) -> RenderableType:
     """Where the model went, its operators, and what in it peers compute in f32.
 
@@ -34,9 +35,12 @@ def export_report(
         notes: (quantizer, why peers compute it in f32).
         products: (convolution or matmul, why ONNX Runtime computes it in f32).
         operations: (other operation, likewise).
+        added: nodes with a quantizer that the model has not.
     """
     counted = ", ".join(f"{count:,} {operator}" for operator, count in operators.items())
     rows = [("file", written), ("operators", counted)]
+    if added:
+        rows.append(("quantizers", _added(added)))
     for what, entries in (("quantizer", notes), ("product", products), ("operation", operations)):
         rows += [("in f32", told) for told in _told(what, entries)]
     lines = [
@@ -47,12 +51,22 @@ def export_report(
     return Group(heading(title_text(name), f"exported as {form}"), *lines)
 
 
+def _added(nodes: Sequence[str]) -> str:
+    return (
+        f"{count_text(len(nodes), 'quantizer')} that the model has not, or not with one scale, by the given data"
+        f" ({_some(nodes)}): fqfuse compare says what they cost"
+    )
+
+
+def _some(nodes: Sequence[str]) -> str:
+    shown = ", ".join(cut_names(nodes[:_FEW], _ROOM))
+    return shown + (f" and {len(nodes) - _FEW:,} more: see --json" if len(nodes) > _FEW else "")
+
+
 def _told(what: str, entries: Sequence[tuple[str, str]]) -> Iterator[str]:
     """A sentence for each reason, with the nodes."""
     reasons: dict[str, list[str]] = {}
     for node, why in entries:
         reasons.setdefault(why, []).append(node)
     for why, nodes in reasons.items():
-        shown = ", ".join(cut_names(nodes[:_FEW], _ROOM))
-        rest = f" and {len(nodes) - _FEW:,} more: see --json" if len(nodes) > _FEW else ""
-        yield f"{count_text(len(nodes), what)}: {why} ({shown}{rest})"
+        yield f"{count_text(len(nodes), what)}: {why} ({_some(nodes)})"

@@ -13,6 +13,7 @@ from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 from onnx.reference.ops.op_tile import Tile as _ReferenceTile
 
 from ..errors import InvalidInput, UnsupportedOp
+from ..ir.node import Node
 from ..ir.ops.foreign_guards import onnx_speaking
 from ..ir.ops.movement import tiled
 from ..ir.ops.spec import Array, Attr
@@ -92,6 +93,19 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
             ) from error
 
     return run
+
+
+class Foreigners:
+    """Runs the nodes that the op table has no row for, each made ready once."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, ForeignOp] = {}
+
+    def __call__(self, node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
+        """The node's outputs."""
+        if node.name not in self._ready:
+            self._ready[node.name] = foreign_op(node.attrs, ", ".join(node.origin) or node.name)
+        return self._ready[node.name](arrays)
 
 
 def _needs_a_package(op: str, error: ImportError, where: str) -> UnsupportedOp:

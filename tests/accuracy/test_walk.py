@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from support.onnx_cases import model, node, random
 
-from fqfuse.accuracy.walk import Foreigners, Walk
+from fqfuse.accuracy.walk import Walk
 from fqfuse.errors import InvalidInput
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.graph import Graph
+from fqfuse.runtime.fallback import Foreigners
 
 
 def chain(length: int = 20) -> Graph:

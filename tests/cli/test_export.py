@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 from support.finding_networks import Net
 
@@ -86,3 +87,33 @@ def test_what_is_not_exported(call, tmp_path: Path, plan: Path) -> None:
         assert told in " ".join(result.stderr.split())
         assert "\n  fix: " in result.stderr
     assert not (tmp_path / "new.onnx").exists()
+
+
+def test_quantizers_are_added_by_data(call, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    net = Net()
+    net.op("HardSwish", net.conv(net.quantized("x"), "first/conv"), out="y")
+    onnx.save(net.proto(), "net.onnx")
+    shape = [size.dim_value for size in net.proto().graph.input[0].type.tensor_type.shape.dim]
+    feeds = {"x": np.random.default_rng(1).standard_normal(shape, np.float32)}
+    np.savez("data.npz", **feeds)
+    result = call("export", "net.onnx", "-o", "cli.onnx", "--calibrate", "data.npz")
+    told = " ".join(result.stdout.split())
+    assert (
+        "quantizers 1 quantizer that the model has not, or not with one scale, by the given" in told
+    )
+    assert "(first/conv)" in told
+    fqfuse.export("net.onnx", "library.onnx", calibrate=feeds)
+    assert Path("cli.onnx").read_bytes() == Path("library.onnx").read_bytes()
+    document = json.loads(
+        call("export", "net.onnx", "-o", "b.onnx", "--calibrate", "data.npz", "--json").stdout
+    )
+    assert document["added"] == ["first/conv"]
+
+
+def test_data_that_does_not_fit_is_refused(call, tmp_path: Path, model: Path) -> None:
+    np.savez(tmp_path / "data.npz", other=np.zeros(3, np.float32))
+    result = call("export", model, "-o", tmp_path / "o.onnx", "--calibrate", tmp_path / "data.npz")
+    assert result.exit_code == 2
+    assert "no inputs of the model: other" in result.stderr
+    assert not (tmp_path / "o.onnx").exists()

@@ -1,0 +1,193 @@
+"""Quantizers that a model does not have, and without which ONNX Runtime computes a convolution in f32, by
+ranges that data gives.
+
+NNCF writes none between a convolution and a swish, and one with a scale for each channel in front of a
+depthwise convolution. The numbers are rounded once more, or more coarsely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidInput
+from ..ir.cleanup import erase_dead
+from ..ir.graph import Graph
+from ..ir.interpret import run_graph
+from ..ir.node import Node, subject
+from ..ir.ops.spec import Array, Attr
+from ..ir.types import DType, Quantization
+from ..passes.base import swap
+from ..runtime.fallback import Foreigners
+from .biases import decoded_codes, stored_by
+
+Ranges = Mapping[str, tuple[float, float]]
+"""Value -> the smallest and the largest number that it has been seen to hold."""
+
+_UNIT = (0.0, 1.0)
+_PASSED = ("Relu", "Clip")
+
+
+def quantize_rest(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> tuple[str, ...]:
+    """Gives every convolution of codes a quantizer behind it, and codes of one scale in front of it::
+
+        Conv(x, w)                       ->  Dequantize(Quantize(Conv(x, w)))   u8, the range that samples give
+        Swish(y), y of such a Conv       ->  Mul(y, Dequantize(Quantize(Sigmoid(y))))
+        Conv(Dequantize(Quantize(x)), w) ->  the same with one scale, for the range of all channels
+
+    Returns:
+        The names of the nodes with a new quantizer, and of the quantizers with one scale, as the user's
+        model has them.
+
+    Raises:
+        InvalidInput: the samples do not fit the model.
+    """
+    widened = [subject(node) for node in list(graph.each("Quantize")) if _widen(graph, node)]
+    places = [(node, _end(graph, node)) for node in graph.each("Conv") if _lacks(graph, node)]
+    ranges = measured(graph, (value for _, value in places), samples)
+    for _, value in places:
+        decoded = _quantized(graph, value, ranges[value])
+        for node in graph.consumers(decoded):
+            if node.op == "Swish" and node.attr("alpha", float) == 1:
+                _spell_swish(graph, node)
+    return (*(subject(node) for node, _ in places), *widened)
+
+
+def _widen(graph: Graph, store: Node) -> bool:
+    """Gives codes with a scale for each channel that convolutions read one scale, which cuts off nothing that
+    any of them kept; False where they have one, or no convolution reads them.
+    """
+    quant, decodes = store.quant, graph.consumers(store.output)
+    if quant.per_tensor or graph.is_output(store.output) or (quant.scales <= 0).any():
+        return False
+    if any(node.op != "Dequantize" or node.quant != quant for node in decodes):
+        return False
+    if not any(r.op == "Conv" for node in decodes for r in graph.consumers(node.output)):
+        return False
+    low, high = _ends(store)
+    whole = _covering(float(low.min()), float(high.max()))
+    value = _through_codes(graph, store, store.input, whole)
+    for node in decodes:
+        swap(graph, node, value)
+    graph.erase(store)
+    return True
+
+
+def measured(
+    graph: Graph,
+    values: Iterable[str],
+    samples: Iterable[Mapping[str, Array]],
+) -> Ranges:
+    """The smallest and the largest number of each value, on samples.
+
+    Raises:
+        InvalidInput: there is no sample, one does not fit the model, or makes a value infinite or NaN.
+    """
+    watched = graph.copy()
+    wanted = list(dict.fromkeys(values))
+    watched.set_outputs(wanted)
+    erase_dead(watched)
+    found = dict.fromkeys(wanted, (0.0, 0.0))
+    foreign = Foreigners()
+    count = 0
+    for sample in samples:
+        count += 1
+        arrays = run_graph(watched, sample, foreign=foreign)
+        for value, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise InvalidInput(
+                    "the data makes a value infinite or NaN",
+                    where=value,
+                    hint="give data as the model expects it",
+                )
+            low, high = found[value]
+            ends = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+            found[value] = (min(low, ends[0]), max(high, ends[1]))
+    if not count:
+        raise InvalidInput("there is no sample", hint="give one array for each input")
+    return found
+
+
+def _lacks(graph: Graph, node: Node) -> bool:
+    """True of a convolution of codes whose result no quantizer alone reads."""
+    source, weights = (decoded_codes(graph, value) for value in node.inputs[:2])
+    coded = source is not None and source.quant.per_tensor and weights is not None
+    return coded and stored_by(graph, node.output) is None
+
+
+def _end(graph: Graph, node: Node) -> str:
+    """The result, behind a relu or clip that alone reads it."""
+    value, reader = node.output, graph.sole_consumer(node.output)
+    while reader is not None and reader.op in _PASSED and reader.input == value:
+        value, reader = reader.output, graph.sole_consumer(reader.output)
+    return value
+
+
+def _quantized(graph: Graph, value: str, ends: tuple[float, float]) -> str:
+    """The value behind a quantizer, which all its readers read from now on: one that reads it already, or
+    a new one for the range.
+    """
+    readers = graph.consumers(value)
+    maker = graph.producer(value)
+    assert maker is not None
+    store = next((node for node in readers if _covers(node, ends)), None)
+    if store is None:
+        decoded = _through_codes(graph, maker, value, _covering(*ends))
+    else:
+        decoded = graph.part(maker, "Dequantize", [store.output], "decoded", {"quant": store.quant})
+    others = [node for node in readers if store is None or node.name != store.name]
+    graph.replace_uses(value, decoded, only=others)
+    if not graph.is_output(value):
+        return decoded
+    graph.set_outputs([decoded if name == value else name for name in graph.outputs])
+    graph.rename_value(value, graph.fresh(f"{value}/real"))
+    graph.rename_value(decoded, value)
+    return value
+
+
+def _through_codes(graph: Graph, node: Node, value: str, quant: Quantization) -> str:
+    """A value as u8 codes and decoded again, as a part of what a node does."""
+    attrs: dict[str, Attr] = {
+        "quant": quant,
+        "dtype": DType.U8,
+        "lo": 0,
+        "hi": 255,
+        "order": "round_first",
+    }
+    codes = graph.part(node, "Quantize", [value], "codes", attrs)
+    return graph.part(node, "Dequantize", [codes], "decoded", {"quant": quant})
+
+
+def _covers(node: Node, ends: tuple[float, float]) -> bool:
+    """True of a quantizer to codes that an operator can write, of a range that nothing leaves."""
+    eight = node.op == "Quantize" and node.attr("dtype", DType) in (DType.U8, DType.S8)
+    if not eight or not node.quant.per_tensor or not node.quant.integral:
+        return False
+    low, high = (float(end[0]) for end in _ends(node))
+    return min(low, high) <= ends[0] and ends[1] <= max(low, high)
+
+
+def _ends(store: Node) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The numbers of the first and the last code of a Quantize, for each of its scales."""
+    quant = store.quant
+    first, last = (
+        (store.attr(bound, int) - quant.zero_points.astype(np.float64)) * quant.scales
+        for bound in ("lo", "hi")
+    )
+    return first, last
+
+
+def _covering(low: float, high: float) -> Quantization:
+    """u8 codes for a range, 0 among its numbers."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = np.float32((high - low) / 255) or np.float32(1)
+    return Quantization.of(scale, np.clip(np.rint(-low / float(scale)), 0, 255))
+
+
+def _spell_swish(graph: Graph, node: Node) -> None:
+    """x * sigmoid(x), the sigmoid in codes: ONNX Runtime has operators on codes for both."""
+    gate = graph.part(node, "Sigmoid", [node.input], "gate")
+    gate = _through_codes(graph, node, gate, _covering(*_UNIT))
+    swap(graph, node, graph.part(node, "Mul", [node.input, gate], "product"))
