@@ -134,7 +134,7 @@ def answer_text(verdict: Verdict) -> str:
 def _answer(verdict: Verdict, shown: Sequence[Finding]) -> str:
     wrong = [finding for finding in shown if finding.kind.gain is Gain.NUMBERS]
     state = _state(verdict.shares) if verdict.quantized else "The model is not quantized."
-    warning = f"The outputs are probably garbage: {wrong[0].what}. " if wrong else ""
+    warning = f"The outputs may be far off: {wrong[0].what}. " if wrong else ""
     return f"{warning}{state} {_outlook(verdict, shown)}"
 
 
