@@ -175,12 +175,11 @@ class _Picture:
         data = self._data
         first = len(data["inputs"]) + len(data["steps"])
         ends = [*enumerate(data["inputs"]), *enumerate(data["outputs"], first)]
-        for node, (name, type_) in ends:
+        for node, _ in ends:
             x, top, _ = self._box(node)
             left = x - _WIDE / 2
             yield f'<rect class="box" x="{left:.0f}" y="{top:.0f}" width="{_WIDE}" height="{_SMALL}" rx="15"/>'
-            shown = middle_cut(f"{self._texts[name]}  {self._texts[type_]}", 36)
-            yield _text(x, top + 19.5, shown, "middle")
+            yield _text(x, top + 19.5, self._texts[data["boxes"][node]], "middle")
 
     def _steps(self) -> Iterator[str]:
         data = self._data
@@ -193,7 +192,9 @@ class _Picture:
             yield f'<rect x="{left:.0f}" y="{top:.0f}" width="5" height="{high:.0f}" rx="2.5" fill="var(--{tone})"/>'
             yield _text(left + 16, top + 20, middle_cut(self._texts[step["primitive"]], 24), "what")
             yield _text(right - 10, top + 20, f"#{index}", "right")
-            yield _text(left + 16, top + 36, middle_cut(self._texts[step["name"]], 33), "name")
+            yield _text(
+                left + 16, top + 36, self._texts[data["boxes"][data["first"] + index]], "name"
+            )
             yield _text(left + 16, top + 51, middle_cut(self._texts[step["types"]], 33), "types")
 
 

@@ -12,6 +12,7 @@ from importlib.resources import files
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.finding_networks import Net
 from support.large_plans import residual_plan
 
 import fqfuse
@@ -174,3 +175,16 @@ def test_measured_times_and_errors_stand_with_their_steps(plan) -> None:
 def test_wrong_arguments_are_told(plan, given: dict, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         to_html(plan, **given)
+
+
+def test_boxes_of_names_that_differ_in_their_middles_stay_apart() -> None:
+    net, outputs = Net(), []
+    for layer in (1, 2):
+        scope = f"/model/decoder/layers.{layer}/self_attention"
+        outputs.append(f"{scope}/projection/output/key")
+        net.conv(net.quantized("x"), f"{scope}/projection/output/MatMul", out=outputs[-1])
+    data = document(fqfuse.compile(net.proto(outputs=outputs)))
+    boxes = [data["texts"][index] for index in data["boxes"]]
+    assert len(boxes) == len(data["inputs"]) + len(data["steps"]) + len(data["outputs"])
+    named = [box for box in boxes if "layers." in box]
+    assert len(named) == len(set(named)) == 4
