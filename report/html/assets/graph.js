@@ -121,11 +121,11 @@ function drawNode(node) {
     draw('text', { x: 16, y: 20, class: 'what' }, cut(node.what, 24)),
     draw('text', { x: WIDE - 10, y: 20, class: 'number' }, `#${node.index}`),
     draw('text', { x: 16, y: 36, class: 'name' }, node.shown),
-    draw('text', { x: 16, y: 51, class: 'types' }, cut(node.types, 27)),
+    draw('text', { x: 16, y: 51, class: 'types' }, cutEnd(node.types, 27)),
   );
   if (sum && cost / sum >= 0.01) group.append(draw('text', { x: WIDE - 10, y: 51, class: 'percent' }, share(cost, sum)));
   if (node.base > 78) {
-    group.append(draw('text', { x: 16, y: 67, class: 'types' }, cut(node.step.fused.map(text).join(' · '), 33)));
+    group.append(draw('text', { x: 16, y: 67, class: 'types' }, cutEnd(node.step.fused.map(text).join(' · '), 33)));
   }
   group.append(draw('rect', { class: 'bar', x: 16, y: node.base - 5, width: Math.max(1.5, (WIDE - 26) * node.part), height: 2.5, rx: 1 }));
   if (open.has(node.id)) {
