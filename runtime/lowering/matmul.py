@@ -23,9 +23,9 @@ from ...plan.attributes import Binary, Prelu
 from ...plan.types import Step
 from .binding import Binder, distinct, first_accepted, first_lowered, need
 from .convolving import Weights, check_sums
-from .joining import Groups, Way, alike, join_axes, joined, joined_frame, wide
+from .joining import Frame, Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
-from .translation import Frame, translate
+from .translation import translate
 from .values import Args, NotLowered, Offer, Wanted
 
 _LARGEST_JOINED = 3
