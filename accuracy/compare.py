@@ -20,7 +20,7 @@ from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.kind import Gain
 from ..report.verdict.remedies import Tool, tool_of
 from ..report.verdict.work import NO_SIZES
-from .data import Samples, check_inputs, drawn
+from .data import Samples, check_alike, drawn
 from .layers import Layer, Measured, Run, grid_of, measure_layers
 from .matching import Pair, pairs_of
 from .measures import Measure
@@ -144,13 +144,7 @@ def read_models(f32: ModelSource, int8: ModelSource, approximate: Sequence[str] 
             where=f"{first.name} and {second.name}",
             hint="name the f32 model first",
         )
-    check_inputs(first, second)
-    if not set(first.outputs) & set(second.outputs):
-        raise InvalidInput(
-            f"the models have no output in common: {', '.join(first.outputs)} and {', '.join(second.outputs)}",
-            where=f"{first.name} and {second.name}",
-            hint="compare a quantized model with the f32 model that it was made from",
-        )
+    check_alike(first, second)
     pairs, unmatched = pairs_of(first, second)
     plan = compile_model(int8, approximate=named)
     exact = compile_model(int8) if named else None

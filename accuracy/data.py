@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from ..errors import InvalidInput
 from ..ir.graph import Graph
+from ..ir.ops import dims
 from ..ir.ops.spec import Array
-from ..ir.types import DType
+from ..ir.types import DType, Shape
 from ..measure.feeds import NORMAL, ONES, ZEROS, Kind, drawn_array
 
 SEED = 1
@@ -38,19 +39,46 @@ class Samples:
     random: bool
 
 
-def check_inputs(f32: Graph, int8: Graph) -> None:
-    """Refuses models that cannot be fed alike.
+def check_alike(f32: Graph, int8: Graph) -> None:
+    """Refuses models that cannot be fed alike, or whose outputs cannot be compared.
 
     Raises:
-        InvalidInput: inputs of one are not inputs of the other.
+        InvalidInput: inputs of one are not inputs of the other; no output is of both; or an input or
+            output surely has other sizes.
     """
     ours, theirs = set(f32.inputs), set(int8.inputs)
     if ours != theirs:
-        raise InvalidInput(
+        raise no_pair(
             f"the models have different inputs: {', '.join(sorted(ours)) or 'none'} and {', '.join(sorted(theirs)) or 'none'}",
-            where=f"{f32.name} and {int8.name}",
-            hint="compare a quantized model with the f32 model that it was made from",
+            f"{f32.name} and {int8.name}",
         )
+    common = [name for name in f32.outputs if name in int8.outputs]
+    if not common:
+        raise no_pair(
+            f"the models have no output in common: {', '.join(f32.outputs)} and {', '.join(int8.outputs)}",
+            f"{f32.name} and {int8.name}",
+        )
+    for what, names in (("input", f32.inputs), ("output", common)):
+        for name in names:
+            first, second = f32.type(name), int8.type(name)
+            if not _may_be_one(first.shape, second.shape):
+                raise no_pair(
+                    f"{what} {name!r} is {first} in one and {second} in the other",
+                    f"{f32.name} and {int8.name}",
+                )
+
+
+def _may_be_one(a: Shape | None, b: Shape | None) -> bool:
+    """False where two shapes surely differ."""
+    if a is None or b is None:
+        return True
+    return len(a) == len(b) and not any(map(dims.differ, a, b))
+
+
+def no_pair(what: str, where: str) -> InvalidInput:
+    """The error of two models of which one was not made from the other."""
+    hint = "compare a quantized model with the f32 model that it was made from"
+    return InvalidInput(what, where=where, hint=hint)
 
 
 def given(graph: Graph, feeds: Iterable[Mapping[str, npt.ArrayLike]], told: str) -> Samples:

@@ -18,6 +18,7 @@ from ..ir.interpret import check_feeds, run_node
 from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..runtime.fallback import Foreigners
+from .data import no_pair
 from .matching import Pair
 from .measures import Floats, Measure, unmasked
 from .walk import Live, Walk
@@ -194,6 +195,9 @@ def measure_layers(
         for run, start in runs.items():
             outputs = start(feeds)
             for name in names:
+                if walk[name].shape != meant[name].shape:
+                    told = f"{list(walk[name].shape)} in one and {list(meant[name].shape)} in the other"
+                    raise no_pair(f"output {name!r} is {told}", f"{f32.name} and {int8.name}")
                 if outputs[name].dtype.kind == "f" and outputs[name].shape == meant[name].shape:
                     found.outputs[run][name].add(walk[name], outputs[name])
                     found.agreement[run][name].add(meant[name], outputs[name])

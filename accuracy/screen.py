@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,10 +11,9 @@ from rich.text import Text as RichText
 
 from ..errors import printable
 from ..report.approximations import approximated_text
-from ..report.columns import columns, tail
 from ..report.layout import Layout, Text, heading, plain_table
 from ..report.lines import WIDTH, labelled, paragraph
-from ..report.notation import count_text, middle_cut
+from ..report.notation import count_text, cut_names
 from .compare import EXACT, OURS, Comparison
 from .layers import Cause, Layer
 from .suggest import NOTABLE, Suggestion, Trial
@@ -24,6 +23,13 @@ _SHOWN = 8
 _TEXTS = {"layer", "operator", "why", "output", "left out", "for the noise of", "7 bits"}
 _NAME = 36
 _WHYS = 3
+_FEW_ALIKE = (
+    0.1  # of the values: QOperator files of ONNX Runtime keep a third of the names and more
+)
+_NO_PAIR = (
+    "Hardly any name is the same: were the int8 model not made from this f32 model, nothing of this would "
+    "mean anything"
+)
 _CLEAN = 32.0  # dB: what 8 bits leave at least of a value with a well chosen range
 
 _SAME = (
@@ -104,8 +110,9 @@ def _outputs(found: Comparison) -> Table:
         if key in found.measured.outputs
     }
     table = table_of("output", "SQNR", "cosine", "largest", *others)
-    for name, measure in found.outputs.items():
-        row: list[RichText | str] = [named(name), decibels(measure.sqnr), _cosine(measure.cosine)]
+    shown = all_named(list(found.outputs))
+    for label, (name, measure) in zip(shown, found.outputs.items(), strict=True):
+        row: list[RichText | str] = [label, decibels(measure.sqnr), _cosine(measure.cosine)]
         row.append(f"{measure.largest:.3g}")
         row += [decibels(other[name].sqnr) for other in others.values()]
         table.add_row("", *row)
@@ -151,11 +158,12 @@ def _about_layers(
         legend += f"; so far and codes are {found.peer}'s"
     operators = all_rows and layout.is_wide
     table = table_of(*columns, *(["operator"] if operators else []))
-    for layer in shown:
+    names = all_named([layer.pair.layer for layer in shown], room)
+    for layer, name in zip(shown, names, strict=True):
         noisy = layer.added.noise or layer.added.broken
         table.add_row(
             "",
-            named(layer.pair.layer, room),
+            name,
             _number(layer.added.sqnr),
             _number(layer.total.sqnr),
             "" if layer.codes is None else str(layer.codes),
@@ -169,17 +177,14 @@ def _about_layers(
         return
     told = [layer for layer in ranking[:_WHYS] if layer.added.sqnr < _CLEAN]
     seen: set[str] = set()
-    for number, layer in enumerate(told, 1):
+    heads = all_named([layer.pair.layer for layer in told], width - 3)
+    for number, (layer, head) in enumerate(zip(told, heads, strict=True), 1):
         yield Text()
-        yield from _explained(found, layer, number, width, seen)
+        yield Text.assemble((f"{number}  ", "bold yellow"), (head.plain, "bold"))
+        yield from _explained(found, layer, width, seen)
 
 
-def _explained(
-    found: Comparison, layer: Layer, number: int, width: int, seen: set[str]
-) -> Iterator[RichText]:
-    yield Text.assemble(
-        (f"{number}  ", "bold yellow"), (middle_cut(printable(layer.pair.layer), width - 3), "bold")
-    )
+def _explained(found: Comparison, layer: Layer, width: int, seen: set[str]) -> Iterator[RichText]:
     yield from _labelled("why", reason_of(layer), width)
     findings = found.findings_at(layer)[:2]
     for finding in findings:
@@ -204,12 +209,13 @@ def _suggested(found: Suggestion, width: int) -> Iterator[RenderableType]:
     rows = [found.before, *notable]
     if found.chosen.layers and found.chosen not in found.trials:
         rows.append(found.chosen)
-    for trial in rows:
+    names = all_named([trial.why if trial.layers else "" for trial in rows])
+    for trial, name in zip(rows, names, strict=True):
         style = "bold green" if trial is found.chosen and trial.layers else ""
         table.add_row(
             "",
             Text(_count(trial), style=style),
-            named(trial.why) if trial.layers else "",
+            name,
             decibels(trial.sqnr),
             "" if trial is found.before else _gain(trial.sqnr - found.before.sqnr),
             _cosine(trial.cosine),
@@ -253,6 +259,8 @@ def _notes(found: Comparison, width: int, *, suggested: bool) -> Iterator[RichTe
             else ""
         )
     yield from _lines(f"{text}.", width, "dim")
+    if len(models.pairs) < _FEW_ALIKE * every:
+        yield from _lines(f"{_NO_PAIR}.", width, "bold yellow")
     if found.masked:
         yield from _lines(
             f"Left out: {found.masked:,} entries of attention masks (f32 is below -9,000 there, far from all others).",
@@ -288,12 +296,9 @@ def table_of(*columns: str) -> Table:
     return table
 
 
-def named(name: str, room: int | None = _NAME) -> RichText:
-    """A name, cut in front: the end tells layers apart."""
-    shown = printable(name)
-    if room is not None and columns(shown) > room:
-        shown = f"…{tail(shown, room - 1)}"
-    return Text(shown)
+def all_named(names: Sequence[str], room: int | None = _NAME) -> list[RichText]:
+    """The names of one column, cut so that they stay apart."""
+    return list(map(Text, cut_names(list(map(printable, names)), room)))
 
 
 def _number(value: float) -> str:

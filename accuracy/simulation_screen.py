@@ -13,7 +13,7 @@ from ..report.layout import Layout, Text, heading
 from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text
 from .remedy import Change, Outcome, What, changes_for
-from .screen import decibels, named, table_of
+from .screen import all_named, decibels, table_of
 from .simulation import Answer, Effect, Simulation
 from .words import share_shown
 
@@ -111,8 +111,9 @@ def _outputs(
     columns = ["output", first, "differ", *(["labels"] if labels else [])]
     columns += to_f32 if told else ()
     table = table_of(*columns)
-    for name, answer in outputs.items():
-        row: list[RichText | str] = [named(name), decibels(answer.there.sqnr)]
+    names = all_named(list(outputs))
+    for name, answer in zip(names, outputs.values(), strict=True):
+        row: list[RichText | str] = [name, decibels(answer.there.sqnr)]
         row.append(share_shown(answer.differ / answer.entries if answer.entries else 0.0))
         if labels:
             row.append(f"{answer.changed:,} of {answer.rows:,}" if answer.rows else "")
@@ -130,17 +131,18 @@ def _layers(
     yield heading(what, f"--all lists {left:,} more" if left else "")
     changes = changes_for(found.subject.plan, found.subject.at_risk)
     table = table_of("layer", "channels", "differ", "alone", "so far", "7 bits")
-    for effect in shown:
-        table.add_row("", *_row(effect, changes, None if layout.width is None and all_rows else 30))
+    room = None if layout.width is None and all_rows else 30
+    names = all_named([effect.layer for effect in shown], room)
+    for effect, name in zip(shown, names, strict=True):
+        table.add_row("", name, *_row(effect, changes))
     yield table
     yield from _lines(_LEGEND, width, "dim")
 
 
-def _row(effect: Effect, changes: list[Change], room: int | None) -> list[RichText | str]:
+def _row(effect: Effect, changes: list[Change]) -> list[RichText | str]:
     sums = effect.sums
     own = next((change for change in changes if effect.layer in change.layers), None)
     return [
-        named(effect.layer, room),
         f"{len(sums.channels)}/{sums.of}",
         share_shown(effect.share),
         decibels(effect.alone.sqnr).removesuffix(" dB"),

@@ -6,7 +6,7 @@ What is said to take time is timed: both files run in alternating turns on fqfus
 figure is the median of the turns; each turn is the fastest of its runs. With one thread it is the
 processor's time, which other processes change little. What is said to cost accuracy is compared to the
 f32 model in ONNX Runtime, on inputs that the calibration has not seen: SQNR in dB, or, where outputs are
-said to be garbage, the cosine; the smallest of all outputs.
+said to be far off, the cosine; the smallest of all outputs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import fqfuse
 from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.measure.arrays import Array, Feeds, split_feeds
 from fqfuse.measure.engines import onnxruntime_session
-from fqfuse.report.verdict.findings import Finding, name_in_f32, verdict_of
+from fqfuse.report.verdict.findings import Finding, verdict_of
 from fqfuse.report.verdict.kind import Gain
+from fqfuse.report.verdict.layers import name_in_f32
 from fqfuse.report.verdict.machine import this_machine
 from fqfuse.report.verdict.screen import is_shown
 

@@ -200,8 +200,8 @@ def _apart(case: Data) -> Iterator[RichText]:
     rounds = case["engines"][0]["ms"]
     if abs(rounds - plain) > _UNSTEADY * plain:
         text = (
-            f"the rounds above took {_ms(rounds)} ms a run, these {_ms(plain)}: the machine was not "
-            "steady, so look at shares rather than times"
+            f"the rounds above took {_ms(rounds)} ms a run, runs in between these {_ms(plain)}: the machine "
+            "was not steady, so look at shares rather than times"
         )
         yield from _labelled("apart", text, "yellow")
     elif abs(plain - whole) > _DISTURBED * whole:

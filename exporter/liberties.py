@@ -82,22 +82,28 @@ def would_be_joined(graph: Graph, value: str, spelled: Collection[str] = ()) -> 
     """True where a quantizer of a value would make codes of f32 constants in the product in front of it;
     `spelled`: weights that are written as Cast and Mul, constants to ONNX Runtime.
     """
+    maker = _in_front_of_activations(graph, value)
+    if maker is None:
+        return False
+    if maker.op == "Add":
+        products = [made for value in maker.inputs if (made := graph.producer(value, "MatMul"))]
+    elif maker.op in ("Conv", "ConvTranspose", "Gemm"):
+        products = [maker]
+    else:
+        return graph.decoder(value) is not None  # one quantizer for the two
+    if not products:
+        return False
+    operands = {value for node in (maker, *products) for value in node.inputs}
+    constants = any(value in graph.constants or value in spelled for value in operands)
+    return constants and bool(_decoded(graph, products[-1]))
+
+
+def _in_front_of_activations(graph: Graph, value: str) -> Node | None:
+    """What makes a value, looking through the activations that ONNX Runtime takes into a quantizer."""
     maker = graph.producer(value)
     while maker is not None and maker.op in ("Relu", "Clip"):
         maker = graph.producer(maker.inputs[0])
-    if maker is None:
-        return False
-    parts = [maker]
-    if maker.op == "Add":
-        parts += [node for value in maker.inputs if (node := graph.producer(value, "MatMul"))]
-        if len(parts) == 1:
-            return False
-    elif maker.op not in ("Conv", "ConvTranspose", "Gemm"):
-        return graph.decoder(value) is not None
-    operands = [value for part in parts for value in part.inputs]
-    return bool(_decoded(graph, parts[-1])) and any(
-        value in graph.constants or value in spelled for value in operands
-    )
+    return maker
 
 
 def would_be_quantized(graph: Graph, output: str) -> bool:

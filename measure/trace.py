@@ -31,7 +31,14 @@ def _named(kind: str, thread: int, name: str) -> dict[str, Any]:
 def _events(case: Mapping[str, Any], thread: int) -> list[dict[str, Any]]:
     line = case["profile"]["timeline"]
     whole = {"name": "run", "cat": "run", "ph": "X", "pid": 1, "tid": thread}
-    events = [{**whole, "ts": 0.0, "dur": line["ms"] * 1e3, "args": {"sizes": dict(case["sizes"])}}]
+    events = [
+        {
+            **whole,
+            "ts": 0.0,
+            "dur": round(line["ms"] * 1e3, 3),
+            "args": {"sizes": dict(case["sizes"])},
+        }
+    ]
     start = line["lead_ms"]
     for step, spent in zip(case["steps"], line["steps_ms"], strict=True):
         if step["runtime"] != "view":
@@ -42,8 +49,8 @@ def _events(case: Mapping[str, Any], thread: int) -> list[dict[str, Any]]:
                     "ph": "X",
                     "pid": 1,
                     "tid": thread,
-                    "ts": start * 1e3,
-                    "dur": spent * 1e3,
+                    "ts": round(start * 1e3, 3),  # whole nanoseconds
+                    "dur": round(spent * 1e3, 3),
                     "args": {
                         name: step[name]
                         for name in (

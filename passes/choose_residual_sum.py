@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..ir.graph import Graph
-from ..ir.node import Node
+from ..ir.node import Node, subject
 from ..ir.paths import chain_anchor
 from .base import Contract, Pass, decide
 
@@ -44,7 +44,7 @@ def _ordered(graph: Graph, node: Node, place: Mapping[str, int]) -> str | None:
     ):
         return None
     graph.set_inputs(node, [node.inputs[1], node.input])
-    return f"{second.name} absorbs the add"
+    return f"{subject(second)} absorbs the add"
 
 
 def _rank(graph: Graph, peer: str, anchor: Node, place: Mapping[str, int]) -> tuple[bool, int]:

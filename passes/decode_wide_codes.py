@@ -89,7 +89,7 @@ def _readers(graph: Graph, node: Node) -> tuple[list[Node], list[Node], str]:
                 moves[reader.name] = reader
                 pending.append(reader.output)
             else:
-                other = other or f"{reader.name} reads codes"
+                other = other or f"{subject(reader)} reads codes"
     return graph.in_order(moves.values()), graph.in_order(decodes.values()), other
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.graph import Graph
-from ..ir.node import Node, origin_of
+from ..ir.node import Node, origin_of, subject
 from ..ir.rule import Refusal
 from .base import Contract, NodePass, Verdict, holds_f32, rescaled, swap
 
@@ -57,7 +57,7 @@ def fold_batch_norm(graph: Graph, node: Node) -> Verdict:
         if weights is not None:
             swap(graph, node, _scaled_anchor(graph, node, anchor, weights, factor, offset))
             graph.erase(anchor)
-            return f"folded into the weights of {anchor.name}"
+            return f"folded into the weights of {subject(anchor)}"
     if graph.type(node.input).shape is None:
         reason = "factors for each channel need the number of dimensions"
         return Refusal(

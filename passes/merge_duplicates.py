@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.graph import Graph
-from ..ir.node import Node, origin_of
+from ..ir.node import Node, origin_of, subject
 from ..ir.ops import OPS
 from ..ir.ops.spec import Trait
 from .base import Contract, Pass, decide
@@ -56,7 +56,7 @@ def _sweep(graph: Graph) -> bool:
             gone = node
         graph.replace_uses(gone.output, kept.output)
         graph.erase(gone)
-        decide(graph, MERGE_DUPLICATES.name, gone, f"the same as {kept.name}")
+        decide(graph, MERGE_DUPLICATES.name, gone, f"the same as {subject(kept)}")
         merged.setdefault(kept.name, [kept]).extend(merged.pop(gone.name, [gone]))
         first[key] = kept.name
     for name, nodes in merged.items():

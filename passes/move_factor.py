@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
-from ..ir.node import Node, origin_of
+from ..ir.node import Node, origin_of, subject
 from ..ir.ops.movement import permutation
 from ..ir.ops.product_axes import channels_axis
 from ..ir.ops.spec import Array, Trait
@@ -151,7 +151,7 @@ def _axis_back(graph: Graph, node: Node, axis: int | None) -> tuple[int | None] 
     at = None if find is None or None in shapes else find(graph, node, axis)
     if at is None:
         reason = "the factor varies along an axis that is cut, joined, merged or split"
-        return _refusal(reason, "another axis", f"axis {axis} of {node.name}")
+        return _refusal(reason, "another axis", f"axis {axis} of {subject(node)}")
     return (at,)
 
 

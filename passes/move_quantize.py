@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.graph import Graph
-from ..ir.node import Node
+from ..ir.node import Node, subject
 from ..ir.ops.spec import Trait
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization
@@ -37,7 +37,7 @@ def move_quantize(graph: Graph) -> None:
             node = graph.node(name)
             op = graph.producer(node.input)
             if op is not None and moves_codes(op):
-                verdict = _refusal(graph, node, op) or f"in front of {op.name}"
+                verdict = _refusal(graph, node, op) or f"in front of {subject(op)}"
                 decide(graph, MOVE_QUANTIZE.name, node, verdict)
                 if isinstance(verdict, str):
                     # at the end of the queue, so that all parts of a value are in front of it when its own turn comes
@@ -91,7 +91,7 @@ def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:
     if graph.sole_consumer(op.output) != node:
         found = f"{graph.read_count(op.output) + graph.is_output(op.output)} consumers"
         return Refusal(
-            f"others read the f32 result of {op.name} too",
+            f"others read the f32 result of {subject(op)} too",
             "one consumer",
             found,
             "quantize the other readers too, so that nobody reads f32 here",

@@ -371,7 +371,7 @@ class _Fewer:
         """The name of a node that computes these positions of another one's result."""
         graph = self._graph
         inputs = [
-            value if at is None else self._of(value, at)
+            value if at is None else self._of(value, at, node)
             for value, at in zip(node.inputs, axes, strict=True)
         ]
         if node.has(Trait.RESHAPES) and not _tells_axes(node):
@@ -388,7 +388,8 @@ class _Fewer:
         first = self._graph.add_constant(f"{reader.name}/first", np.zeros_like(indices))
         return self._graph.again(reader, [value, first]).output
 
-    def _of(self, value: str, axis: int) -> str:
+    def _of(self, value: str, axis: int, reader: Node) -> str:
+        """These positions of what `reader` reads."""
         if value in self.made:
             return self._graph.node(self.made[value]).output
         graph, cut = self._graph, replace(self._cut, axis=axis)
@@ -407,7 +408,8 @@ class _Fewer:
             {} if op == "Slice" else {"axis": axis},
             name=f"{self._node.name}/rows",
             outputs=[graph.fresh(f"{value}/rows")],
-            origin=self._node.origin,
+            # the reader comes first: it is what reads the value in the model
+            origin=tuple(dict.fromkeys((*reader.origin, *self._node.origin))),
         )
         self._cuts[value, op, cut] = made.name
         self.slices.append(made.name)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
-from ..ir.node import Node, origin_of
+from ..ir.node import Node, origin_of, subject
 from ..ir.ops.spec import Trait
 from ..ir.paths import keeps_shape
 from ..ir.rule import Refusal
@@ -74,7 +74,7 @@ def reorder_scale(graph: Graph, node: Node) -> Verdict:
         gone.append(op)
     swap(graph, node, value)
     erase_unread(graph, gone)
-    return f"folded into the weights of {anchor.name}"
+    return f"folded into the weights of {subject(anchor)}"
 
 
 REORDER_SCALE = NodePass("reorder_scale", Contract("identity", "ulp", 256), reorder_scale, ("Mul",))

@@ -84,6 +84,13 @@ def middle_cut(text: str, room: int | None) -> str:
     return f"{front}…{tail(text, room - 1 - columns(front))}"
 
 
+def end_cut(text: str, room: int) -> str:
+    """The text without its end where it takes more than `room` columns: of types and lists the
+    beginning says most.
+    """
+    return text if columns(text) <= room else f"{head(text, room - 1)}…"
+
+
 def cut_names(names: Sequence[str], room: int | None) -> list[str]:
     """The names of one list, those that take more than `room` columns (None: none does) cut in their
     middles: where that would make several look alike, they keep the words in which they differ instead

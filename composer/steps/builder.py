@@ -167,7 +167,7 @@ class StepBuilder:
         """Records why a chain ends in front of a node."""
         self.refuse(f"fuse into {step.primitive}", node, refusal)
         self._ended[node.name] = (
-            f"{step.primitive} {step.name} in front does not take it: {refusal.reason}"
+            f"{step.primitive} {step.origin[0] if step.origin else step.name} in front does not take it: {refusal.reason}"
         )
 
     def encoded(self, node: Node, fate: QuantizeFate, reason: str, step: str = "") -> None:
@@ -198,8 +198,8 @@ class StepBuilder:
                 else "it quantizes a constant"
             )
         if self.graph.read_count(value) > 1 or self.graph.is_output(value):
-            return f"others read the f32 values of {producer.name} too"
-        return f"{producer.name} cannot store what it makes"
+            return f"others read the f32 values of {subject(producer)} too"
+        return f"{subject(producer)} cannot store what it makes"
 
     def readers_of(self, node: Node) -> list[Node | str]:
         """What reads decoded values: see `readings_of`."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.graph import Graph
-from ...ir.node import Node
+from ...ir.node import Node, subject
 from ...ir.ops.blocks import packed
 from ...ir.ops.spec import Array, Attr
 from ...ir.rule import Refusal
@@ -151,7 +151,7 @@ def _no_codes(graph: Graph, value: str, maker: Node | None) -> Refusal:
         return Refusal(
             "the quantizer of the source stays an operator of its own",
             "a quantizer of u8 or s8 codes",
-            f"FakeQuantize {maker.name}",
+            f"FakeQuantize {subject(maker)}",
             "change this quantizer as its own refusal says",
         )
     return Refusal(

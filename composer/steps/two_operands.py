@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.graph import Graph
-from ...ir.node import Node
+from ...ir.node import Node, subject
 from ...ir.ops import dims
 from ...ir.paths import RESHAPES, first_view, reaches, same_bytes
 from ...ir.rule import Refusal
@@ -327,5 +327,5 @@ def _overwriting_refusal(end: End, stored: str, read: str) -> str:
         return "the skip is the anchor's own source"
     for reader in readers:
         if reader.name != node.name and not reaches(graph, reader.name, anchor.name):
-            return f"the skip is read later, by {reader.name}"
+            return f"the skip is read later, by {subject(reader)}"
     return ""

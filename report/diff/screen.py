@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import starmap
 from typing import TypeVar
 
 from rich.console import Group, RenderableType
@@ -13,7 +15,7 @@ from ...ir.decision import Decision, Outcome
 from ..columns import columns
 from ..layout import Layout, Text, heading
 from ..lines import WIDTH, labelled, paragraph
-from ..notation import count_text, middle_cut
+from ..notation import count_text, cut_names, middle_cut
 from ..verdict.shares import share_text
 from .compare import Alone, Change, Decided, Difference, Pair, Settled
 
@@ -51,17 +53,16 @@ def diff_report(
         parts += [Text(), *_verdicts(difference, width)]
     structural = [pair for pair in difference.pairs if not pair.only_numbers]
     numeric = [pair for pair in difference.pairs if pair.only_numbers]
-    of_numbers = [_pair(pair, width) for pair in numeric]
-    strange = (*difference.strange_first, *difference.strange_second)
+    of_numbers = _pairs(numeric, width)
     for label, rows in (
         ("Inputs, outputs and target", [_changes([c], width, 2) for c in difference.interface]),
-        ("Only in A", [_alone(item, "B", width) for item in difference.only_first]),
-        ("Only in B", [_alone(item, "A", width) for item in difference.only_second]),
-        ("Differ", [_pair(pair, width) for pair in structural]),
+        ("Only in A", _alone(difference.only_first, "B", width)),
+        ("Only in B", _alone(difference.only_second, "A", width)),
+        ("Differ", _pairs(structural, width)),
         ("Differ in numbers only", of_numbers),
-        ("Could not be aligned", [_strange(difference, item, width) for item in strange]),
-        ("Quantizers that went elsewhere", [_settled(row, width) for row in difference.fates]),
-        ("Rules that decided otherwise", [_decided(row, width) for row in difference.decisions]),
+        ("Could not be aligned", _strange(difference, width)),
+        ("Quantizers that went elsewhere", _settled(difference.fates, width)),
+        ("Rules that decided otherwise", _decided(difference.decisions, width)),
     ):
         parts += _part(label, rows, limit if rows is not of_numbers else limit and _SAME)
     return Group(*parts)
@@ -204,27 +205,47 @@ def _part(label: str, rows: Sequence[Iterator[RichText]], limit: int | None) -> 
     return [*lines, Text(f"  … {left:,} more: --all shows them", style="dim")] if left else lines
 
 
-def _alone(item: Alone, other: str, width: int) -> Iterator[RichText]:
-    inside = f"; in {other} inside step {item.inside}" if item.inside is not None else ""
-    return labelled(f"#{item.step}", f"{_called(item, width - 9)}{inside}", width, 2, 7)
+def _alone(items: Sequence[Alone], other: str, width: int) -> list[Iterator[RichText]]:
+    rows = []
+    for item, called in zip(items, _called(items, width - 9), strict=True):
+        inside = f"; in {other} inside step {item.inside}" if item.inside is not None else ""
+        rows.append(labelled(f"#{item.step}", f"{called}{inside}", width, 2, 7))
+    return rows
 
 
-def _strange(difference: Difference, item: Alone, width: int) -> Iterator[RichText]:
-    letter = "A" if item in difference.strange_first else "B"
-    return labelled(f"{letter} #{item.step}", _called(item, width - 10), width, 2, 8)
+def _strange(difference: Difference, width: int) -> list[Iterator[RichText]]:
+    items = (*difference.strange_first, *difference.strange_second)
+    letters = "A" * len(difference.strange_first) + "B" * len(difference.strange_second)
+    return [
+        labelled(f"{letter} #{item.step}", called, width, 2, 8)
+        for letter, item, called in zip(letters, items, _called(items, width - 10), strict=True)
+    ]
 
 
-def _called(item: Alone, room: int) -> str:
-    """`reorder: /conv1/Conv`, on one line: a name is cut rather than broken."""
-    what = printable(item.text)
-    return f"{what}: {middle_cut(printable(item.name), max(room - columns(what) - 2, _NAME))}"
+def _called(items: Sequence[Alone], room: int) -> list[str]:
+    """`reorder: /conv1/Conv`, each on one line: a name is cut rather than broken."""
+    texts = [printable(item.text) for item in items]
+    longest = max(map(columns, texts), default=0)
+    names = _cut([item.name for item in items], max(room - longest - 2, _NAME))
+    return [f"{text}: {name}" for text, name in zip(texts, names, strict=True)]
 
 
-def _pair(pair: Pair, width: int) -> Iterator[RichText]:
-    numbers = f"#{pair.first}" if pair.first == pair.second else f"#{pair.first} -> #{pair.second}"
-    yield Text.assemble(
-        f"  {middle_cut(printable(pair.name), width - len(numbers) - 4)}", (f"  {numbers}", "dim")
-    )
+def _cut(names: Sequence[str], room: int) -> list[str]:
+    return cut_names(list(map(printable, names)), room)
+
+
+def _pairs(pairs: Sequence[Pair], width: int) -> list[Iterator[RichText]]:
+    numbers = [
+        f"#{pair.first}" if pair.first == pair.second else f"#{pair.first} -> #{pair.second}"
+        for pair in pairs
+    ]
+    room = width - max(map(len, numbers), default=0) - 4
+    names = _cut([pair.name for pair in pairs], room)
+    return list(starmap(partial(_pair, width), zip(pairs, names, numbers, strict=True)))
+
+
+def _pair(width: int, pair: Pair, name: str, number: str) -> Iterator[RichText]:
+    yield Text.assemble(f"  {name}", (f"  {number}", "dim"))
     yield from _changes(pair.changes, width, 4)
 
 
@@ -237,14 +258,24 @@ def _changes(changes: Sequence[Change], width: int, indent: int) -> Iterator[Ric
         yield from labelled(change.what, text, width, indent, _LABEL)
 
 
-def _settled(row: Settled, width: int) -> Iterator[RichText]:
-    yield Text(f"  {middle_cut(printable(row.quantizer), width - 2)}")
+def _settled(rows: Sequence[Settled], width: int) -> list[Iterator[RichText]]:
+    names = _cut([row.quantizer for row in rows], width - 2)
+    return list(starmap(partial(_settling, width), zip(rows, names, strict=True)))
+
+
+def _settling(width: int, row: Settled, name: str) -> Iterator[RichText]:
+    yield Text(f"  {name}")
     one, other = (", ".join(side) or "nowhere" for side in (row.first, row.second))
     yield from labelled(row.half.value, f"{one} -> {other}", width, 4, _LABEL)
 
 
-def _decided(row: Decided, width: int) -> Iterator[RichText]:
-    yield Text(f"  {middle_cut(printable(f'{row.rule} at {row.subject}'), width - 2)}")
+def _decided(rows: Sequence[Decided], width: int) -> list[Iterator[RichText]]:
+    names = _cut([f"{row.rule} at {row.subject}" for row in rows], width - 2)
+    return list(starmap(partial(_deciding, width), zip(rows, names, strict=True)))
+
+
+def _deciding(width: int, row: Decided, name: str) -> Iterator[RichText]:
+    yield Text(f"  {name}")
     for letter, decision in (("A", row.first), ("B", row.second)):
         yield from labelled(letter, printable(_said(decision)), width, 4, 3)
 

@@ -41,6 +41,7 @@ on NumPy), only converts, only moves data, is an input or output of the model.
 
 _FEW = 8  # values of a scale that are written out
 _PARAMETER = 200  # characters
+_END, _BOX = 36, 33  # characters in the box of an input or output, of a step
 _CHIPS = 6  # layers of a finding that have a button
 _CHIP = 40  # columns on it
 
@@ -318,6 +319,16 @@ def _numbers(values: tuple[float, ...]) -> str:
 # -- graph -----------------------------------------------------------------------------------------
 
 
+def _boxes(plan: Plan, notation: Notation) -> list[str]:
+    """What stands in the box of each node: a step's first node of the model, an end's name and type."""
+    inputs, outputs = (
+        cut_names([f"{printable(value)}  {notation.type(value)}" for value in values], _END)
+        for values in (plan.inputs, plan.outputs)
+    )
+    names = [next(iter(notation.origin(step)), step.name) for step in plan.steps]
+    return [*inputs, *cut_names(list(map(printable, names)), _BOX), *outputs]
+
+
 def _graph(plan: Plan, notation: Notation, text: _Texts) -> dict[str, Any]:
     """Nodes are the inputs, the steps, then the outputs of the model: `first` is the first step."""
     first = len(plan.inputs)
@@ -337,6 +348,7 @@ def _graph(plan: Plan, notation: Notation, text: _Texts) -> dict[str, Any]:
         "first": first,
         "inputs": [[text(value), text(notation.type(value))] for value in plan.inputs],
         "outputs": [[text(value), text(notation.type(value))] for value in plan.outputs],
+        "boxes": text.all(_boxes(plan, notation)),
         "places": layout.places,
         "edges": [
             [

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...plan.types import Plan
-from ..notation import middle_cut
+from ..notation import end_cut, middle_cut
 from ..verdict.machine import Machine
 from ..verdict.work import NO_SIZES
 from .data import CATEGORIES, document
 
 _WIDE, _BESIDE, _BELOW = 236, 34, 34
 _BASE, _MORE, _SMALL = 60, 52, 30
+_WITH_FUSED = 74  # as high a box has room for what is fused
 _EMPTY_RANK = 8
 _HEAD = 92
 _EDGE = 30
@@ -82,7 +83,9 @@ class _Picture:
         ]
         self._places: Sequence[tuple[float, int]] = data["places"]
         self._tops, self._rooms = self._ranks()
-        self._left = min((x for x, _ in self._places), default=0.0)
+        bends = (x for edge in data["edges"] for x in edge[7][::2])
+        columns = [*(x for x, _ in self._places), *bends]
+        self._left, self._right = min(columns, default=0.0), max(columns, default=0.0)
 
     def _ranks(self) -> tuple[list[float], list[float]]:
         rooms = [_EMPTY_RANK] * (1 + max((rank for _, rank in self._places), default=0))
@@ -105,12 +108,13 @@ class _Picture:
 
     def text(self) -> str:
         """The file."""
-        right = max((x for x, _ in self._places), default=0.0)
-        wide = self._x(right) + _WIDE / 2 + _EDGE
+        verdict = self._data["verdict"]
+        told = f"multiply-adds {verdict['arithmetic']}; between steps {verdict['handed']}"
+        wide = self._x(self._right) + _WIDE / 2 + _EDGE
+        wide = max(wide, 2 * _EDGE + 6.5 * len(told), 2 * _EDGE + 10 * len(self._data["title"]))
         if any(edge[6] for edge in self._data["edges"]):
             wide += 120  # the bows of far edges
         high = self._tops[-1] + self._rooms[-1] + _EDGE
-        verdict = self._data["verdict"]
         size = f"{wide:.0f} {high:.0f}"
         lines = [
             f'<svg {_SPACE} viewBox="0 0 {size}" width="{wide:.0f}" height="{high:.0f}" role="img">',
@@ -118,12 +122,7 @@ class _Picture:
             f"<style>{_STYLE}</style>",
             f'<rect class="paper" width="{wide:.0f}" height="{high:.0f}"/>',
             _text(_EDGE, 28, self._data["title"], "title"),
-            _text(
-                _EDGE,
-                48,
-                f"multiply-adds {verdict['arithmetic']}; between steps {verdict['handed']}",
-                "",
-            ),
+            _text(_EDGE, 48, told, ""),
             *self._legend(),
             *self._edges(),
             *self._ends(),
@@ -175,12 +174,11 @@ class _Picture:
         data = self._data
         first = len(data["inputs"]) + len(data["steps"])
         ends = [*enumerate(data["inputs"]), *enumerate(data["outputs"], first)]
-        for node, (name, type_) in ends:
+        for node, _ in ends:
             x, top, _ = self._box(node)
             left = x - _WIDE / 2
             yield f'<rect class="box" x="{left:.0f}" y="{top:.0f}" width="{_WIDE}" height="{_SMALL}" rx="15"/>'
-            shown = middle_cut(f"{self._texts[name]}  {self._texts[type_]}", 36)
-            yield _text(x, top + 19.5, shown, "middle")
+            yield _text(x, top + 19.5, self._texts[data["boxes"][node]], "middle")
 
     def _steps(self) -> Iterator[str]:
         data = self._data
@@ -193,8 +191,13 @@ class _Picture:
             yield f'<rect x="{left:.0f}" y="{top:.0f}" width="5" height="{high:.0f}" rx="2.5" fill="var(--{tone})"/>'
             yield _text(left + 16, top + 20, middle_cut(self._texts[step["primitive"]], 24), "what")
             yield _text(right - 10, top + 20, f"#{index}", "right")
-            yield _text(left + 16, top + 36, middle_cut(self._texts[step["name"]], 33), "name")
-            yield _text(left + 16, top + 51, middle_cut(self._texts[step["types"]], 33), "types")
+            yield _text(
+                left + 16, top + 36, self._texts[data["boxes"][data["first"] + index]], "name"
+            )
+            yield _text(left + 16, top + 51, end_cut(self._texts[step["types"]], 33), "types")
+            if step["fused"] and high >= _WITH_FUSED:
+                fused = " · ".join(self._texts[each] for each in step["fused"])
+                yield _text(left + 16, top + 66, end_cut(fused, 33), "types")
 
 
 def _text(x: float, y: float, text: str, name: str) -> str:

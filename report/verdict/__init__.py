@@ -5,5 +5,6 @@ of them is int8 and f32, `machine` says how fast this CPU is at best, and `estim
 by the other. `catalogue` lists the kinds of findings (`kinds_of_numbers`, `kinds_of_time`, each a
 `kind`), `recognize` asks the rules for each step (`rules_of_products`, `rules_of_steps`) and `numbers`
 looks at scales and weights, in a plan as `view` shows it. `remedies` knows which quantizer wrote the
-model, `findings` puts them together with what they gain, and `screen` shows them.
+model, `layers` which of its nodes to name, `changes` what a remedy does to the steps; `findings` puts
+them together with what they gain, and `screen` shows them.
 """

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,35 +14,28 @@ from ...errors import InvalidInput
 from ...ir.decision import QuantizeFate
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
-from ..notation import layer_names
 from .catalogue import CATALOGUE
-from .estimate import Costs, Estimate, Remedied, costs_of
+from .changes import change_of, touched
+from .estimate import Costs, Estimate, costs_of
 from .kind import Effect, Gain, Kind
+from .layers import layers_around, layers_of, name_in_f32
 from .machine import Machine, this_machine
-from .numbers import about_numbers, has_unusable_scale
+from .numbers import about_numbers
 from .recognize import claims, is_quantized
 from .remedies import Tool, tool_of
 from .rules_of_products import is_whole_quantizer, takes_a_range
 from .shares import Shares, shares_of
-from .view import View, additions, converts
+from .view import View, is_recurrent, multiplies
 from .work import (
     NO_SIZES,
     POOLINGS,
-    RECURRENT,
     are_batches,
     at_sizes,
     bytes_of,
-    operator_of,
     symbols_of,
 )
 
-# in front of a path, as NNCF names quantizers, or in its last part; in between, it is a module's name
-_QUANTIZING = re.compile(r"^(De)?[Qq]uantizeLinear|[Qq]uantizeLinear[^/]*$")
-
 _SMALL = 0.03  # of the time of a run
-
-# NODE_PORT_NUMBER: NNCF's multiplication behind a node of the f32 model, which its options name
-_SMOOTHING = re.compile(r"_\d+_\d+/nncf_smooth_quant$")
 
 
 @dataclass(frozen=True)
@@ -222,8 +214,8 @@ def verdict_of(
         costs,
         taken,
         timed,
-        _layers(view, steps_at_risk(plan, "avx2")) if machine.exact_int8 else (),
-        _layers(view, open_ended),
+        layers_of(view, steps_at_risk(plan, "avx2")) if machine.exact_int8 else (),
+        layers_of(view, open_ended),
         _findings(view, costs, timed),
     )
 
@@ -272,7 +264,7 @@ def _findings(view: View, costs: Costs, timed: bool) -> tuple[Finding, ...]:
         Finding(
             CATALOGUE[code],
             steps,
-            _around(view, steps) if code == "absurd-scale" else _layers(view, steps),
+            layers_around(view, steps, tool) if code == "absurd-scale" else layers_of(view, steps),
             0.0,
             0,
             tool,
@@ -312,13 +304,13 @@ def _is_small(finding: Finding, costs: Costs, timed: bool) -> bool:
 def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Tool) -> Finding:
     saved = Estimate(0.0, 0)
     if kind.gain is Gain.TIME:
-        change = _remedied(view, kind, steps)
-        saved = costs.saved(change, _touched(view, change, steps))
+        change = change_of(view, kind, steps)
+        saved = costs.saved(change, touched(view, change, steps))
     core = _core(view, kind, steps)
     reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
     if kind.code == "quantizer-apart":
         reasons |= dict.fromkeys(_why_apart(view, set(core)))
-    layers = _layers(view, core, costs.ms)
+    layers = layers_of(view, core, costs.ms)
     ms, count = max(0.0, saved.ms), max(0, saved.bytes)
     floats = {value for index in steps for value in view.floats_written(index)}
     handed_on = sum(bytes_of(view.plan, value) for value in view.between() if value in floats)
@@ -334,96 +326,8 @@ def _why_apart(view: View, steps: set[int]) -> list[str]:
     ]
 
 
-def _touched(view: View, change: Remedied, steps: Sequence[int]) -> list[int]:
-    """All steps that a change changes: those it is about, and who reads what becomes narrower; but for
-    conversions to codes, which are gone then, and count where they are found.
-    """
-    readers = {reading.step for value in change.narrow for reading in view.readers.get(value, ())}
-    others = (index for index in readers if not converts(view, index))
-    return sorted({*steps, *others})
-
-
-def _remedied(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
-    """The plan with floats of these steps as codes, and with what the kind's effect says."""
-    if kind.effect is Effect.FUSED:
-        return Remedied(gone=frozenset(steps))
-    floats = [value for index in steps for value in view.floats_written(index)]
-    written = {
-        value
-        for value in floats
-        if kind.no_remedy or not (view.stays_float(value) or _is_kept(view, kind, value))
-    }
-    weights = {
-        value
-        for index in steps
-        for role, value in view.steps[index].args
-        if view.is_constant(value) and view.is_float(value) and role != "bias"
-    }
-    converting = [
-        index
-        for index in steps
-        if not _multiplies(view, index)
-        and not view.is_view(index)
-        and view.steps[index].primitive not in {"softmax", "layer_normalization", "pooling"}
-    ]
-    reorders = [index for index in steps if view.steps[index].primitive == "reorder"]
-    gone = {
-        Effect.CONVERSIONS_GO: converting,
-        Effect.REORDERS_GO: reorders,
-        Effect.ALL_GO: list(steps),
-    }.get(
-        kind.effect,
-        [index for index in steps if converts(view, index) and not _is_as_dear(view, kind, index)],
-    )
-    products = [index for index in steps if _multiplies(view, index)]
-    primitives = steps if kind.effect is Effect.PRIMITIVES else ()
-    sums = {index for value in floats for index in additions(view, value)}
-    kept = [index for index in sums if _stays_float(view, index)]
-    rounding = [*sums, *kept, *kept]  # a term; their sum, and what is computed of it
-    return Remedied(
-        frozenset(written | weights),
-        frozenset(products),
-        frozenset(gone),
-        frozenset(primitives),
-        tuple(rounding) if kind.effect is Effect.QUANTIZERS_GO else (),
-    )
-
-
-def _is_kept(view: View, kind: Kind, value: str) -> bool:
-    """True of a residual term whose sum stays f32: a layer normalization takes no less time to write
-    codes (14.0 µs for f32 and 16.4 µs for codes in BERT).
-    """
-    return kind.effect is Effect.QUANTIZERS_GO and any(
-        _stays_float(view, index) for index in additions(view, value)
-    )
-
-
-def _is_as_dear(view: View, kind: Kind, index: int) -> bool:
-    """True of a quantizer step that reads what a layer normalization writes, when the change is to quantize
-    additions: the step goes, but the normalization then stores codes for it and for the skip, and takes
-    longer by as much. Measured: a BERT with its additions quantized took 9.17 ms, and 9.12 ms without.
-    """
-    return kind.effect is Effect.QUANTIZERS_GO and any(
-        view.steps[front].primitive == "layer_normalization"
-        for value in view.floats_read(index)
-        for front in view.in_front(value)
-    )
-
-
-def _stays_float(view: View, index: int) -> bool:
-    return any(map(view.stays_float, view.steps[index].outputs))
-
-
 def _is_f32_product(view: View, index: int) -> bool:
     return view.is_product(index) and not view.in_int8(index)
-
-
-def _is_recurrent(view: View, index: int) -> bool:
-    return operator_of(view.steps[index]) in RECURRENT
-
-
-def _multiplies(view: View, index: int) -> bool:
-    return view.is_product(index) or _is_recurrent(view, index)
 
 
 def _does_something(view: View, index: int) -> bool:
@@ -456,11 +360,11 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "f32-attention": _is_f32_product,
         "f32-product": _is_f32_product,
         "f32-pooling": _is_pooling,
-        "not-quantized": _multiplies,
-        "unquantized-recurrence": _is_recurrent,
-        "f32-gru": _is_recurrent,
-        "f32-rnn": _is_recurrent,
-        "dynamic-recurrence": _is_recurrent,
+        "not-quantized": multiplies,
+        "unquantized-recurrence": is_recurrent,
+        "f32-gru": is_recurrent,
+        "f32-rnn": is_recurrent,
+        "dynamic-recurrence": is_recurrent,
         "dynamic-beside-lstm": takes_a_range,
         "dynamic-quantizer": takes_a_range,
         "whole-quantizer": is_whole_quantizer,
@@ -479,52 +383,3 @@ def _core(view: View, kind: Kind, steps: Sequence[int]) -> Sequence[int]:
     wanted = _CORES.get(kind.code, _does_something)
     found = [index for index in steps if wanted(view, index)]
     return found or steps
-
-
-def _layers(view: View, steps: Sequence[int], ms: Sequence[float] = ()) -> tuple[str, ...]:
-    """The model's names of steps, each once, the costliest first: each step by its first node that is
-    no quantizer, if it has one.
-    """
-    ordered = sorted(steps, key=lambda index: -ms[index]) if ms else steps  # stable
-    return _without_quantizers(next(iter(_plain(view, index))) for index in ordered)
-
-
-def _around(view: View, steps: Sequence[int]) -> tuple[str, ...]:
-    """The nodes next to the last quantizer of each step: what it quantizes, and who reads that."""
-    names: list[str] = []
-    consumers: dict[str, list[str]] = defaultdict(list)
-    for fate in view.plan.fate_records:
-        consumers[fate.quantizer] += [fate.consumer] if fate.consumer else []
-    for index in steps:
-        names.append(_plain(view, index)[-1])
-        if has_unusable_scale(view, index):  # an operator of its own: what it stands between
-            names += [
-                _plain(view, front)[-1] for front in view.in_front(view.steps[index].inputs[0])
-            ]
-            names += [_plain(view, reading.step)[0] for reading in view.readings(index)]
-        inside = [name for name in view.steps[index].origin if name in view.plan.quantizers]
-        names += consumers[inside[-1]] if inside else []
-    return _without_quantizers(names)
-
-
-def _plain(view: View, index: int) -> list[str]:
-    """The nodes of a step that are no quantizers, as the f32 model has them; where there is none,
-    whatever it has.
-    """
-    step = view.steps[index]
-    names = layer_names(view.plan, step) or list(step.origin) or [step.name]
-    return list(map(name_in_f32, [n for n in names if not _QUANTIZING.search(n)] or names))
-
-
-def name_in_f32(name: str, tool: Tool = Tool.ANY) -> str:
-    """The node of the f32 model that a node stands behind which a quantizer added, or for which it
-    put another one (ONNX Runtime: `conv_quant` for `conv`); else its own name.
-    """
-    replaced = tool in {Tool.ORT, Tool.ORT_DYNAMIC}
-    return _SMOOTHING.sub("", name.removesuffix("_quant") if replaced else name)
-
-
-def _without_quantizers(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once; quantizers only where there is nothing else."""
-    found = list(dict.fromkeys(names))
-    return tuple([name for name in found if not _QUANTIZING.search(name)] or found)

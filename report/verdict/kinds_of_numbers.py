@@ -15,15 +15,17 @@ ABOUT_NUMBERS = (
         "A scale that is infinite, above 1e30 or below 1e-30, or one of 2 and more in front of a softmax: a mask adds -3.4e38 or "
         "-10000, and the calibration took that for data.",
         "one step of its codes is larger than all real values, or than what a softmax tells apart, so that they "
-        "become equal there: the outputs are garbage",
+        "become equal there: behind a mask, outputs are the farther off the sharper the attention is (a cosine to f32 of "
+        "0.1 to 0.5 in two BERTs, 0.95 and more in two others)",
         Gain.NUMBERS,
         remedies={
             Tool.ORT: (
                 "nodes_to_exclude=[{names}]; or export the mask with -100 for what is masked"
             ),
             Tool.NNCF: (
-                "ignored_scope=nncf.IgnoredScope(names=[{names}]), model_type=nncf.ModelType.TRANSFORMER; "
-                "or export the mask with -100 for what is masked"
+                "ignored_scope=nncf.IgnoredScope(names=[{names}]); or export the mask with -100 for what is masked; "
+                "model_type=nncf.ModelType.TRANSFORMER instead gave 8 to 12 dB of SQNR less on two BERTs, and up to 4 more on two "
+                "others"
             ),
             Tool.PYTORCH: (
                 "qconfig_mapping.set_module_name(name, None) for {names}; or export the mask with "

@@ -582,8 +582,8 @@ ABOUT_TIME = (
         "operations of open sizes",
         "A model exported with dynamic axes: sizes are computed in each run (Shape, Gather, Concat, Range), and an addition "
         "stays a step of its own where nobody knows whether its two sides are of one size.",
-        "the model leaves sizes open: they are computed in each run, additions of unknown sizes are not fused "
-        "into the layers in front, and products of two activations in codes may take several times as long",
+        "the model leaves sizes open: they are computed in each run, and additions of unknown sizes are not fused "
+        "into the layers in front",
         effect=Effect.FUSED,
         remedies={
             Tool.ANY: (

@@ -44,11 +44,21 @@ def absurd_scales(view: View) -> Iterator[int]:
     cannot use: softmax(x) tells x from x + 1, and codes further apart do not.
     """
     for index, step in enumerate(view.steps):
-        if has_unusable_scale(view, index) or any(map(_is_absurd, _scales(view, step))):
+        if _rounds_absurdly(view, index) or any(map(_is_absurd, _scales_read(view, step))):
             yield index
         elif step.primitive == "softmax":
             made = view.in_front(step.arg("src") or "")
             yield from (each for each in made if _apart(view, view.steps[each]) >= _COARSE)
+
+
+def rounds_too_coarsely(view: View, index: int) -> bool:
+    """True of a step of `absurd_scales` that makes such codes, and does not only read them."""
+    return _rounds_absurdly(view, index) or _apart(view, view.steps[index]) >= _COARSE
+
+
+def _rounds_absurdly(view: View, index: int) -> bool:
+    written = _scales_written(view, view.steps[index])
+    return has_unusable_scale(view, index) or any(map(_is_absurd, written))
 
 
 def _apart(view: View, step: Step) -> float:
@@ -81,21 +91,37 @@ def _is_absurd(scale: float) -> bool:
     return abs(scale) >= _ABSURD or 0 < abs(scale) <= 1 / _ABSURD
 
 
-def _scales(view: View, step: Step) -> Iterator[float]:
-    for value in (*step.outputs, *step.inputs):
-        type_ = view.type(value) if value else None
-        if type_ is not None and type_.quant is not None:
-            yield from type_.quant.scale
-    for scale in step.attr.scales.values():
-        yield from scale.values
+def _scales_written(view: View, step: Step) -> Iterator[float]:
+    """By which a step rounds what it computes."""
+    yield from _scales_of(view, step.outputs)
+    if "dst" in step.attr.scales:
+        yield from step.attr.scales["dst"].values
     rounds = any(isinstance(op, Eltwise) and op.algorithm == "round" for op in step.attr.post_ops)
+    for op in step.attr.post_ops:
+        if isinstance(op, Eltwise) and op.algorithm == "linear" and rounds:
+            yield op.alpha  # without a rounding it is the mask's own arithmetic
+        elif isinstance(op, DepthwiseConv):
+            yield from op.dst_scale.values
+
+
+def _scales_read(view: View, step: Step) -> Iterator[float]:
+    """By which a step decodes what it reads."""
+    yield from _scales_of(view, step.inputs)
+    for argument, scale in step.attr.scales.items():
+        if argument != "dst":
+            yield from scale.values
     for op in step.attr.post_ops:
         if isinstance(op, Sum):
             yield op.scale
-        elif isinstance(op, Eltwise) and op.algorithm == "linear" and rounds:
-            yield op.alpha  # without a rounding it is the mask's own arithmetic
         elif isinstance(op, DepthwiseConv):
-            yield from (*op.weights_scale.values, *op.dst_scale.values)
+            yield from op.weights_scale.values
+
+
+def _scales_of(view: View, values: Iterable[str]) -> Iterator[float]:
+    for value in values:
+        type_ = view.type(value) if value else None
+        if type_ is not None and type_.quant is not None:
+            yield from type_.quant.scale
 
 
 def saturated_weights(view: View) -> Iterator[int]:

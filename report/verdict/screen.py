@@ -98,9 +98,13 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
 
 
 def _shown(verdict: Verdict) -> list[Finding]:
-    """The first findings that belong there; where nothing is to be changed, two say what costs."""
+    """The first findings that belong there. Of those that nobody can change the costliest says where the
+    time goes, or two where nothing is to be changed at all.
+    """
     found = [finding for finding in verdict.findings if is_shown(finding, verdict)]
-    return found[: _FEW if all(finding.kind.no_remedy for finding in found) else _SHOWN]
+    useful = [finding for finding in found if not finding.kind.no_remedy][:_SHOWN]
+    others = [finding for finding in found if finding.kind.no_remedy]
+    return [*useful, *others[: 1 if useful else _FEW]][:_SHOWN]
 
 
 def _further(verdict: Verdict, shown: Sequence[Finding]) -> str:
@@ -108,8 +112,13 @@ def _further(verdict: Verdict, shown: Sequence[Finding]) -> str:
     tells = ["all layers"] if any(len(finding.layers) > 1 for finding in shown) else []
     left = len(verdict.findings) - len(shown)
     if left:
-        kinds = "kind that costs" if left == 1 else "kinds that cost"
-        tells.append(f"{left} more {kinds} little")
+        little = not any(is_shown(each, verdict) for each in verdict.findings if each not in shown)
+        kinds = (
+            ("kind that costs little" if left == 1 else "kinds that cost little")
+            if little
+            else ("kind" if left == 1 else "kinds")
+        )
+        tells.append(f"{left} more {kinds}")
     findings = f"--findings: {', '.join(tells)}; " if tells else ""
     tables = "tables: --totals, --steps, --fates, --decisions, --weighed"
     one = "; one layer: fqfuse why MODEL NODE" if shown else ""
@@ -134,7 +143,7 @@ def answer_text(verdict: Verdict) -> str:
 def _answer(verdict: Verdict, shown: Sequence[Finding]) -> str:
     wrong = [finding for finding in shown if finding.kind.gain is Gain.NUMBERS]
     state = _state(verdict.shares) if verdict.quantized else "The model is not quantized."
-    warning = f"The outputs are probably garbage: {wrong[0].what}. " if wrong else ""
+    warning = f"The outputs may be far off: {wrong[0].what}. " if wrong else ""
     return f"{warning}{state} {_outlook(verdict, shown)}"
 
 

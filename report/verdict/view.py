@@ -132,7 +132,7 @@ class View:
 
     def is_f32_recurrence(self, index: int) -> bool:
         """True of a recurrent operator that multiplies floating-point numbers."""
-        return operator_of(self.steps[index]) in RECURRENT and not self.in_int8(index)
+        return is_recurrent(self, index) and not self.in_int8(index)
 
     def in_int8(self, index: int) -> bool:
         """True where a step computes on 8-bit codes."""
@@ -281,6 +281,16 @@ def steps_where(view: View, holds: Callable[[int], bool]) -> set[int]:
 def float_products(view: View) -> set[int]:
     """Products in f32."""
     return steps_where(view, lambda index: view.is_product(index) and not view.in_int8(index))
+
+
+def is_recurrent(view: View, index: int) -> bool:
+    """True of a recurrent operator."""
+    return operator_of(view.steps[index]) in RECURRENT
+
+
+def multiplies(view: View, index: int) -> bool:
+    """True of a convolution, matrix product or recurrent operator."""
+    return view.is_product(index) or is_recurrent(view, index)
 
 
 def on_integers(view: View, index: int) -> bool:

@@ -111,8 +111,8 @@ class Index:
 
     def matching(self, name: str) -> list[str]:
         """The nodes that a name stands for: itself, all of a pattern (`*`, `?`, `[...]`), those that
-        begin with it, where there are several, or those whose path ends with it; values and steps where
-        no node is meant.
+        begin with it, where there are several, or those whose path ends with it, in front of them those of
+        an operator of this name where none of them is a layer; values and steps where no node is meant.
 
         Raises:
             NoSuchName: nothing is called so; the hint has what comes nearest.
@@ -125,6 +125,8 @@ class Index:
         else:
             found = [item for item in names if name and item.startswith(name)]
             found = found if len(found) > 1 else []  # another node's story would be no answer
+            if all(map(self._is_no_layer, found)):
+                found = list(dict.fromkeys([*self._of_operator(name, names), *found]))
             found = found or [
                 item for item in names if name and item.endswith((f"/{name}", f".{name}"))
             ]
@@ -155,18 +157,30 @@ class Index:
         )
 
     def _nearest(self, name: str, names: Sequence[str]) -> list[str]:
+        """What may be meant: nodes with that word at their end, what is written almost so, and what has it
+        anywhere; layers before constants and quantizers.
+        """
+        text = name.lower()
+        if not text:
+            return []
         known = list(dict.fromkeys([*names, *self.maker, *self.plan.values]))
+        ends = [item for item in names if text in re.split(r"[/.:]", item.lower())[-1]]
+        meant = ends or self._written_alike(text, known)
+        meant = meant or [item for item in known if text in item.lower()]
+        return sorted(meant, key=self._is_no_layer)[:_NEAREST]
+
+    def _of_operator(self, name: str, names: Sequence[str]) -> list[str]:
+        return [item for item in names if name and self.op(item).lower() == name.lower()]
+
+    def _is_no_layer(self, name: str) -> bool:
+        return self.op(name) == "Constant" or bool(self.quantizer_of(name))
+
+    def _written_alike(self, text: str, known: list[str]) -> list[str]:
         if len(known) > _COMPARED:  # those that share a word with it
-            words = set(re.findall(r"\w{2,}", name.lower()))
+            words = set(re.findall(r"\w{2,}", text))
             known = [item for item in known if words & set(re.findall(r"\w{2,}", item.lower()))]
         lowered = {item.lower(): item for item in reversed(known[:_COMPARED])}
-        found = difflib.get_close_matches(name.lower(), lowered, _NEAREST, 0.6)
-        return [lowered[item] for item in found] or self._containing(name, known)
-
-    def _containing(self, name: str, known: Sequence[str]) -> list[str]:
-        text = name.lower()
-        found = (item for item in known if text and (text in item.lower()))
-        return [item for item, _ in zip(found, range(_NEAREST), strict=False)]
+        return [lowered[item] for item in difflib.get_close_matches(text, lowered, _NEAREST, 0.6)]
 
     # -- the model ---------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from ...ir.decision import Decision, Fate, Half, Outcome
 from ...plan.types import Plan
 from ..notation import Notation, count_text, cut_names, layer_names, middle_cut
 from ..summary import COSTLY
-from ..verdict.findings import Finding, Verdict, name_in_f32, verdict_of
+from ..verdict.findings import Finding, Verdict, verdict_of
 from ..verdict.kind import Gain
+from ..verdict.layers import name_in_f32
 from .endings import (
     Place,
     anchor_of,

@@ -17,15 +17,15 @@ from itertools import product
 
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major, viewed
-from ...onednn.memory import MemoryDesc, numpy_dtype
+from ...onednn.memory import Memory, MemoryDesc, numpy_dtype
 from ...plan.arguments import PACKED
 from ...plan.attributes import Binary, Prelu
 from ...plan.types import Step
 from .binding import Binder, distinct, first_accepted, first_lowered, need
 from .convolving import Weights, check_sums
-from .joining import Groups, Way, alike, join_axes, joined, joined_frame, wide
+from .joining import Frame, Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
-from .translation import bias_of, translate
+from .translation import translate
 from .values import Args, NotLowered, Offer, Wanted
 
 _LARGEST_JOINED = 3
@@ -142,16 +142,10 @@ def _product(binder: Binder, step: Step, view: Way) -> None:
     frame = joined_frame(dims, (*view.groups, (len(dims) - 1,)), target, view.written_out)
     (src, inner), (name, matrix) = _factors(binder, step, view)
     weights = Weights.of(binder, name, matrix)
-    shift = None
-    if bias is not None:
-        full = frame.operand(wide(binder.dims(bias), len(dims)))
-        if full is None:
-            raise NotLowered(f"a bias {list(binder.dims(bias))} for {list(dims)}")
-        shift = bias_of(binder, step, full)
+    biased, shift = (None, None) if bias is None else _bias(binder, bias, dims, frame)
     translated = translate(binder, step.attr, frame, dtype, 1 << (len(frame.dims) - 1), step)
 
     def attempt(factors: tuple[MemoryDesc, MemoryDesc]) -> Offer:
-        biased = None if shift is None else shift.desc
         desc = binder.describe(
             step, "matmul", *factors, biased, target, attributes=translated.attributes
         )
@@ -166,6 +160,23 @@ def _product(binder: Binder, step: Step, view: Way) -> None:
         Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md()),
     }
     binder.commit(step, offer.reading(factors))
+
+
+def _bias(
+    binder: Binder, name: str, dims: tuple[int, ...], frame: Frame
+) -> tuple[MemoryDesc, Memory | Wanted]:
+    """A bias in the primitive's shape. Of one number for all columns, which the plan has where it does
+    not know how many there are, the library has its reference implementation only: it is written out.
+    """
+    full = frame.operand(wide(binder.dims(name), len(dims)))
+    if full is None:
+        raise NotLowered(f"a bias {list(binder.dims(name))} for {list(dims)}")
+    if math.prod(full) == 1 and binder.is_constant(name):
+        full = (*full[:-1], frame.dims[-1])
+        desc = row_major(binder.library, full, binder.dtype(name))
+        return desc, binder.written_out(name, full, desc)
+    desc = row_major(binder.library, full, binder.dtype(name))
+    return desc, Wanted(name, desc)
 
 
 def _layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:

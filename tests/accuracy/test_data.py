@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 from support.onnx_cases import model, node
 
-from fqfuse.accuracy.data import check_inputs, drawn, given
+from fqfuse.accuracy.data import check_alike, drawn, given
 from fqfuse.errors import InvalidInput
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.graph import Graph
@@ -67,4 +67,4 @@ def test_an_array_of_several_batches_gives_several_samples() -> None:
 def test_models_with_other_inputs_are_refused() -> None:
     other = graph_from_onnx(model([node("Relu", ["z"])], inputs={"z": [2, 3]}))
     with pytest.raises(InvalidInput, match="different inputs"):
-        check_inputs(tokens(), other)
+        check_alike(tokens(), other)

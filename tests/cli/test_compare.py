@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 from support.json_documents import problems
 from support.masked_attention import feed, quantized
+from support.onnx_cases import model, node
 
 import fqfuse
 from fqfuse.accuracy import peers
@@ -86,6 +88,45 @@ def test_models_the_wrong_way_round_are_told(call) -> None:
     result = call("compare", digits_model_path("qdq"), F32)
     assert result.exit_code == 2
     assert "name the f32 model first" in result.stderr
+
+
+def classifier(path: Path, classes: int, name: str) -> Path:
+    weights = np.ones((4, classes), np.float32)
+    nodes = [node("MatMul", ["x", "w"], [f"{name}{at}"], name=f"{name}{at}") for at in range(20)]
+    nodes += [node("Sum", [f"{name}{at}" for at in range(20)], ["y"], name=f"{name}sum")]
+    proto = model(nodes, inputs={"x": [2, 4]}, constants={"w": weights})
+    onnx.save(proto, path)
+    return path
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_models_that_are_no_pair_are_told_and_what_to_do(call, tmp_path: Path, known: bool) -> None:
+    """Outputs of one name and other sizes: in the file, or in a run."""
+    f32 = classifier(tmp_path / "f32.onnx", 3, "a")
+    other = classifier(tmp_path / "other.onnx", 5, "b")
+    if not known:
+        for path in (f32, other):
+            proto = onnx.load(path)
+            last = helper.make_node("Reshape", ["sum", "shape"], ["y"], name="last")
+            proto.graph.node[-1].output[0] = "sum"
+            proto.graph.node.append(last)
+            proto.graph.input.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [1]))
+            onnx.save(proto, path)
+    data = tmp_path / "data.npz"
+    shape = {} if known else {"shape": np.array([-1])}
+    np.savez(data, x=np.ones((2, 4), np.float32), **shape)
+    result = call("compare", f32, other, "--data", data)
+    assert result.exit_code == 2
+    assert "output 'y' is " in result.stderr
+    assert "compare a quantized model with the f32 model that it was made from" in result.stderr
+
+
+def test_models_of_which_hardly_a_name_is_the_same_are_doubted(call, tmp_path: Path) -> None:
+    f32 = classifier(tmp_path / "f32.onnx", 3, "a")
+    for name, doubted in (("b", True), ("a", False)):
+        other = classifier(tmp_path / "other.onnx", 3, name)
+        told = call("compare", f32, other).stdout
+        assert ("Hardly any name is the same" in told) is doubted
 
 
 def test_exit_code_follows_the_bound(call, digits: Path) -> None:
@@ -177,9 +218,9 @@ def test_names_of_a_stranger_steer_no_terminal(call, tmp_path: Path) -> None:
     model = onnx.load(digits_model_path("qdq"))
     f32 = onnx.load(F32)
     for proto in (model, f32):
-        for node in proto.graph.node:
-            node.name = f"\x1b[31m{node.name}\n"
-        for entries in (proto.graph.output, *(node.output for node in proto.graph.node)):
+        for each in proto.graph.node:
+            each.name = f"\x1b[31m{each.name}\n"
+        for entries in (proto.graph.output, *(each.output for each in proto.graph.node)):
             for index, value in enumerate(entries):
                 if isinstance(value, str):
                     entries[index] = value.replace("logits", "log\x1bits")

@@ -245,3 +245,22 @@ def test_what_is_written_out_belongs_to_the_shapes_that_are_bound(rng: np.random
         }
         assert [str(d) for d in compare_steps(plan, executor, feeds)] == []
         assert executor.placement()[-1].runtime == "onednn"
+
+
+@pytest.mark.parametrize("size", [(1,), (1, 1, 1)])
+def test_a_bias_of_one_number_is_written_out(
+    rng: np.random.Generator, size: tuple[int, ...]
+) -> None:
+    """A plan has it where it does not know how many columns there are: for it as it is, the library
+    has `ref:any`, and the product would run on NumPy.
+    """
+    args = [
+        ("src", codes(rng, (2, 3, 5, 8))),
+        ("weights", codes(rng, (2, 3, 8, 7), -127, 128)),
+        ("bias", np.full(size, 12.0, np.float32)),
+    ]
+    attr = PrimitiveAttr(ATTR, {}, (Eltwise("round"),))
+    plan, _, feeds = one_step("matmul", "MatMul", args, U8, attr=attr, constants=("bias",))
+    (place,) = placed(plan, feeds)
+    assert place.runtime == "onednn"
+    assert "ref" not in place.implementation

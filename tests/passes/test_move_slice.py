@@ -82,3 +82,27 @@ def test_a_transpose_without_perm_behind_which_rows_are_cut() -> None:
     x = np.arange(-12, 36, dtype=np.float32).reshape(2, 6, 4)
     (found,) = fqfuse.InferenceSession(proto, "numpy").run(None, {"x": x})
     np.testing.assert_array_equal(found, np.maximum(x, 0).T[:, -2])
+
+
+def test_the_rows_of_an_operand_are_read_by_the_node_that_reads_it_in_the_model() -> None:
+    """Not by the Gather far behind, in front of which nobody in the model knows this quantizer."""
+    nodes = [
+        node("QuantizeLinear", ["mask", "scale", "zero"], ["codes"], name="quantizer"),
+        node("DequantizeLinear", ["codes", "scale", "zero"], ["decoded"]),
+        node("MatMul", ["x", "w"], ["scores"], name="scores"),
+        node("Add", ["scores", "decoded"], ["masked"], name="add"),
+        node("Softmax", ["masked"], ["s"], axis=-1),
+        node("Gather", ["s", "first"], ["y"], name="pooler", axis=1),
+    ]
+    constants = {
+        "w": np.eye(4, 6, dtype=np.float32),
+        "scale": np.float32(np.inf),  # stays an operator of its own
+        "zero": np.uint8(0),
+        "first": np.int64(0),
+    }
+    proto = model(nodes, inputs={"x": ["N", 6, 4], "mask": ["N", 6, 6]}, constants=constants)
+    plan = fqfuse.compile(proto)
+    cut = next(step for step in plan.steps if step.primitive == "onnx.Slice")
+    assert cut.origin[-1] == "pooler"
+    consumers = {row["consumer"] for row in plan.fates() if row["half"] == "dequantize"}
+    assert consumers == {"add"}

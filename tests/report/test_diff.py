@@ -288,3 +288,18 @@ def test_wrong_arguments() -> None:
         fqfuse.diff(chain(), "plan")
     told = fqfuse.diff(chain(), chain())
     assert told["same"]
+
+
+def test_names_that_differ_in_their_middles_stay_apart(rendered) -> None:
+    plans = []
+    for quantized in (True, False):
+        net = Net()
+        for layer in (1, 2):
+            name = f"/model/encoder/a_rather_long_name/layers.{layer}/self_attention/projection/output/dense/long/MatMul"
+            source = net.quantized("x") if quantized else "x"
+            net.conv(source, name, out=f"y{layer}")
+        plans.append(fqfuse.compile(net.proto(outputs=["y1", "y2"])))
+    layout = Layout(80)
+    text = "\n".join(rendered(diff_report(compared(*plans), ("a", "b"), layout), layout))
+    for layer in (1, 2):
+        assert f"layers.{layer}" in text

@@ -12,7 +12,9 @@ from importlib.resources import files
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.finding_networks import Net
 from support.large_plans import residual_plan
+from support.screen_networks import NETWORKS
 
 import fqfuse
 from fqfuse.errors import InvalidInput, printable
@@ -174,3 +176,34 @@ def test_measured_times_and_errors_stand_with_their_steps(plan) -> None:
 def test_wrong_arguments_are_told(plan, given: dict, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         to_html(plan, **given)
+
+
+def test_boxes_of_names_that_differ_in_their_middles_stay_apart() -> None:
+    net, outputs = Net(), []
+    for layer in (1, 2):
+        scope = f"/model/decoder/layers.{layer}/self_attention"
+        outputs.append(f"{scope}/projection/output/key")
+        net.conv(net.quantized("x"), f"{scope}/projection/output/MatMul", out=outputs[-1])
+    data = document(fqfuse.compile(net.proto(outputs=outputs)))
+    boxes = [data["texts"][index] for index in data["boxes"]]
+    assert len(boxes) == len(data["inputs"]) + len(data["steps"]) + len(data["outputs"])
+    named = [box for box in boxes if "layers." in box]
+    assert len(named) == len(set(named)) == 4
+
+
+@pytest.mark.parametrize("name", ["bert-nncf", "yolo-nncf", "lstm-ort", "resnet50-ort"])
+def test_all_that_a_picture_draws_lies_inside_of_it(name: str) -> None:
+    """Edges bend around boxes, on either side of all of them; a chain is narrower than its title."""
+    drawn = ET.fromstring(  # noqa: S314  (our own)
+        to_svg(fqfuse.compile(NETWORKS[name]()), title="m" * 50)
+    )
+    wide, high = (float(size) for size in drawn.attrib["viewBox"].split()[2:])
+    ways = [path.attrib["d"] for path in drawn.iter("{http://www.w3.org/2000/svg}path")]
+    points = [point for way in ways for point in re.findall(r"(-?\d+) (-?\d+)", way)]
+    assert points
+    assert all(0 < float(x) < wide and 0 < float(y) < high for x, y in points)
+    for text in drawn.iter("{http://www.w3.org/2000/svg}text"):
+        width = {"": 6, "title": 9}.get(
+            text.attrib.get("class", ""), 0
+        )  # pixels a character, about
+        assert float(text.attrib["x"]) + width * len(text.text) < wide

@@ -23,8 +23,9 @@ from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.verdict.catalogue import CATALOGUE
 from fqfuse.report.verdict.estimate import Remedied, costs_of
-from fqfuse.report.verdict.findings import Finding, name_in_f32, verdict_of
+from fqfuse.report.verdict.findings import Finding, verdict_of
 from fqfuse.report.verdict.kind import Gain
+from fqfuse.report.verdict.layers import name_in_f32
 from fqfuse.report.verdict.machine import machine_from, this_machine
 from fqfuse.report.verdict.remedies import Tool, tool_of
 from fqfuse.report.verdict.screen import (

@@ -5,6 +5,7 @@ them; what cannot be told is said.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ from support.finding_networks import Net
 from support.json_documents import problems
 from support.onnx_cases import model, node
 from support.plan_corpus import every_plan, models
-from support.screen_networks import NETWORKS
+from support.screen_networks import NETWORKS, Ort, yolo
 
 import fqfuse
 from fqfuse.errors import InvalidInput
@@ -420,3 +421,54 @@ def test_a_change_that_names_few_says_where_the_others_are(rendered) -> None:
         cut = "take 'a', 'b', 'c' and 3 more (--all names them) out of"
         assert (cut in text) == (layout.rows is not None)
         assert ("'f' out of" in text) == (layout.rows is None)
+
+
+# -- names that people type ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", ["", "lstm."])
+def test_the_name_of_an_operator_lists_its_nodes_in_front_of_quantizers(weights: str) -> None:
+    """ONNX Runtime names quantizers of weights after the parameters: `lstm.weight_DequantizeLinear`."""
+    proto = NETWORKS["lstm-ort"]()
+    for each in proto.graph.node:
+        if weights and each.op_type == "DequantizeLinear":
+            each.name = f"{weights}{each.name}"
+    layers = ["/lstm/layer.0/LSTM", "/lstm/layer.1/LSTM"]
+    found = Index(fqfuse.compile(proto), model_nodes(proto)).matching("lstm")
+    assert found[:2] == layers
+    assert len(found) > 2 if weights else found == layers
+
+
+def test_layers_are_nearer_than_constants_and_quantizers_of_the_same_words() -> None:
+    nodes = [
+        node("Constant", [], ["c"], name="/body/Constant", value_float=1.0),
+        node("Relu", ["x"], ["r"], name="/body/act"),
+        node("Add", ["r", "c"], ["y"], name="/body/plus"),
+    ]
+    proto = model(nodes, inputs={"x": [2, 4]})
+    index = Index(fqfuse.compile(proto), model_nodes(proto))
+    with pytest.raises(InvalidInput) as told:
+        index.matching("ody")
+    assert str(told.value.hint).startswith("did you mean '/body/act' or '/body/plus'")
+
+
+# -- names of the model ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lstm-ort", "bert-ort", "bert-nncf", "yolo-ort"])
+def test_reasons_name_nodes_of_the_model(name: str) -> None:
+    """Not those that the compiler made of them, such as `/Gather_output_0_DequantizeLinear.1.1`."""
+    networks = {**NETWORKS, "yolo-ort": lambda: yolo(Ort())}
+    proto = networks[name]()
+    known = {each.name for each in proto.graph.node} | {
+        value for each in proto.graph.node for value in (*each.input, *each.output)
+    }
+    plan = fqfuse.compile(proto)
+    said = {word.rstrip(",.:") for row in plan.decisions() for word in row["reason"].split()}
+    said |= {word.rstrip(",.:") for row in plan.fates() for word in row["reason"].split()}
+    inner = {
+        word
+        for word in said
+        if (made := re.fullmatch(r"(.+?)(\.\d+)+", word)) and made[1] in known and word not in known
+    }
+    assert not inner

@@ -35,6 +35,11 @@ function cut(text, room) {
   return `${text.slice(0, head)}…${text.slice(text.length - (room - 1 - head))}`;
 }
 
+// Of types and lists the beginning says most.
+function cutEnd(text, room) {
+  return text.length <= room ? text : `${text.slice(0, room - 1)}…`;
+}
+
 // 5,000: a browser's own way loads a tenth of a second of tables of all languages first.
 function thousands(count) {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ',');

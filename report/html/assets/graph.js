@@ -111,7 +111,7 @@ function drawNode(node) {
   const group = draw('g', { class: classesOf(node), transform: `translate(${node.x - WIDE / 2} ${node.y})`, 'data-node': node.id });
   group.append(draw('rect', { class: 'box', width: WIDE, height: node.height, rx: node.step ? 8 : SMALL / 2 }));
   if (!node.step) {
-    group.append(draw('text', { x: WIDE / 2, y: 19.5, class: 'end' }, cut(`${node.name}  ${node.types}`, 36)));
+    group.append(draw('text', { x: WIDE / 2, y: 19.5, class: 'end' }, node.shown));
     return group;
   }
   const { sum } = costs_;
@@ -120,12 +120,12 @@ function drawNode(node) {
     draw('rect', { class: 'band', width: 5, height: node.height, rx: 2.5 }),
     draw('text', { x: 16, y: 20, class: 'what' }, cut(node.what, 24)),
     draw('text', { x: WIDE - 10, y: 20, class: 'number' }, `#${node.index}`),
-    draw('text', { x: 16, y: 36, class: 'name' }, cut(node.name, 33)),
-    draw('text', { x: 16, y: 51, class: 'types' }, cut(node.types, 27)),
+    draw('text', { x: 16, y: 36, class: 'name' }, node.shown),
+    draw('text', { x: 16, y: 51, class: 'types' }, cutEnd(node.types, 27)),
   );
   if (sum && cost / sum >= 0.01) group.append(draw('text', { x: WIDE - 10, y: 51, class: 'percent' }, share(cost, sum)));
   if (node.base > 78) {
-    group.append(draw('text', { x: 16, y: 67, class: 'types' }, cut(node.step.fused.map(text).join(' · '), 33)));
+    group.append(draw('text', { x: 16, y: 67, class: 'types' }, cutEnd(node.step.fused.map(text).join(' · '), 33)));
   }
   group.append(draw('rect', { class: 'bar', x: 16, y: node.base - 5, width: Math.max(1.5, (WIDE - 26) * node.part), height: 2.5, rx: 1 }));
   if (open.has(node.id)) {

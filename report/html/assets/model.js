@@ -26,6 +26,7 @@ const nodes = [
 ];
 nodes.forEach((node, id) => {
   node.id = id;
+  node.shown = text(data.boxes[id]);
   node.category = node.step ? data.categories[node.step.category] : 'end';
   [node.column, node.rank] = data.places[id];
   node.into = [];
