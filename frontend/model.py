@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from .structure import captured_names, check_wiring, count_nodes, initializer_na
 from .tensors import Constant, TensorReader
 from .texts import check_texts
 
+_WEIGHT_BITS: Final = 8
 _UNREADABLE: Final = re.compile(r"[`\[\],{}\s]+")  # would break the text form of types
 
 
@@ -66,7 +68,21 @@ def _import(source: Source, budgets: Budgets) -> Graph:
         )
     _check_outputs(ctx)
     ctx.graph.set_outputs([value.name for value in graph.output])
+    _keep_weights(ctx.graph)
     return widened(ctx.graph)
+
+
+def _keep_weights(graph: Graph) -> None:
+    """Notes with each quantizer of constant codes how they decode: passes and primitives join
+    other factors to that scale. The codes of an integer product have none of their own.
+    """
+    for node in graph.each("Dequantize"):
+        if graph.constant(node.input) is None or graph.type(node.input).dtype.bits > _WEIGHT_BITS:
+            continue  # a bias
+        for name in node.quantizer:
+            held = graph.quantizers[name]
+            if not held.form.startswith(("MatMulInteger", "ConvInteger")):
+                graph.quantizers[name] = replace(held, quant=node.quant)
 
 
 def _import_node(ctx: Importer, proto: NodeProto) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from .types import Quantization
+
 DYNAMIC_FORM = "dynamic"
 """The form of quantizers that `compile(..., dynamic=...)` adds."""
 
@@ -131,8 +133,11 @@ class Quantizer:
         form: how it was written (`FakeQuantize`, `QuantizeLinear`, `DequantizeLinear` on a constant
             or an input ...).
         value: the value in the model that it quantizes, by name.
+        quant: how the codes of a constant decode that the model holds as codes: the weights' own
+            scale, before other factors join it. None for all others.
     """
 
     name: str
     form: str
     value: str
+    quant: Quantization | None = None

@@ -151,8 +151,9 @@ def quantizer_from(cursor: Reader) -> tuple[str, Quantizer]:
     cursor.expect("of")
     value = cursor.name("the name of a value")
     name = cursor.name() if cursor.take("named") else key
+    quant = cursor.quant() if cursor.take("by") else None
     cursor.end()
-    return key, Quantizer(name, form, value)
+    return key, Quantizer(name, form, value, quant)
 
 
 def fate_from(cursor: Reader) -> Fate:

@@ -81,7 +81,7 @@ def render_graph(graph: Graph, *, data: DataForm = "full", explain: bool = True)
         ("  out " + ", ".join(writer.value(v, graph.constants) for v in graph.outputs)).rstrip()
     )
     for line in explanation_lines(
-        graph.quantizers, graph.decisions if explain else (), graph.fates if explain else ()
+        writer, graph.quantizers, graph.decisions if explain else (), graph.fates if explain else ()
     ):
         out.add(line)
     for line in writer.data_lines():
@@ -153,18 +153,22 @@ def tail_text(name: str, origin: tuple[str, ...], quantizer: tuple[str, ...] = (
 
 
 def explanation_lines(
-    quantizers: Mapping[str, Quantizer], decisions: Iterable[Decision], fates: Iterable[Fate]
+    writer: Writer,
+    quantizers: Mapping[str, Quantizer],
+    decisions: Iterable[Decision],
+    fates: Iterable[Fate],
 ) -> list[str]:
     """The lines that say what the model held, where each half went, and what every rule did."""
-    lines = [_quantizer_line(key, quantizer) for key, quantizer in quantizers.items()]
+    lines = [_quantizer_line(writer, key, quantizer) for key, quantizer in quantizers.items()]
     lines += [_fate_line(fate) for fate in fates]
     lines += [decision_line(decision) for decision in decisions]
     return lines
 
 
-def _quantizer_line(key: str, quantizer: Quantizer) -> str:
+def _quantizer_line(writer: Writer, key: str, quantizer: Quantizer) -> str:
     named = "" if quantizer.name == key else f" named {name_text(quantizer.name)}"
-    return f"  quantizer {name_text(key)} : {name_text(quantizer.form)} of {name_text(quantizer.value)}{named}"
+    by = "" if quantizer.quant is None else f" by {writer.quant(quantizer.quant)}"
+    return f"  quantizer {name_text(key)} : {name_text(quantizer.form)} of {name_text(quantizer.value)}{named}{by}"
 
 
 def _fate_line(fate: Fate) -> str:

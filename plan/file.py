@@ -6,8 +6,8 @@
                            types as value_info; `fqfuse.type` in a value's metadata repeats a type
                            that ONNX cannot hold (quantization)
     metadata_props         fqfuse.schema (version of this layout), .name, .target, .options,
-                           .quantizers, .fates, .decisions (`metadata.py`), and, as the last bytes
-                           of the file, .digest: SHA-256 of all that is in front of it (`seal.py`)
+                           .quantizers, .weights, .fates, .decisions (`metadata.py`), and, as the
+                           last bytes of the file, .digest: SHA-256 of all that is in front of it (`seal.py`)
 
 Constants of more than 2 GiB lie in a second file (`beside.py`) as ONNX's external data, and `fqfuse.data` is that file's name.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -73,15 +73,21 @@ def metadata_of(owner: Any) -> dict[str, str]:
 
 
 def plan_metadata(plan: Plan) -> dict[str, str]:
-    """The metadata of a plan: fqfuse.name, .target, .options, .quantizers, .fates, .decisions."""
+    """The metadata of a plan: fqfuse.name, .target, .options, .quantizers, .fates, .decisions; and
+    .weights where constants are held as codes.
+    """
+    writer = Writer(in_place=True)
+    weights = [[key, writer.quant(q.quant)] for key, q in plan.quantizers.items() if q.quant]
     return {
         "fqfuse.name": plan.name,
         "fqfuse.target": plan.target,
         "fqfuse.options": Writer(in_place=True).attrs(plan.options),
-        "fqfuse.quantizers": json_text([[key, *_plain(q)] for key, q in plan.quantizers.items()]),
+        "fqfuse.quantizers": json_text(
+            [[key, q.name, q.form, q.value] for key, q in plan.quantizers.items()]
+        ),
         "fqfuse.fates": json_text(plan.fate_records),
         "fqfuse.decisions": json_text(plan.decision_records),
-    }
+    } | ({"fqfuse.weights": json_text(weights)} if weights else {})
 
 
 def json_text(value: object) -> str:
@@ -171,7 +177,16 @@ def quantizers_of(metadata: Mapping[str, str]) -> dict[str, Quantizer]:
         PlanError: the metadata is malformed.
     """
     rows = [strings_of(row, "fqfuse.quantizers") for row in _rows(metadata, "fqfuse.quantizers", 4)]
-    return {key: Quantizer(name, form, value) for key, name, form, value in rows}
+    found = {key: Quantizer(name, form, value) for key, name, form, value in rows}
+    if "fqfuse.weights" in metadata:
+        for row in _rows(metadata, "fqfuse.weights", 2):
+            key, text = strings_of(row, "fqfuse.weights")
+            if key not in found:
+                raise broken("it tells the scales of a quantizer that it does not have", key)
+            reader = Reader(text, source=f"the scales of {key}")
+            found[key] = replace(found[key], quant=reader.quant())
+            reader.end()
+    return found
 
 
 def fates_of(metadata: Mapping[str, str]) -> tuple[Fate, ...]:

@@ -54,6 +54,7 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
     for key in sorted(plan.options):
         out.add(f"  option {name_text(key)} = {writer.attr(plan.options[key])}")
     for line in explanation_lines(
+        writer,
         plan.quantizers,
         plan.decision_records if explain else (),
         plan.fate_records if explain else (),

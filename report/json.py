@@ -23,7 +23,7 @@ from ..plan.attributes import SCALES, DepthwiseConv, PostOp, Prelu, Scale, ZeroP
 from ..plan.types import Plan, Step, runs_in_int8
 from ..plan.words import order_of
 from .approximations import Saving
-from .fates import fates_by_quantizer
+from .fates import fates_by_quantizer, weights_by_step
 from .notation import rounded
 from .summary import summary_of
 from .tables import cost_of
@@ -67,6 +67,7 @@ def plan_json(
     """
     machine = machine or this_machine()
     verdict = verdict_of(plan, machine, sizes)
+    weights = weights_by_step(plan)
     return {
         "schema": INSPECT_SCHEMA,
         "summary": summary_json(plan),
@@ -81,7 +82,8 @@ def plan_json(
         "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
         "approximations": list(map(record, savings)),
         "steps": [
-            _step(plan, index, step) | cast("dict[str, Json]", cost_of(verdict.costs, index))
+            _step(plan, index, step, weights.get(index))
+            | cast("dict[str, Json]", cost_of(verdict.costs, index))
             for index, step in enumerate(plan.steps)
         ],
         "constants": [_constant(plan, name) for name in sorted(plan.constants)],
@@ -140,7 +142,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
     }
 
 
-def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
+def _step(plan: Plan, index: int, step: Step, weights: Quantization | None) -> dict[str, Json]:
     operands = [_type(plan.type(value)) for value in step.attr.operands]
     return {
         "index": index,
@@ -151,7 +153,9 @@ def _step(plan: Plan, index: int, step: Step) -> dict[str, Json]:
         "inputs": list(step.inputs),
         "outputs": list(step.outputs),
         "types": {
-            "inputs": [_type(_argument_type(plan, step, role, value)) for role, value in step.args]
+            "inputs": [
+                _type(_argument_type(plan, step, role, value, weights)) for role, value in step.args
+            ]
             + operands,
             "outputs": [_type(plan.type(value)) if value else "" for value in step.outputs],
         },
@@ -190,18 +194,22 @@ def _type(type_: TensorType) -> str:
     return Writer().type(type_)
 
 
-def _argument_type(plan: Plan, step: Step, role: str, value: str) -> TensorType:
-    """The type of an argument as the step reads it: the codes of constant weights get the
-    quantization that the step's attributes hold.
+def _argument_type(
+    plan: Plan, step: Step, role: str, value: str, weights: Quantization | None
+) -> TensorType:
+    """The type of an argument as the step reads it: the codes of constant weights get the scale that
+    the model has for them, which the step's attributes may not hold.
     """
     type_ = plan.type(value)
-    scale = step.attr.scales.get(role)
-    if type_.quant is not None or scale is None or not type_.dtype.is_integer:
+    if type_.quant is not None or not type_.dtype.is_integer:
         return type_
-    if len(scale.values) == 1:
-        return type_.with_quant(Quantization.of(scale.values))
-    axis = _channel_axis(step, type_, len(scale.values))
-    return type_ if axis is None else type_.with_quant(Quantization.of(scale.values, axis=axis))
+    scale = weights.scale if role == "weights" and weights is not None else ()
+    if role != "weights" and role in step.attr.scales:
+        scale = step.attr.scales[role].values
+    if len(scale) <= 1:
+        return type_.with_quant(Quantization.of(scale)) if scale else type_
+    axis = _channel_axis(step, type_, len(scale))
+    return type_ if axis is None else type_.with_quant(Quantization.of(scale, axis=axis))
 
 
 def _channel_axis(step: Step, type_: TensorType, channels: int) -> int | None:

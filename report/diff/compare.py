@@ -8,8 +8,10 @@ from dataclasses import dataclass, fields
 
 from ...ir.decision import Decision, Half
 from ...ir.ops.spec import same_bits
+from ...ir.types import Quantization
 from ...plan.attributes import OPERANDS, PostOp, Scale, ZeroPoint
 from ...plan.types import Plan, Step
+from ..fates import FACTOR, weights_by_step
 from ..notation import Notation, number_text
 from ..summary import COMPUTE
 from ..verdict.findings import Verdict, verdict_of
@@ -188,11 +190,12 @@ def _pairs(first: Plan, second: Plan, alignment: Alignment) -> Iterator[Pair]:
     partners = frozenset(partner.values())
     makers = _makers(first), _makers(second)
     shared = model_names(first) & model_names(second)
+    weights = weights_by_step(first), weights_by_step(second)
     for a, b in alignment.pairs:
         steps = first.steps[a], second.steps[b]
         changes = [
             *_described((first, second), steps, (a, b), notations, shared),
-            *_numbers((first, second), steps),
+            *_numbers((first, second), steps, (weights[0].get(a), weights[1].get(b))),
             *_wired((first, second), steps, makers, partner, partners),
         ]
         yield Pair(_name(second, steps[1]), a, b, tuple(changes))
@@ -252,9 +255,15 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, s
     )
 
 
-def _numbers(plans: tuple[Plan, Plan], steps: tuple[Step, Step]) -> Iterator[Change]:
+def _numbers(
+    plans: tuple[Plan, Plan],
+    steps: tuple[Step, Step],
+    weights: tuple[Quantization | None, Quantization | None],
+) -> Iterator[Change]:
     for what, read in (("scales", _scales), ("zero points", _zero_points)):
         one, other = (read(plan, step) for plan, step in zip(plans, steps, strict=True))
+        if what == "scales" and weights[0] is not None and weights[1] is not None:
+            one["weights"], other["weights"] = weights[0].scale, weights[1].scale
         if what == "scales" and len({tuple(map(_word, s.attr.post_ops)) for s in steps}) == 1:
             one, other = (
                 found | _in_post_ops(s) for found, s in zip((one, other), steps, strict=True)
@@ -273,7 +282,9 @@ def _numbers(plans: tuple[Plan, Plan], steps: tuple[Step, Step]) -> Iterator[Cha
 
 def _scales(plan: Plan, step: Step) -> dict[str, tuple[float, ...]]:
     attr = step.attr
-    found = {role: scale.values for role, scale in attr.scales.items()}
+    found = {
+        FACTOR if role == "weights" else role: scale.values for role, scale in attr.scales.items()
+    }
     held = (
         ("output_scales", attr.output_scales),
         ("rnn data", attr.rnn_data_qparams),

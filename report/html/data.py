@@ -15,10 +15,12 @@ from typing import Any
 
 from ...errors import InvalidInput, printable
 from ...ir.decision import Decision, Outcome
+from ...ir.types import Quantization
 from ...masks import mask_text
 from ...plan.attributes import Scale, ZeroPoint
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.words import order_of
+from ..fates import FACTOR, weights_by_step
 from ..notation import Notation, bytes_text, count_text, cut_names, number_text, rounded, title_text
 from ..tables import cost_of
 from ..verdict.estimate import on_numpy
@@ -161,8 +163,12 @@ def document(
 
 def _details(plan: Plan, notation: Notation, text: _Texts) -> dict[str, Any]:
     """What is read when it is asked for."""
+    weights = weights_by_step(plan)
     return {
-        "steps": [_step_details(step, notation, text) for step in plan.steps],
+        "steps": [
+            _step_details(step, notation, text, weights.get(index))
+            for index, step in enumerate(plan.steps)
+        ],
         "quantizers": [
             [text(name), text(quantizer.form), text(quantizer.value)]
             for name, quantizer in plan.quantizers.items()
@@ -255,14 +261,16 @@ def _step(
     }
 
 
-def _step_details(step: Step, notation: Notation, text: _Texts) -> dict[str, Any]:
+def _step_details(
+    step: Step, notation: Notation, text: _Texts, weights: Quantization | None
+) -> dict[str, Any]:
     return {
         "origin": text.all(step.origin),
         "reads": [
             [text(role), text(value), text(notation.type(value))] for role, value in _read(step)
         ],
         "writes": [[text(value), text(notation.type(value))] for value in step.outputs if value],
-        "facts": [[text(name), text(value)] for name, value in _facts(step, notation)],
+        "facts": [[text(name), text(value)] for name, value in _facts(step, notation, weights)],
     }
 
 
@@ -281,11 +289,20 @@ def _read(step: Step) -> Iterator[tuple[str, str]]:
     yield from (("post-op", value) for value in step.attr.operands)
 
 
-def _facts(step: Step, notation: Notation) -> Iterator[tuple[str, str]]:
-    """What the step holds besides its arguments: scales, zero points, post-ops, parameters."""
+def _facts(
+    step: Step, notation: Notation, weights: Quantization | None
+) -> Iterator[tuple[str, str]]:
+    """What the step holds besides its arguments: scales, zero points, post-ops, parameters. The
+    weights' scale is the model's; what the step multiplies by instead has a name of its own.
+    """
     attr = step.attr
+    if weights is not None:
+        yield "scale of weights", _numbers(weights.scale)
     for name, scale in attr.scales.items():
-        yield f"scale of {name}", _values(scale, order_of(step, name))
+        if name != "weights":
+            yield f"scale of {name}", _values(scale, order_of(step, name))
+        elif weights is None or scale.values != weights.scale:
+            yield FACTOR, _values(scale, order_of(step, name))
     for name, point in attr.zero_points.items():
         yield f"zero point of {name}", _values(point, order_of(step, name))
     for name in ("output_scales", "rnn_data_qparams", "rnn_weights_qparams"):

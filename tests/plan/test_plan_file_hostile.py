@@ -288,6 +288,14 @@ HOSTILE = {
         lambda m: _metadata(m, "fqfuse.quantizers", '[["a","b","c"]]'),
         "rows of 4",
     ),
+    "weights of nobody": (
+        lambda m: m.metadata_props.add(key="fqfuse.weights", value='[["?","{s=1.0,z=0.0}"]]'),
+        "the scales of a quantizer that it does not have",
+    ),
+    "weights in no words": (
+        lambda m: m.metadata_props.add(key="fqfuse.weights", value='[["?"]]'),
+        "rows of 2",
+    ),
     "options in no words": (
         lambda m: _metadata(m, "fqfuse.options", "__import__('os')"),
         "the text form cannot be read",
