@@ -19,6 +19,7 @@ from .attributes import PrimitiveAttr
 _WEIGHTS = frozenset({"weights", "w", "r"})  # of a product; of a layer's input and hidden state
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
+_FEW = 4  # post-ops in a repr
 _SHORT = 80  # characters of a name
 
 
@@ -66,6 +67,18 @@ class Step:
     def arg(self, role: str) -> str | None:
         """The value in a role, or None."""
         return next((value for name, value in self.args if name == role), None)
+
+    def __repr__(self) -> str:
+        """One line; `print_plan` has all of it."""
+        kind = (
+            self.primitive
+            if self.primitive == f"onnx.{self.op}"
+            else f"{self.primitive}<{self.op}>"
+        )
+        fused = f" with {', '.join(op.kind for op in self.attr.post_ops[:_FEW])}"
+        more = len(self.attr.post_ops) - _FEW
+        fused = f"{fused} and {more:,} more" if more > 0 else fused if self.attr.post_ops else ""
+        return f"Step '{short_name(self.name)}': {short_name(kind)}{fused}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,13 @@
 """The JSON Schemas of the documents that `--json` prints.
 
 A document has one file, `report/schemas/<name>.json` (JSON Schema 2020-12). Its title is the document's
-name and version, descriptions are those of the page. A file may use another one's definitions:
-`"$ref": "inspect.json#/$defs/summary"`.
+name and version, descriptions are those of the page. Each is complete in itself: what several documents
+share (a finding, a decision) stands in each file, in the same words.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -19,7 +18,6 @@ Schema = dict[str, Any]
 
 _FIRST = ("inspect", "compile", "convert", "run")
 _LAST = "error"
-_ELSEWHERE = re.compile(r'"(\w+)\.json#/\$defs/')
 
 
 def documents() -> list[str]:
@@ -34,7 +32,7 @@ def documents() -> list[str]:
 
 
 def json_schema(name: str) -> Schema:
-    """The schema of a document, with every definition that it uses.
+    """The schema of a document.
 
     Args:
         name: of the document without version, such as `inspect`.
@@ -46,10 +44,7 @@ def json_schema(name: str) -> Schema:
         raise InvalidInput(
             f"there is no document {name!r}", hint=f"choose one of {', '.join(documents())}"
         )
-    text = schema_text(name)
-    schema: Schema = json.loads(_ELSEWHERE.sub(r'"#/$defs/', text))
-    for other in dict.fromkeys(_ELSEWHERE.findall(text)):
-        schema["$defs"] = json_schema(other)["$defs"] | schema.get("$defs", {})
+    schema: Schema = json.loads(schema_text(name))
     return schema
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..plan.types import Step
+from ..plan.types import Step, short_name
 
 
 @dataclass(frozen=True)
@@ -23,3 +23,8 @@ class Placement:
     runtime: str
     implementation: str = ""
     reason: str = ""
+
+    def __repr__(self) -> str:
+        """One line, which names the step."""
+        told = self.implementation or self.reason
+        return f"Placement '{short_name(self.step.name)}': {self.runtime}{f', {short_name(told)}' if told else ''}"

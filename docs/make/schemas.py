@@ -16,8 +16,8 @@ what is not printable in them is escaped. `"schema"` names the document and its
 version: `fqfuse.inspect/1`. A new key does not change the version; a key that goes away or changes its meaning does. The same plan gives
 the same document, order included; `verdict`, times, and the order of `findings` are estimates for the machine that asks.
 
-The schemas are in the package, too: `fqfuse.report.schema.json_schema("inspect")` gives the one of `fqfuse.inspect/1`, complete
-in itself, for any validator. A new command adds one file there.
+The schemas are in the package, too: `fqfuse.report.schema.json_schema("inspect")` gives the one of `fqfuse.inspect/1`. Each is
+complete in itself, as its file is, for any validator: `jsonschema.validate(document, schema)`. A new command adds one file there.
 
 Types read as in [text-form.md](text-form.md): `u8[N,32,8,8]{s=0.0169,z=0}` is an element type, dimensions (a name is known at run time
 only), scale and zero point. Numbers read back to the f32 values they stand for. JSON knows no infinities: they are the strings `"inf"`,
@@ -33,8 +33,9 @@ def schemas_document() -> str:
 def _section(name: str) -> str:
     schema = json.loads(schema_text(name))
     parts = [f"## {schema['title']}", schema["description"], _table(schema)]
-    for held in schema.get("$defs", {}).values():
-        if "title" in held:
+    elsewhere = {} if name == "inspect" else json.loads(schema_text("inspect"))["$defs"]
+    for key, held in schema.get("$defs", {}).items():
+        if "title" in held and key not in elsewhere:  # else its table stands there
             body = _kinds(held) if "oneOf" in held else _table(held)
             parts.append(f"{held['title']}:\n\n{body}")
     return "\n\n".join(parts) + "\n"

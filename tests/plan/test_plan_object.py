@@ -14,8 +14,10 @@ from support.plan_corpus import every_plan
 
 import fqfuse
 from fqfuse.models.digits import digits_model_path
+from fqfuse.plan.attributes import Eltwise, PrimitiveAttr, Scale
 from fqfuse.plan.file import plan_bytes
-from fqfuse.plan.types import Plan
+from fqfuse.plan.types import Plan, Step
+from fqfuse.runtime.placement import Placement
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,16 @@ def test_it_prints_in_one_line_whatever_the_model_is_called(plan: Plan) -> None:
     hostile = replace(plan, name="\x1b[31m\n\u202e" + "x" * 10_000)
     assert repr(hostile).isprintable()
     assert len(repr(hostile)) < 300
+
+
+def test_steps_and_their_places_are_one_short_line_each() -> None:
+    many = PrimitiveAttr({"weights": Scale((0.5,) * 4096, 2)}, post_ops=(Eltwise("relu"),) * 9)
+    step = Step("x\n" * 200, "matmul", "MatMul", (("src", "x"),), ("y",), {}, many, ("n",) * 500)
+    placed = Placement(step, "onednn", "brgemm " * 100)
+    for text in (repr(step), repr(placed), repr(replace(placed, reason="why " * 99))):
+        assert "\n" not in text
+        assert len(text) < 300
+    assert repr(Step("a", "reorder", "Identity", (), ("y",))) == "Step 'a': reorder<Identity>"
 
 
 def test_its_methods_are_the_functions_of_the_package(plan: Plan) -> None:

@@ -4,6 +4,7 @@ the worst data, and what it does not differs there.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,6 +183,8 @@ STORE = {"scales": {"dst": Scale((0.5,))}, "zero_points": {"dst": ZeroPoint((10,
         ((Eltwise("clip", 0.0, 20.0), Eltwise("linear", -2.0, 1.0)), (0, 12)),
         ((Eltwise("clip", 0.0, 20.0), Eltwise("tanh")), (0, 255)),
         ((Eltwise("clip", 0.0, 6.0), Eltwise("clip", 7.0, 8.0)), (0, 24)),
+        ((Eltwise("clip", 0.0, 20.0), Eltwise("linear", 3e38)), (0, 255)),  # f32 ends on the way
+        ((Eltwise("clip", 0.0, 20.0), Eltwise("linear", math.inf)), (0, 255)),
     ],
 )
 def test_codes_that_a_step_can_store(post_ops: tuple[Eltwise, ...], codes: tuple[int, int]) -> None:
