@@ -21,7 +21,8 @@ from ..report.verdict.kind import Gain
 from ..report.verdict.remedies import Tool, tool_of
 from ..report.verdict.work import NO_SIZES
 from .data import Samples, check_alike, drawn
-from .layers import Layer, Measured, Run, grid_of, measure_layers
+from .grids import grid_of
+from .layers import Layer, Measured, Run, measure_layers
 from .matching import Pair, pairs_of
 from .measures import Measure
 from .peers import TELLS_VALUES, TRIAL_SECONDS, peer

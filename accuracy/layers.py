@@ -19,6 +19,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..runtime.fallback import Foreigners
 from .data import no_pair
+from .grids import Grid, grid_of
 from .matching import Pair
 from .measures import Floats, Measure, unmasked
 from .walk import Live, Walk
@@ -30,19 +31,11 @@ class Cause(enum.StrEnum):
     """What makes most of the noise that a layer adds."""
 
     BROKEN = "broken"  # NaN or infinity
+    MISSING = "missing"  # a Relu or Clip that the int8 model does not have
     COMPUTED = "computed"  # weights, bias, and quantizers inside of the layer
     TOO_WIDE = "too-wide"  # its quantizer's range is far wider than the values
     SATURATED = "saturated"  # values lie beyond its quantizer's range
     COARSE = "coarse"  # the step of its quantizer
-
-
-@dataclass(frozen=True)
-class Grid:
-    """What a quantizer can represent: numbers from `low` to `high`, `step` apart; arrays that broadcast against the value."""
-
-    low: Floats
-    high: Floats
-    step: Floats
 
 
 @dataclass
@@ -59,6 +52,7 @@ class Layer:
         beyond: f32's entries that lie beyond the quantizer's range, by more than half a step.
         seen: entries that were looked at for this.
         cut: sum of the squares of how far they lie beyond.
+        lost: the part of `computed` by what a missing Relu or Clip would have cut off, as a sum of squares.
         low, high: f32's smallest and largest entry, where there is a quantizer.
         room: what the quantizer's range spans.
         step: the quantizer's largest step.
@@ -73,6 +67,7 @@ class Layer:
     beyond: int = 0
     seen: int = 0
     cut: float = 0.0
+    lost: float = 0.0
     low: float = math.inf
     high: float = -math.inf
     room: float = 0.0
@@ -110,24 +105,10 @@ class Layer:
         if self.added.broken:
             return Cause.BROKEN
         if self.rounded.noise <= self.computed.noise or self.step is None:
-            return Cause.COMPUTED
+            return Cause.MISSING if self.lost > self.computed.noise / 2 else Cause.COMPUTED
         if self.room > _TOO_WIDE * max(abs(self.low), abs(self.high), self.high - self.low):
             return Cause.TOO_WIDE
         return Cause.SATURATED if self.cut > self.rounded.noise / 2 else Cause.COARSE
-
-
-def grid_of(int8: Graph, quantizer: Node, rank: int) -> Grid | None:
-    """What a quantizer can represent; None where its range is computed at run time."""
-    if quantizer.op == "FakeQuantize":
-        ends = [end for value in quantizer.inputs[1:5] if (end := int8.constant(value)) is not None]
-        if len(ends) < 4:
-            return None
-        low, high, out_low, out_high = (end.astype(np.float64) for end in ends)
-        step = np.abs(out_high - out_low) / (quantizer.attr("levels", int) - 1)
-        return Grid(np.minimum(low, high), np.maximum(low, high), step)
-    scale, zero = (part.astype(np.float64) for part in quantizer.quant.shaped(rank))
-    ends = [(quantizer.attr(end, int) - zero) * scale for end in ("lo", "hi")]
-    return Grid(np.minimum(*ends), np.maximum(*ends), np.abs(scale))
 
 
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -276,6 +257,9 @@ class _Sample:
         layer.added.add(wanted, self._rounded(pair, 0, fed) if pair.only else fed)
         grids = [grid_of(self._int8, quantizer, wanted.ndim) for quantizer in pair.quantizers]
         first = grids[0] if pair.only else None
+        if pair.missing:
+            gap = (fed.astype(np.float64) - np.clip(fed, *pair.bounds))[np.isfinite(fed)]
+            layer.lost += float(gap @ gap)
         if first is None:
             layer.computed.add(wanted, fed)
         else:

@@ -12,15 +12,22 @@ Else a value is found by its own name, by the name of its codes, or as what a qu
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
 
 from ..ir.graph import Graph
+from ..ir.interpret import run_node
 from ..ir.node import Node
 from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Shape
+from .grids import grid_of
+from .segments import segment_of
 
 _DERIVED = (
     re.compile(r"(?P<x>.+)_QuantizeLinear_Input"),
@@ -33,6 +40,7 @@ _RENAMED = re.compile(r"(?P<node>.+?)((_MatMul|_Add)?_quant|_Q[248])")
 _JOINED = ("BatchNormalization", "Relu", "Clip")
 """What quantizing tools fold into the operator in front."""
 
+_BOUNDS = ("Relu", "Clip")
 _QUANTIZERS = ("Quantize", "FakeQuantize")
 
 
@@ -50,6 +58,10 @@ class Pair:
         layer: the node that computes it, by the name that both models have, else by that of the f32 model; an input's own name.
         op: what that node does; `input`.
         again: its quantizers round numbers that lie on their grid: codes, moved or selected.
+        missing: the Relu or Clip of the f32 model that nothing does in the int8 model, no range neither,
+            or ''; only where nothing but moves stands behind it, so that it can be done to the value itself.
+        bounds: between which numbers that leaves its source.
+        moved: for a value that is only moved, the nodes of the f32 model that compute what is moved.
     """
 
     name: str
@@ -60,6 +72,9 @@ class Pair:
     layer: str
     op: str
     again: bool
+    missing: str = ""
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    moved: tuple[str, ...] = ()
 
 
 def pairs_of(f32: Graph, int8: Graph) -> tuple[list[Pair], list[str]]:
@@ -79,6 +94,8 @@ def pairs_of(f32: Graph, int8: Graph) -> tuple[list[Pair], list[str]]:
     )
     names = {node_name(node) for node in f32.nodes()}
     pairs = [_pair(f32, int8, name, found[name], names) for name in order]
+    known = {value for pair in pairs for value in (pair.raw, *chain(*pair.decoded))}
+    pairs = [_looked_behind(f32, int8, pair, found.keys(), known) for pair in pairs]
     left = [value for value in sorted(wanted) if value not in found and value not in f32.inputs]
     return pairs, left
 
@@ -171,6 +188,51 @@ def _pair(f32: Graph, int8: Graph, name: str, raw: str, names: set[str]) -> Pair
     sole = bool(quantizers) and only
     again = bool(quantizers) and all(_is_again(int8, node) for node in quantizers)
     return Pair(name, raw, tuple(quantizers), tuple(decoded), sole, layer, op, again)
+
+
+def _looked_behind(
+    f32: Graph, int8: Graph, pair: Pair, ours: Collection[str], theirs: Collection[str]
+) -> Pair:
+    """The pair, with what the piece of each model in front of it tells."""
+    maker = f32.producer(pair.name)
+    if maker is not None and maker.has(Trait.LAYOUT_ONLY, Trait.SELECTS):
+        nodes = segment_of(f32, pair.name, ours).nodes
+        moved = [node for node in nodes if not node.has(Trait.LAYOUT_ONLY, Trait.SELECTS)]
+        pair = replace(pair, moved=tuple(dict.fromkeys(map(node_name, moved))))
+    while maker is not None and maker.has(Trait.LAYOUT_ONLY, Trait.SELECTS):
+        maker = None if maker.input in ours else f32.producer(maker.input)
+    if maker is None or maker.op not in _BOUNDS or len(f32.computed(maker.inputs)) > 1:
+        return pair
+    own = segment_of(int8, pair.raw, theirs).nodes
+    bounds = _bounds_of(f32, maker)
+    if any(node.op in _BOUNDS for node in own) or _is_bounded(bounds, int8, pair, own):
+        return pair
+    return replace(pair, missing=node_name(maker), bounds=bounds)
+
+
+def _is_bounded(bounds: tuple[float, float], int8: Graph, pair: Pair, own: Sequence[Node]) -> bool:
+    """True where the range of a quantizer does what a Relu or Clip does, to a step."""
+    quantizers = list(pair.quantizers) if pair.only else []
+    for node in reversed(own):
+        if node.op in _QUANTIZERS:
+            quantizers.append(node)
+        elif node.op != "Dequantize" and not node.has(Trait.LAYOUT_ONLY, Trait.SELECTS):
+            break
+    low, high = bounds
+    rank = len(int8.type(pair.raw).shape or ())
+    grids = [grid for node in quantizers if (grid := grid_of(int8, node, rank)) is not None]
+    return len(grids) < len(quantizers) or any(
+        bool(np.all(grid.low >= low - grid.step) and np.all(grid.high <= high + grid.step))
+        for grid in grids
+    )
+
+
+def _bounds_of(f32: Graph, bound: Node) -> tuple[float, float]:
+    """Between which numbers a Relu or Clip leaves its source."""
+    ends = np.array([-np.inf, np.inf], np.float32)
+    constants = [f32.constant(value) if value else None for value in bound.inputs[1:]]
+    low, high = run_node(bound, [ends, *constants])[0]
+    return float(low), float(high)
 
 
 def _is_again(int8: Graph, quantizer: Node) -> bool:

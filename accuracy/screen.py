@@ -17,7 +17,7 @@ from ..report.notation import count_text, cut_names
 from .compare import EXACT, OURS, Comparison
 from .layers import Cause, Layer
 from .suggest import NOTABLE, Suggestion, Trial
-from .words import WHY, advice_on, reason_of, share_shown
+from .words import advice_on, reason_of, share_shown, why
 
 _SHOWN = 8
 _TEXTS = {"layer", "operator", "why", "output", "left out", "for the noise of", "7 bits"}
@@ -46,6 +46,7 @@ _WORDS = (  # from how many dB on, what that means for the outputs, style
 _LEGEND = "adds: fed with f32's values; so far: with all in front of it; codes: largest error so far; beyond: what its quantizer cuts off"
 _SHORT = {
     Cause.BROKEN: "NaN, inf",
+    Cause.MISSING: "missing",
     Cause.COMPUTED: "weights",
     Cause.TOO_WIDE: "too wide",
     Cause.SATURATED: "saturates",
@@ -96,8 +97,11 @@ def _answer(found: Comparison, width: int) -> list[RichText]:
     ranking = found.ranking
     if ranking and ranking[0].added.sqnr >= _CLEAN:
         text += ". No layer stands out: none adds more noise than 8 bits must."
+    elif ranking and ranking[0].cause is Cause.MISSING:
+        clause = why(ranking[0])
+        text += f". {clause[0].upper()}{clause[1:]}: {printable(ranking[0].pair.layer)} adds most noise."
     elif ranking:
-        text += f". {ranking[0].pair.layer} adds most noise: {WHY[ranking[0].cause]}."
+        text += f". {printable(ranking[0].pair.layer)} adds most noise: {why(ranking[0])}."
     else:
         text += ". No layer adds any noise."
     return _lines(text, width, style)

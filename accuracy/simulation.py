@@ -31,7 +31,7 @@ from ..report.verdict.work import NO_SIZES
 from ..runtime.numerics import PROFILES, check_isa
 from ..runtime.numpy_runtime import run_step
 from .data import Samples, drawn
-from .layers import grid_of
+from .grids import grid_of
 from .measures import Measure
 
 EXACT: Any = "vnni"

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from ..ir.interpret import check_feeds
 from ..ir.node import Node
 from ..ir.ops.spec import Array, Trait
@@ -191,6 +193,8 @@ class _Mixed:
         pair = layer.pair
         readers = sorted(self._readers.get(pair.name, ()))
         own = [pair.layer] if pair.op != "input" else []
+        if layer.cause is Cause.MISSING:
+            return [pair.missing]
         if layer.cause is Cause.COMPUTED or not readers:
             return own
         return [*own, *readers] if self._needs_all_around else readers
@@ -218,7 +222,11 @@ class _Mixed:
             if any(f32.type(value).dtype.is_float for value in node.outputs if value)
         }
         found: dict[str, None] = {}
+        missing = {pair.missing for pair in self._models.pairs}
         for layer in layers:
+            if layer in missing:
+                found[layer] = None
+                continue
             for pair in self._by_layer.get(layer, ()):
                 own = _named(self._own_segment(pair).nodes)
                 known = [name for name in own if name in there]
@@ -248,11 +256,16 @@ class _Mixed:
 
     def _sample(self, left_out: frozenset[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         int8 = self._models.int8
+        restored = {
+            pair.raw: pair.bounds
+            for pair in self._models.pairs
+            if pair.missing and pair.missing in left_out
+        }
         segments = {
             pair.raw: self._f32_segment(pair)
             for layer in left_out
             for pair in self._by_layer.get(layer, ())
-            if pair.op != "input"
+            if pair.op != "input" and pair.raw not in restored
         }
         sources = {
             raw: self._sources(self._raw[raw], part, left_out) for raw, part in segments.items()
@@ -269,7 +282,9 @@ class _Mixed:
             live.run(node)
             used: list[str] = []
             for name in node.outputs:
-                if name in segments:
+                if name in restored:  # its layer stays in int8
+                    live[name] = np.clip(live[name], *restored[name], dtype=np.float32)
+                elif name in segments:
                     given = {there: live[here] for there, here in sources[name].items()}
                     live[name] = self._in_f32(segments[name], given, self._raw[name].name)
                     used += sources[name].values()

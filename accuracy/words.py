@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+from ..errors import printable
 from .layers import Cause, Layer
 
-WHY = {
+_WHY = {
+    Cause.MISSING: "the int8 model has no {missing}, and none of its ranges does it",
     Cause.BROKEN: "it makes NaN or infinities where f32 has numbers",
     Cause.COMPUTED: "the rounding of its weights, or of an input",
     Cause.TOO_WIDE: "its quantizer's range is far wider than the values",
     Cause.SATURATED: "values lie beyond its quantizer's range",
     Cause.COARSE: "the step of its quantizer is coarse for these values",
 }
-"""Cause -> what it is, as a clause."""
+_FEW = 3
+
+
+def why(layer: Layer) -> str:
+    """Why a layer adds noise, as a clause."""
+    pair = layer.pair
+    if layer.cause is Cause.COMPUTED and pair.moved:  # which has no weights of its own
+        names = ", ".join(map(printable, pair.moved[-_FEW:]))
+        return f"it only moves what comes of {names}: the rounding of their weights, or of an input"
+    return _WHY[layer.cause].format(missing=printable(pair.missing))
 
 
 def reason_of(layer: Layer) -> str:
     """Why a layer adds noise: its cause, and the figures of its quantizer where that is to blame."""
-    why = WHY[layer.cause]
-    if layer.step is None or layer.cause in (Cause.COMPUTED, Cause.BROKEN):
-        return why
+    clause = why(layer)
+    if layer.step is None or layer.cause in (Cause.COMPUTED, Cause.BROKEN, Cause.MISSING):
+        return clause
     span = f"f32 spans {layer.low:.3g} to {layer.high:.3g}, a code is {layer.step:.3g}"
     if layer.cause is Cause.SATURATED:
-        return f"{why}: {share_shown(layer.saturated)} of them; {span}"
-    return f"{why}: {span}"
+        return f"{clause}: {share_shown(layer.saturated)} of them; {span}"
+    return f"{clause}: {span}"
 
 
 def advice_on(layer: Layer) -> str:
     """What to change about a layer that no finding is about."""
     return {
+        Cause.MISSING: f"leave {printable(layer.pair.missing)} in f32, and in the model: nodes_to_exclude, or ignored_scope",
         Cause.BROKEN: "leave it in f32",
         Cause.COMPUTED: "weights per channel if they are not yet, or leave it in f32",
         Cause.TOO_WIDE: "calibrate with data like this, without outliers, or leave it in f32",

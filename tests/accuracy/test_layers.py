@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from support.onnx_cases import model, node, random
 
+import fqfuse
 from fqfuse.accuracy.layers import Cause, Layer, measure_layers
 from fqfuse.accuracy.matching import pairs_of
+from fqfuse.accuracy.words import reason_of
 from fqfuse.frontend import graph_from_onnx
 
 SCALE, ZERO = np.float32(0.05), np.uint8(128)
@@ -81,6 +83,39 @@ def test_a_layer_fed_with_f32_adds_nothing_where_only_others_quantize() -> None:
     wanted = POSITIVE @ WEIGHTS
     found = rounded(POSITIVE, 0.05) @ WEIGHTS
     assert layers["y"].total.sqnr == pytest.approx(sqnr(wanted, found), abs=1e-2)
+
+
+def test_a_relu_that_nothing_does_is_missing() -> None:
+    """A range from -6.4 on, and no Relu in front of it."""
+    layer = layers_of(int8_model(zero=128), X)["positive"]
+    assert (layer.cause, layer.pair.missing) == (Cause.MISSING, "relu")
+    assert layer.added.sqnr == pytest.approx(sqnr(POSITIVE, rounded(X @ WEIGHTS, 0.05, 128)))
+    assert "no relu" in reason_of(layer)
+    assert layers_of(int8_model(), X)["positive"].pair.missing == ""
+
+
+def test_what_only_moves_is_not_blamed_for_weights_of_its_own() -> None:
+    def turned(weights: Any, product: str) -> Any:
+        nodes = [
+            node("MatMul", ["x", "w"], [product], name="first"),
+            node("Transpose", [product], ["y"], name="turn", perm=[1, 0]),
+        ]
+        return graph_from_onnx(model(nodes, inputs={"x": [2, 4]}, constants={"w": weights}))
+
+    f32, other = turned(WEIGHTS, "product"), turned(np.round(WEIGHTS * 8) / 8, "renamed")
+    pairs, _ = pairs_of(f32, other)
+    layer = measure_layers(f32, other, pairs, [{"x": X}], {}).layers[-1]
+    assert (layer.pair.layer, layer.cause) == ("turn", Cause.COMPUTED)
+    assert "only moves what comes of first" in reason_of(layer)
+
+
+def test_leaving_out_what_is_missing_keeps_the_product_in_int8() -> None:
+    """The node of the model that was quantized is named, and the gain is that of the Relu alone."""
+    found = fqfuse.compare(f32_model(), int8_model(zero=128), data={"x": X}, suggest=True)
+    suggestion = found["suggestion"]
+    assert suggestion["nodes"] == ["relu"]
+    second = np.maximum(rounded(X @ WEIGHTS, 0.05, 128), 0) @ WEIGHTS
+    assert suggestion["chosen"]["sqnr"] == pytest.approx(sqnr(POSITIVE @ WEIGHTS, second), abs=1e-3)
 
 
 def test_weights_are_blamed_for_what_they_do() -> None:
