@@ -52,7 +52,8 @@ class Pair:
         name: in the f32 model.
         raw: in the int8 model: in front of its quantizers.
         quantizers: the nodes that quantize it: Quantize, or FakeQuantize.
-        decoded: for each of them what comes out as floats again (one, or one for each reader).
+        decoded: for each of them what comes out as floats again (one, or one for each reader; none where
+            codes are read as such).
         only: nobody but its quantizers reads it, so that what they cut off (the Relu that ONNX Runtime leaves out in front of
             them) makes no difference.
         layer: the node that computes it, by the name that both models have, else by that of the f32 model; an input's own name.
@@ -140,16 +141,26 @@ def _folded(f32: Graph, name: str, int8: Graph, raw: str, present: Collection[st
         for node in int8.consumers(raw)
         for reader in (node, *(far for out in _decoded(int8, node) for far in int8.consumers(out)))
     }
+    own = _of_codes(int8, raw)
     following = f32.sole_consumer(name)
     while (
         following is not None
         and following.op in _JOINED
         and following.op not in readers
-        and following.output not in present
+        and (following.output not in present or following.output in own)
     ):
         name = following.output
         following = f32.sole_consumer(name)
     return name
+
+
+def _of_codes(int8: Graph, raw: str) -> set[str]:
+    """What a value's codes, and what they decode to, may be called in the f32 model: they stand for
+    the value, too, and are no others of it.
+    """
+    quantizers = [node for node in int8.consumers(raw) if node.op in _QUANTIZERS]
+    found = {name for node in quantizers for name in _decoded(int8, node)}
+    return found.union(*(_names(node.output, *_decoded(int8, node)) for node in quantizers))
 
 
 def _names(*values: str) -> Iterator[str]:
@@ -174,10 +185,8 @@ def _pair(f32: Graph, int8: Graph, name: str, raw: str, names: set[str]) -> Pair
         if reader.op not in _QUANTIZERS or reader.input != raw:
             only = False
             continue
-        out = _decoded(int8, reader)
-        if out:  # else codes are read as such: what reads them belongs to the next layer
-            quantizers.append(reader)
-            decoded.append(out)
+        quantizers.append(reader)
+        decoded.append(_decoded(int8, reader))
     makers = [node for node in (int8.producer(raw), f32.producer(name)) if node is not None]
     layer, op = name, "input"
     if makers:
