@@ -13,6 +13,7 @@ from ..frontend import ModelSource, graph_from_onnx
 from ..inference import InferenceSession
 from ..ir.approximations import check_approximate
 from ..ir.graph import Graph
+from ..ir.interpret import check_feeds
 from ..ir.ops.spec import Array
 from ..ir.verify import IMPORTED, check
 from ..plan.seal import is_plan
@@ -200,6 +201,7 @@ def compared(
     Raises:
         FqfuseError: the samples do not fit, a model cannot be run on them, or the other program is missing.
     """
+    _check_fits(models, samples)
     runs: dict[str, Run] = {OURS: _running(models.plan)}
     if models.exact is not None:
         runs[EXACT] = _running(models.exact)
@@ -218,6 +220,22 @@ def compared(
         if finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY)
     ]
     return Comparison(models, samples, measured, against or "", found, tool_of(models.plan))
+
+
+def _check_fits(models: Models, samples: Samples) -> None:
+    """Refuses samples that a model does not take, with the name of that model.
+
+    Raises:
+        InvalidInput: a feed is missing, unknown, or of another type or shape.
+    """
+    for graph, source in ((models.f32, models.origin), (models.int8, models.source)):
+        named = str(source) if isinstance(source, str | PathLike) else graph.name
+        for feeds in samples.feeds:
+            try:
+                check_feeds(graph, feeds)
+            except InvalidInput as error:
+                where = f"{named}: {error.where}" if error.where != graph.name else named
+                raise InvalidInput(error.what, where=where, hint=error.hint) from error
 
 
 def _running(plan: Plan) -> Run:

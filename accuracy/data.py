@@ -32,11 +32,14 @@ class Samples:
         feeds: for each sample an array for each input.
         told: what they are, in a sentence for people.
         random: nobody gave them.
+        within: they lie within the range of the model's own quantizer, so that a range too narrow for real
+            data does not show.
     """
 
     feeds: Sequence[Mapping[str, Array]]
     told: str
     random: bool
+    within: bool = False
 
 
 def check_alike(f32: Graph, int8: Graph) -> None:
@@ -178,7 +181,9 @@ def drawn(
     parts = [f"{name} {_told(numbers[name], ranges.get(name))}" for name in graph.inputs]
     opened = [f"{name}={size}" for name, size in taken.items()]
     told = f"random data (seed {seed}): {', '.join(parts)}"
-    return Samples(feeds, told + (f"; sizes {', '.join(opened)}" if opened else ""), random=True)
+    told += f"; sizes {', '.join(opened)}" if opened else ""
+    within = any(numbers[name] is None and _is_narrow(ranges.get(name)) for name in graph.inputs)
+    return Samples(feeds, told, random=True, within=within)
 
 
 def _shape(graph: Graph, name: str, sizes: dict[str, int]) -> tuple[int, ...]:
@@ -229,19 +234,19 @@ def _told(numbers: range | None, between: tuple[float, float] | None) -> str:
     if numbers is not None:
         words = {ONES: "ones", ZEROS: "zeros"}
         return words.get(numbers, f"ids below {numbers.stop:,}")
-    if between is None or _is_wide(between):
+    if between is None or not _is_narrow(between):
         return "normal numbers"
     return f"normal numbers within its quantizer's {between[0]:.3g} to {between[1]:.3g}"
 
 
 def _normal(between: tuple[float, float] | None) -> Kind:
     """Numbers of which one in 370 lies beyond a range."""
-    if between is None or _is_wide(between):
+    if between is None or not _is_narrow(between):
         return NORMAL
     low, high = between
     return (high + low) / 2, (high - low) / 6
 
 
-def _is_wide(between: tuple[float, float]) -> bool:
-    """True of a range that takes normal numbers as they are; its ends are rare values of calibration."""
-    return between[0] <= -3 and between[1] >= 3
+def _is_narrow(between: tuple[float, float] | None) -> bool:
+    """False of a range that takes normal numbers as they are; its ends are rare values of calibration."""
+    return between is not None and (between[0] > -3 or between[1] < 3)

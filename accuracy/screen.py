@@ -43,6 +43,8 @@ _WORDS = (  # from how many dB on, what that means for the outputs, style
     (10.0, "noticeably off: expect some accuracy to be lost", "bold yellow"),
     (-math.inf, "far from f32: expect wrong results", "bold red"),
 )
+_CLOSE = 20.0  # dB: from here on the words say that nothing is wrong
+_WITHIN = "On random data drawn from the input quantizer's own range, which cannot show that it is too narrow for yours"
 _LEGEND = "adds: fed with f32's values; so far: with all in front of it; codes: largest error so far; beyond: what its quantizer cuts off"
 _SHORT = {
     Cause.BROKEN: "NaN, inf",
@@ -90,7 +92,11 @@ def _answer(found: Comparison, width: int) -> list[RichText]:
     worst = min(found.outputs.items(), key=lambda item: item[1].sqnr)
     word, style = next((word, style) for bound, word, style in _WORDS if worst[1].sqnr >= bound)
     whose = "the output is" if len(found.outputs) == 1 else f"the worst output, {worst[0]}, is"
-    whose = f"On random data {whose}" if found.samples.random else f"T{whose[1:]}"
+    if found.samples.within:
+        whose = f"{_WITHIN}, {whose}"
+        style = "bold yellow" if worst[1].sqnr >= _CLOSE else style
+    else:
+        whose = f"On random data {whose}" if found.samples.random else f"T{whose[1:]}"
     text = f"{whose} {word}"
     if worst[1].broken:
         text += f" (NaN or infinite: {count_text(worst[1].broken, 'entry', 'entries')})"

@@ -162,7 +162,7 @@ def _sizes_hint(sizes: Mapping[str, int]) -> str:
         "sizes taken from the inputs so far: "
         + ", ".join(f"{name}={size}" for name, size in sizes.items())
         if sizes
-        else ""
+        else "give an array of this shape"
     )
 
 

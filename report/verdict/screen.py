@@ -201,6 +201,9 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     if verdict.without_vnni:
         layers = count_text(len(verdict.without_vnni), "layer")
         rows.append(("without VNNI", f"{layers} may give other numbers: fqfuse simulate MODEL"))
+    told = any(finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY) for finding in verdict.findings)
+    if verdict.quantized and not told:
+        rows.append(("accuracy", "was not looked at: fqfuse compare F32_MODEL MODEL"))
     if verdict.loops:
         first = middle_cut(printable(verdict.loops[0]), _ONE_NAME)
         left = (

@@ -45,6 +45,13 @@ def test_images_fill_the_range_of_their_quantizer() -> None:
     assert image.std() > 0.1
 
 
+def test_data_within_a_quantizers_own_range_are_told_as_such() -> None:
+    graph = graph_from_onnx(model([node("Relu", ["x"])], inputs={"x": [1, 4]}))
+    assert drawn(graph, 1, {}, {"x": (-0.1, 0.1)}).within
+    assert not drawn(graph, 1, {}, {"x": (-3.5, 3.5)}).within  # of normal numbers, whatever it is
+    assert not drawn(graph, 1, {}).within
+
+
 def test_sizes_are_checked() -> None:
     with pytest.raises(InvalidInput, match="no open size 'n'"):
         drawn(tokens(), 1, {"n": 3})

@@ -271,3 +271,19 @@ def test_a_missing_program_is_told(call, monkeypatch: pytest.MonkeyPatch, progra
     result = call("compare", F32, digits_model_path("qdq"), "--against", program)
     assert result.exit_code == 2
     assert f"pip install {program}" in result.stderr
+
+
+def test_data_of_the_quantizers_own_range_are_no_proof(call) -> None:
+    """In the sentence that says how close the output is."""
+    told = " ".join(call("compare", F32, digits_model_path("qdq")).stdout.split())
+    sentence = told[told.index("On random data") :].partition(".")[0]
+    assert "drawn from the input quantizer's own range" in sentence
+    assert "the output is" in sentence
+
+
+def test_data_of_another_shape_are_told_with_the_model(call, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", image=np.zeros((1, 1, 3, 3), np.float32))
+    result = call("compare", F32, digits_model_path("qdq"), "--data", tmp_path / "in.npz")
+    assert result.exit_code == 2
+    for part in ("found [1, 1, 3, 3]", f"{F32.name}: input image", "fix:"):
+        assert part in " ".join(result.stderr.split())
