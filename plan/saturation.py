@@ -155,7 +155,10 @@ def sums_of_plan(plan: Plan, isa: str) -> tuple[StepSums, ...]:
         isa: one of `summation.ISAS`.
     """
     codes = codes_of_plan(plan)
-    every = (_sums_of(plan, index, isa, codes) for index in range(len(plan.steps)))
+    every = [_sums_of(plan, index, isa, codes) for index in range(len(plan.steps))]
+    for index, step in enumerate(plan.steps):
+        for body in step.bodies.plans if step.bodies is not None else ():
+            every += [replace(sums, index=index) for sums in sums_of_plan(body, isa)]
     return tuple(sums for sums in every if sums is not None)
 
 

@@ -20,6 +20,7 @@ from ...onednn.loading import load
 from ...plan.conversion.convert import convert_steps
 from ...plan.shapes import StaticShape
 from ...plan.types import Plan, Step
+from ..bodies import body_runners
 from ..budget import RunBudget
 from ..executor import StepTimes
 from ..footprint import SessionMemory, nothing_bound, steps_memory
@@ -140,10 +141,16 @@ class OneDnnExecutor:
         self._kept = {index: refusal.reason for index, refusal in kept.items()}
         self._budget = budget or run_budget()
         self._threads = threads or default_threads()
-        self._library = load(library)
+        self._named, self._library = library, load(library)
         self._exact = exact or self._library.effective_isa().has_vnni
+        self._bodies = body_runners(plan, self._of_body, self._budget)
         with workers.making():
             self._state = _State(self._lowered, Engine(self._library))
+
+    def _of_body(self, plan: Plan) -> OneDnnExecutor:
+        return OneDnnExecutor(
+            plan, self._threads, exact=self._exact, library=self._named, budget=self._budget
+        )
 
     @property
     def description(self) -> str:
@@ -288,6 +295,7 @@ class OneDnnExecutor:
                 constants,
                 self._threads,
                 self._budget,
+                self._bodies,
                 exact=exact,
                 refused=refused,
             )
