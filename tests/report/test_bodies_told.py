@@ -5,12 +5,10 @@ own nodes, `why` finds these, and the documents keep to their schemas.
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper
-from support.body_cases import WIDTH, Writer, branched, looped, scanned
+from support.body_cases import WIDTH, Writer, branched, in_each_other, looped, scanned
 from support.json_documents import problems
-from support.onnx_cases import model, node
+from support.onnx_cases import node
 
 import fqfuse
 from fqfuse.plan.types import MOST_DEPTH
@@ -97,28 +95,8 @@ def test_documents_hold_the_plans_of_bodies() -> None:
     assert summary_json(two_layers())["primitives"]["matmul"] == {"steps": 2, "int8": 2}
 
 
-def nested(levels: int) -> onnx.GraphProto:
-    """An If in an If, so deep; both branches of the innermost one bend x."""
-    if not levels:
-        return helper.make_graph(
-            [node("Tan", ["x"], ["z"])], "tan", [], [onnx.ValueInfoProto(name="z")]
-        )
-    inner = nested(levels - 1)
-    choice = node(
-        "If", ["k"], [f"z{levels}"], name=f"if{levels}", then_branch=inner, else_branch=inner
-    )
-    return helper.make_graph(
-        [choice], f"level{levels}", [], [onnx.ValueInfoProto(name=f"z{levels}")]
-    )
-
-
 def test_a_body_that_has_no_plan_says_why() -> None:
-    inner = nested(MOST_DEPTH)
-    proto = model(
-        [node("If", ["k"], name="outer", then_branch=inner, else_branch=inner)],
-        inputs={"x": [2], "k": []},
-        types={"k": onnx.TensorProto.BOOL},
-    )
+    proto = in_each_other(MOST_DEPTH + 1)
     plan = fqfuse.compile(proto)
     parts = [plan, *(body for _, body in plan.within)]
     told = {

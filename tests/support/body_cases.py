@@ -297,6 +297,24 @@ def branched(then: Writer, otherwise: Writer) -> onnx.ModelProto:
     return _model(nodes, inputs, ["y"], {**then.outside, **otherwise.outside}, {"go": BOOL})
 
 
+def in_each_other(levels: int) -> onnx.ModelProto:
+    """An If in an If, so many: all branches of the innermost one bend x."""
+
+    def body(left: int) -> onnx.GraphProto:
+        if not left:
+            nodes = [node("Tan", ["x"], ["z"])]
+        else:
+            inner = body(left - 1)
+            branches = {"then_branch": inner, "else_branch": inner}
+            nodes = [node("If", ["k"], [f"z{left}"], name=f"if{left}", **branches)]
+        result = onnx.ValueInfoProto(name=nodes[0].output[0])
+        return helper.make_graph(nodes, f"level{left}", [], [result])
+
+    (outermost,) = body(levels).node
+    outermost.output[0] = "y"
+    return model([outermost], inputs={"x": [2], "k": []}, types={"k": BOOL})
+
+
 def _model(
     nodes: Body,
     inputs: Mapping[str, Any],
