@@ -25,6 +25,9 @@ MOST_TRIPS = 1 << 16
 NO_BODIES: Mapping[str, BodyRunner] = MappingProxyType({})
 """Of a plan without If, Loop and Scan."""
 
+MOST_SHAPES = 64
+"""Shapes of its inputs for which a body stays bound: a state that grows has another one in each trip."""
+
 MakeExecutor = Callable[[Plan], Executor]
 
 _run = threading.local()

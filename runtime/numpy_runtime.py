@@ -25,7 +25,7 @@ from ..plan.shapes import StaticShape, bound_otherwise, step_shapes
 from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
 from .arena import Lifetimes, place, trace
-from .bodies import BodyRunner, body_runners
+from .bodies import MOST_SHAPES, BodyRunner, body_runners
 from .budget import RunBudget
 from .executor import StepTimes
 from .footprint import SessionMemory, nothing_bound, steps_memory
@@ -123,6 +123,7 @@ class NumpyExecutor:
         threads: how many tasks run at once (None: `default_threads`).
         profile: the float order.
         budget: how much memory a run may take (None: the machine's).
+        programs: for how many shapes of the inputs it stays bound.
     """
 
     def __init__(
@@ -132,8 +133,10 @@ class NumpyExecutor:
         profile: NumericsProfile = VNNI_3_2,
         *,
         budget: RunBudget | None = None,
+        programs: int = _PROGRAMS,
     ) -> None:
         self._plan = plan
+        self._programs = programs
         self._budget = budget or run_budget()
         self._profile = profile
         self._pool = WorkerPool(threads or default_threads())
@@ -300,7 +303,7 @@ class NumpyExecutor:
             bound = self._bound.get(key)
             if bound is None:
                 bound = self._bound[key] = self._bind(shapes)
-                if len(self._bound) > _PROGRAMS:
+                if len(self._bound) > self._programs:
                     self._bound.popitem(last=False)
             self._bound.move_to_end(key)
             return bound
@@ -345,7 +348,9 @@ def _numpy_bodies(
 ) -> dict[str, BodyRunner]:
     """What runs the bodies of the plan's steps with NumPy."""
     return body_runners(
-        plan, lambda body: NumpyExecutor(body, threads, profile, budget=budget), budget
+        plan,
+        lambda body: NumpyExecutor(body, threads, profile, budget=budget, programs=MOST_SHAPES),
+        budget,
     )
 
 

@@ -20,7 +20,7 @@ from ...onednn.loading import load
 from ...plan.conversion.convert import convert_steps
 from ...plan.shapes import StaticShape
 from ...plan.types import Plan, Step
-from ..bodies import body_runners
+from ..bodies import MOST_SHAPES, body_runners
 from ..budget import RunBudget
 from ..executor import StepTimes
 from ..footprint import SessionMemory, nothing_bound, steps_memory
@@ -122,6 +122,7 @@ class OneDnnExecutor:
             instructions saturate. A CPU with VNNI never runs a saturating implementation.
         library: the path of a libdnnl; None: the installed one.
         budget: how much memory a run may take (None: the machine's).
+        programs: for how many shapes of the inputs it stays bound.
 
     Raises:
         BackendUnavailable: there is no usable library; the message says how to install it.
@@ -135,8 +136,10 @@ class OneDnnExecutor:
         exact: bool = True,
         library: str | None = None,
         budget: RunBudget | None = None,
+        programs: int = _PROGRAMS,
     ) -> None:
         self._plan = plan
+        self._programs = programs
         self._lowered, kept = convert_steps(plan) if plan.target == "onednn-v2" else (plan, {})
         self._kept = {index: refusal.reason for index, refusal in kept.items()}
         self._budget = budget or run_budget()
@@ -149,7 +152,12 @@ class OneDnnExecutor:
 
     def _of_body(self, plan: Plan) -> OneDnnExecutor:
         return OneDnnExecutor(
-            plan, self._threads, exact=self._exact, library=self._named, budget=self._budget
+            plan,
+            self._threads,
+            exact=self._exact,
+            library=self._named,
+            budget=self._budget,
+            programs=MOST_SHAPES,
         )
 
     @property
@@ -269,7 +277,7 @@ class OneDnnExecutor:
                 known, settled = self._budget.bind(self._lowered, shapes)
                 with workers.making():
                     bound = state.programs[key] = _Bound(self._bind(known, settled, state))
-                if len(state.programs) > _PROGRAMS:
+                if len(state.programs) > self._programs:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
             state.latest = bound.program
