@@ -28,7 +28,7 @@ from .arena import Lifetimes, place, trace
 from .bodies import MOST_SHAPES, BodyRunner, body_runners
 from .budget import RunBudget
 from .executor import StepTimes
-from .footprint import SessionMemory, nothing_bound, steps_memory
+from .footprint import SessionMemory, bytes_within, nothing_bound, steps_memory
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
 from .kernels.deconvolution import bind_deconvolution
 from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
@@ -196,7 +196,10 @@ class NumpyExecutor:
         rows = steps_memory(steps, held, written, scratch)
         own = sum(kernel.own_bytes for kernel in kernels if kernel)
         return SessionMemory(
-            sum(held.values()), bound.arena_bytes, bound.local_bytes * threads + own, rows
+            sum(held.values()) + sum(map(bytes_within, steps)),
+            bound.arena_bytes,
+            bound.local_bytes * threads + own,
+            rows,
         )
 
     def _bytes(self, value: str, shapes: Mapping[str, StaticShape]) -> int:

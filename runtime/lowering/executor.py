@@ -23,7 +23,7 @@ from ...plan.types import Plan, Step
 from ..bodies import MOST_SHAPES, body_runners
 from ..budget import RunBudget
 from ..executor import StepTimes
-from ..footprint import SessionMemory, nothing_bound, steps_memory
+from ..footprint import SessionMemory, bytes_within, nothing_bound, steps_memory
 from ..padding import bytes_by_position
 from ..placement import Placement
 from ..processors import default_threads, run_budget
@@ -219,7 +219,8 @@ class OneDnnExecutor:
         ]
         held = {name: constants.held(name) for name in self._lowered.constants}
         rows = steps_memory(steps, held, written, scratch[:-1])
-        return SessionMemory(constants.total, program.arena_bytes, program.scratchpad_bytes, rows)
+        total = constants.total + sum(map(bytes_within, steps))
+        return SessionMemory(total, program.arena_bytes, program.scratchpad_bytes, rows)
 
     def _bytes(self, program: Program, value: str) -> int:
         tensor = program.tensors.get(value)

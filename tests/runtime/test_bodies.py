@@ -146,3 +146,12 @@ def test_older_instruction_sets_are_emulated_in_bodies() -> None:
     assert exact.run(None, {"x": x})[0].min() == 16 * 255 * 127
     assert older.run(None, {"x": x})[0].max() == 8 * 32767
     assert [sums.exact for sums in older.sums("avx2")] == [False]
+
+
+@EACH_RUNTIME
+def test_constants_of_bodies_count_in_the_memory_of_a_session(runtime: str) -> None:
+    session, _, _ = of_loop(runtime)
+    within = [data.nbytes for _, body in session.plan.within for data in body.constants.values()]
+    (row,) = [row for row in session.memory().steps if row.step.bodies is not None]
+    assert row.weights >= sum(within) > 0
+    assert session.memory().weights >= sum(within)
