@@ -54,7 +54,8 @@ def compile(
             weights are codes in blocks, each block of a row has a range of its own.
             None: what the model computes in f32 stays f32.
         budgets: limits on what the file may ask for.
-        observers: called with (pass, graph) after each pass.
+        observers: called with (pass, graph) after each pass over the model; not over the bodies of If,
+            Loop and Scan, which are compiled by themselves.
         approximate: names of approximations that may be made: `int8-recurrence` (LSTM and GRU in
             int8, where nothing in the model quantizes the hidden state), `middle-rounding` and
             `residual-rounding` (quantizers inside a step do not round), `small-shift` and

@@ -68,6 +68,8 @@ def with_weights_inside(graph: GraphProto, constants: GraphProto) -> GraphProto:
         graph: stays as it is.
         constants: has its initializers.
     """
+    if not any(map(has_bodies, graph.node)):
+        return graph
     known = set(initializer_names(constants)) - {value.name for value in graph.input}
     makers = {name: node for node in graph.node for name in node.output if name}
     known |= {name for name, node in makers.items() if node.op_type == "Constant"}
