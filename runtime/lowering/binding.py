@@ -29,6 +29,7 @@ from ...plan.shapes import StaticShape
 from ...plan.summation import gemm_blocks
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import SCHEMAS
+from ..bodies import BodyRunner
 from ..budget import RunBudget
 from ..placement import Placement
 from .coded import CodedAction, CodedRows
@@ -95,6 +96,7 @@ class Binder(Values):
         constants: Constants,
         threads: int,
         budget: RunBudget,
+        bodies: Mapping[str, BodyRunner],
         *,
         exact: bool,
         refused: Mapping[int, str],
@@ -105,7 +107,7 @@ class Binder(Values):
         self._exact = exact
         self._refused = refused
         self.threads = threads
-        self._budget = budget
+        self._budget, self._bodies = budget, bodies
         self._placements: list[Placement] = []
         self._host_views: dict[str, str] = {}
         self.joined: dict[tuple[str, str], list[Step]] = {}
@@ -560,6 +562,8 @@ class Binder(Values):
         """
         if self.index in self._refused:
             raise NotLowered(self._refused[self.index])
+        if step.bodies is not None:
+            raise NotLowered("NumPy counts its trips; its bodies run here as plans of their own")
         if lowering is None:
             raise NotLowered(f"oneDNN has no primitive for {step.primitive.removeprefix('onnx.')}")
         several = step.primitive in SCHEMAS and SCHEMAS[step.primitive].outputs > 1
@@ -583,6 +587,7 @@ class Binder(Values):
             self.threads,
             self.library.effective_isa(),
             self._budget if unsized else None,
+            self._bodies,
         )
         self._run_on_host(runner)
         self._place("numpy", reason=reason)
