@@ -138,4 +138,9 @@ class CodedAction:
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
-        return [self.src, self.dst, self.scratch]
+        return [self.src, *self.placed]
+
+    @property
+    def placed(self) -> list[Tensor]:
+        """What it writes."""
+        return [self.dst, self.scratch]

@@ -220,7 +220,12 @@ class PartsAction:
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
-        return [self.weights, *(arg for arg in self.args.values() if isinstance(arg, Tensor))]
+        return [*self.placed, *(arg for arg in self.args.values() if isinstance(arg, Tensor))]
+
+    @property
+    def placed(self) -> list[Tensor]:
+        """The scratch."""
+        return [self.weights]
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,8 +252,13 @@ class RowsAction:
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
+        return [self.src, *self.placed]
+
+    @property
+    def placed(self) -> list[Tensor]:
+        """What it writes."""
         rooms = (self.scratch, self.panels)
-        return [self.src, self.dst, *(room for room in rooms if room is not None)]
+        return [self.dst, *(room for room in rooms if room is not None)]
 
 
 def part_of(desc: PrimitiveDesc, arg: int, whole: MemoryDesc) -> MemoryDesc | None:
