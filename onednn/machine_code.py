@@ -46,11 +46,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
-        "91cba196999c626b84072c67911dab20b7c371da6ed2ef80034200e0a985553f",
+        "3f0d197445a56a2ae5e785edc70feed5399310d7678aaf555e4543f8e2779a0a",
     ),
     "coded_kernels_8": (
         CpuIsa.avx512_core_vnni,
-        "52a57f7340e8e8f9048ccbf3783332d32235b0dd5f45586c81fa8386383451f3",
+        "faefeda0053f080eb4817049c6e328c418eedd29274b6b87805e4398e278fad9",
     ),
     "lookup_kernel": (
         CpuIsa.avx512_core,

@@ -17,8 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...onednn.attributes import Attributes, Binary, PRelu
 from ...onednn.block_kernels import block_kernels
@@ -228,7 +230,11 @@ def _coded(binder: Binder, step: Step, blocks: Blocks) -> None:
     flat, source = _flat(binder, step, blocks)
     product, bare = _product_of(binder, step, flat)
     behind = None if bare else _behind(binder, step, product.buffer)
-    weights = CodedRows(blocks, kernels, binder.threads)
+
+    def arranged(role: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        return binder.constants.arranged(need(step, role), "panels of columns", make)
+
+    weights = CodedRows(blocks, kernels, binder.threads, arranged)
     action = binder.coded_action(Wanted(need(step, "src"), source), product, weights)
     binder.commit_product(step, action, product, behind)
 
