@@ -34,11 +34,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "block_kernels_4": (
         CpuIsa.avx512_core,
-        "92f457bf8b72f1ac6ac2969142670fa866f76debbb741d222ae764d00adb6d3d",
+        "222c0c41f8f608c46249c006b586e8b224333da4ec285c3ff6e14c08521b5ffc",
     ),
     "block_kernels_8": (
         CpuIsa.avx512_core,
-        "c11a22c69435f1cb0fa9232e7de1fa9a2b53eb369cf25eeff1876592f8f0a6cb",
+        "978f2359fa4068d06c28411e4d3ea4e85aefc9b1e6c320ecf77fbfceca4bd969",
     ),
     "call_loop": (
         CpuIsa.default,

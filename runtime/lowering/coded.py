@@ -6,24 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...aligned import aligned
-from ...ir.ops.blocks import middle
-from ...onednn.coded_kernels import LARGEST_BLOCK, LEAST_BLOCK, PANEL_BYTES, in_panels
+from ...onednn.coded_kernels import LARGEST_BLOCK, LEAST_BLOCK, PANEL_BYTES
 from ...onednn.kernels import Kernels
-from ...plan.arguments import BLOCKS_OF_WEIGHTS
 from ..kernels.block_gemm import Blocks
+from .decoder import Arranged, panels_of
 from .program import Tensor
 
 _FEW = 6  # rows that take less time one by one than together
 _ALONE = 1 << 15  # elements whose codes one thread makes before a second one is awake
-
-
-Arranged = Callable[[str, Callable[[], NDArray[Any]]], NDArray[Any]]
 
 
 class CodedRows:
@@ -33,8 +28,7 @@ class CodedRows:
         blocks: the weights.
         kernels: machine code for codes of that width.
         threads: how many the kernels may use.
-        arranged: of a role of the step and what makes an array of its constant: that array, made
-            once.
+        arranged: keeps panels of columns.
     """
 
     name = "packed codes by avx512_core_vnni"
@@ -42,14 +36,7 @@ class CodedRows:
 
     def __init__(self, blocks: Blocks, kernels: Kernels, threads: int, arranged: Arranged) -> None:
         self.blocks, self._kernels, self._threads = blocks, kernels, threads
-        words = np.ascontiguousarray(blocks.codes).view(np.uint32)
-        self._codes = arranged("weights", lambda: in_panels(words))
-        scales, zeros = BLOCKS_OF_WEIGHTS
-        self._scales = arranged(scales, lambda: in_panels(blocks.scales.astype(np.float32)))
-        points = blocks.zero_points
-        self._zeros: NDArray[np.uint8] | None = None
-        if points is not None and not (points == middle(blocks.bits)).all():
-            self._zeros = arranged(zeros, lambda: in_panels(points.astype(np.uint8)))
+        self._codes, self._scales, self._zeros = panels_of(blocks, arranged)
 
     @staticmethod
     def refusal(blocks: Blocks) -> str | None:

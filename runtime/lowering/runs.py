@@ -303,8 +303,9 @@ class Run:
             whole: NDArray[Any] = room[0]
             return whole
 
-        if action.panels is not None:
-            multiply = decoder.product(rows, out, self._place(action.panels))
+        if not decoder.reads_halves(rows):
+            panels = None if action.panels is None else self._place(action.panels)
+            multiply = decoder.product(rows, out, panels)
 
             def call() -> int:
                 multiply(filled())
@@ -312,17 +313,17 @@ class Run:
 
             return call
         assert room is not None
-        calls = decoder.products(room[1], out)
-        # the kernels read of each 32 elements the even ones first
-        halves = room[1].reshape(rows, -1, 2, 16)
+        multiply_halves, halves = (
+            decoder.halves_product(room[1], out),
+            room[1].reshape(rows, -1, 2, 16),
+        )
 
-        def call_few() -> int:
+        def call_several() -> int:
             halves[:] = filled().reshape(rows, -1, 16, 2).swapaxes(2, 3)
-            for multiply in calls:
-                multiply()
+            multiply_halves()
             return 0
 
-        return call_few
+        return call_several
 
     def _coded_call(self, action: CodedAction) -> Callable[[], int]:
         rows, size = action.src.desc.dims
