@@ -59,7 +59,8 @@ class SessionMemory:
 
     Attributes:
         weights: constants, held once for all runs and shapes.
-        arena: the values of one run; each run at the same time takes its own.
+        arena: the values of one run, and the results that it hands out without a copy; each run at
+            the same time takes its own.
         scratchpad: what the steps of one run share.
         steps: in the order of the plan.
     """

@@ -44,6 +44,7 @@ from .program import (
     Program,
     Tensor,
     data_type,
+    hand_out,
     plan_buffers,
 )
 from .values import NotLowered, Offer, Values, Wanted
@@ -131,6 +132,7 @@ class Binder(Values):
             name: self._straight(name) for name in self.plan.outputs if name in self._tensors
         }
         owners += [len(self.plan.steps)] * (len(self._actions) - len(owners))
+        result_bytes = hand_out(self._actions, outputs.values())
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
         scratchpad = max(map(scratchpad_of, self._actions), default=0)
         tensors = self._first
@@ -147,6 +149,7 @@ class Binder(Values):
             offsets=offsets,
             arena_bytes=size,
             scratchpad_bytes=scratchpad,
+            result_bytes=result_bytes,
         )
 
     # -- what lowerings ask ------------------------------------------------------------------------

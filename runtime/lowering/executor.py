@@ -220,7 +220,8 @@ class OneDnnExecutor:
         held = {name: constants.held(name) for name in self._lowered.constants}
         rows = steps_memory(steps, held, written, scratch[:-1])
         total = constants.total + sum(map(bytes_within, steps))
-        return SessionMemory(total, program.arena_bytes, program.scratchpad_bytes, rows)
+        values = program.arena_bytes + program.result_bytes
+        return SessionMemory(total, values, program.scratchpad_bytes, rows)
 
     def _bytes(self, program: Program, value: str) -> int:
         tensor = program.tensors.get(value)
@@ -310,7 +311,8 @@ class OneDnnExecutor:
             )
             self._budget.check_run(self._plan, known, bytes_by_position(self._plan, known))
             program = binder.bind(LOWERINGS)
-            needed = program.arena_bytes + program.scratchpad_bytes + binder.made_bytes
+            needed = program.arena_bytes + program.result_bytes + program.scratchpad_bytes
+            needed += binder.made_bytes
             self._budget.check_run(self._plan, known, needed)
             return program
 

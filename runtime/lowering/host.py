@@ -151,6 +151,11 @@ class HostAction:
         """Everything that it touches."""
         return [*self.inputs.values(), *self.outputs.values()]
 
+    @property
+    def placed(self) -> list[Tensor]:
+        """What its one call writes."""
+        return [*self.outputs.values()]
+
 
 def _own(array: Array, inputs: Sequence[Array]) -> Array:
     """The array, or a copy where it is a view of an input (whose memory another value may take
