@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
+from types import MappingProxyType
 
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
-from .frontend import DEFAULT, Budgets, ModelSource, Source, graph_from_onnx
+from .frontend import (
+    DEFAULT,
+    BodyModels,
+    Budgets,
+    ModelSource,
+    Source,
+    bodies_of,
+    graph_from_onnx,
+)
 from .ir.approximations import check_approximate
 from .ir.graph import Graph
+from .ir.ops import OPS
 from .ir.ops.spec import Attr
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import DYNAMIC, Observer, Pass, optimize
+from .plan.arguments import in_order, with_roles
 from .plan.file import read_plan
 from .plan.targets import check_target
-from .plan.types import Plan
+from .plan.types import Bodies, Plan, Step
 from .plan.verify import check_plan
 
 
@@ -42,7 +54,8 @@ def compile(
             weights are codes in blocks, each block of a row has a range of its own.
             None: what the model computes in f32 stays f32.
         budgets: limits on what the file may ask for.
-        observers: called with (pass, graph) after each pass.
+        observers: called with (pass, graph) after each pass over the model; not over the bodies of If,
+            Loop and Scan, which are compiled by themselves.
         approximate: names of approximations that may be made: `int8-recurrence` (LSTM and GRU in
             int8, where nothing in the model quantizes the hidden state), `middle-rounding` and
             `residual-rounding` (quantizers inside a step do not round), `small-shift` and
@@ -58,20 +71,71 @@ def compile(
     check_target(target)
     check_dynamic(dynamic)
     check_budgets(budgets)
+    options: dict[str, Attr] = {"target": target}
+    options |= {} if dynamic is None else {"dynamic": dynamic}
     named = check_approximate(approximate)
-    watchers = _watchers(observers)
-    graph = graph_from_onnx(model, budgets=budgets)
+    options |= {"approximate": named} if named else {}
+    plan = _compiled(
+        model, _Settings(target, dynamic, budgets, named, options), _watchers(observers)
+    )
+    check_plan(plan, blame="the composer")
+    return plan
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What is the same for a model and the bodies in it."""
+
+    target: str
+    dynamic: str | None
+    budgets: Budgets
+    approximate: tuple[str, ...]
+    options: Mapping[str, Attr]
+
+
+def _compiled(
+    model: ModelSource | Source, told: _Settings, watchers: list[Observer], depth: int = 0
+) -> Plan:
+    """The plan of a model, which may be a body in so many others."""
+    graph = graph_from_onnx(model, budgets=told.budgets, depth=depth)
     check(graph, IMPORTED)
     if os.environ.get("FQFUSE_CHECK") == "1":
         watchers.append(_check_after)
-    optimize(graph, tuple(watchers), dynamic, named)
+    optimize(graph, tuple(watchers), told.dynamic, told.approximate)
     check(graph, SPLIT, blame="the pipeline of passes")
-    options: dict[str, Attr] = {"target": target}
-    options |= {} if dynamic is None else {"dynamic": dynamic}
-    options |= {"approximate": named} if named else {}
-    plan = plan_from_graph(graph, target, options)
-    check_plan(plan, blame="the composer")
-    return plan
+    plan = plan_from_graph(graph, told.target, told.options)
+    return _with_bodies(plan, graph, told, depth)
+
+
+def _with_bodies(plan: Plan, graph: Graph, told: _Settings, depth: int) -> Plan:
+    """The plan with plans for the bodies of If, Loop and Scan, which hold the constants that they read."""
+    found = {
+        node.outputs: bodies
+        for node in graph.nodes()
+        if (bodies := bodies_of(graph, node)) is not None
+    }
+    if not found:
+        return plan
+    steps = tuple(
+        _with_plans(step, found[step.outputs], told, depth) if step.outputs in found else step
+        for step in plan.steps
+    )
+    read = {value for step in steps for value in step.inputs} | set(plan.outputs)
+    constants = {name: data for name, data in plan.constants.items() if name in read}
+    return replace(plan, steps=steps, constants=MappingProxyType(constants))
+
+
+def _with_plans(step: Step, bodies: BodyModels, told: _Settings, depth: int) -> Step:
+    plans = tuple(_compiled(model, told, [], depth + 1) for model in bodies.models)
+    row = OPS[step.op]
+    values = in_order(row, step.args) or ()
+    kept = [*values[: bodies.own], *(values[place] for place in bodies.fed)]
+    return replace(
+        step,
+        args=with_roles(row, kept),
+        params={**step.params, "proto": b""},
+        bodies=Bodies(plans, bodies.states, bodies.scanned),
+    )
 
 
 def check_dynamic(dynamic: object) -> None:

@@ -42,7 +42,7 @@ def why(plan: Plan, name: str, *, model: ModelSource | None = None) -> dict[str,
 
     Returns:
         The keys of docs/json-schema.md: `name`, `kind`, `operator`, `answer`, `places`, `fates`,
-        `decisions`, `behind`, `findings`, `unknown`.
+        `decisions`, `behind`, `findings`, `unknown`, `body`.
 
     Raises:
         InvalidInput: it is no plan, or there is nothing of that name, or there are several.
@@ -57,7 +57,7 @@ def why(plan: Plan, name: str, *, model: ModelSource | None = None) -> dict[str,
         raise NoSuchName(
             f"{len(matches):,} nodes match {name!r}", hint=f"ask for one of them: {shown} ..."
         )
-    return story_data(plan, story_of(index, matches[0]))
+    return story_data(index.home(matches[0]).plan, story_of(index, matches[0]))
 
 
 def index_of(plan: Plan, model: ModelSource | None = None) -> Index:

@@ -91,6 +91,8 @@ def _joined(one: Change, other: Change) -> Change:
 
 def _changes(plan: Plan, sums: StepSums) -> Iterator[Change]:
     layer = (layer_of(plan, sums),)
+    if sums.step.bodies is not None:
+        return
     if _has_constant_weights(plan, sums):
         what = What.EVEN if sums.law.halved else What.WEIGHTS
         for quantizer in _quantizers(plan, sums.index, DequantizeFate.WEIGHTS_SCALE):
@@ -154,6 +156,10 @@ def _left(plan: Plan, at_risk: Sequence[StepSums]) -> UnsupportedOp:
     what = f"7 bits cannot be written for this layer{more}: its weights are computed, and nothing cuts its source to 0..127"
     if _has_constant_weights(plan, at_risk[0]):
         what = f"7 bits cannot be written for this layer{more}: which quantizer its weights come from is not known"
+    if at_risk[0].step.bodies is not None:
+        what = (
+            f"7 bits cannot be written for this layer{more}: it lies in a body of If, Loop or Scan"
+        )
     hint = "quantize it anew with weights of 7 bits or unsigned activations, or leave it in f32"
     return UnsupportedOp(what, where=names[0], hint=hint)
 

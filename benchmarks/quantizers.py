@@ -110,15 +110,25 @@ def quantize_nncf(source: Path, target: Path, calibration: Feeds, transformer: b
 
 
 def quantize_with_nncf(
-    source: Path, target: Path, feeds: Sequence[Feeds], transformer: bool
+    source: Path,
+    target: Path,
+    feeds: Sequence[Feeds],
+    transformer: bool,
+    exclude: Sequence[str] = (),
 ) -> None:
-    """Quantize as ``quantize_nncf`` does, with feeds that need not be of one shape."""
+    """Quantize as ``quantize_nncf`` does, with feeds that need not be of one shape; ``exclude`` names
+    nodes that stay in f32.
+    """
     # switches off NNCF's usage reports; read when it is imported
     os.environ.setdefault("NNCF_CI", "1")
     nncf: Any = import_module("nncf")
     model_type = nncf.ModelType.TRANSFORMER if transformer else None
     quantized = nncf.quantize(
-        onnx.load(source), nncf.Dataset(feeds), subset_size=len(feeds), model_type=model_type
+        onnx.load(source),
+        nncf.Dataset(feeds),
+        subset_size=len(feeds),
+        model_type=model_type,
+        ignored_scope=nncf.IgnoredScope(names=list(exclude)) if exclude else None,
     )
     onnx.save(quantized, target)
 

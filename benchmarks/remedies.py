@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -56,7 +57,8 @@ class Recipe:
             `nncf`, or a name of `quantizers.QUANTIZERS`.
         prepared: behind `quant_pre_process`.
         per_channel: of `quantize_static` and `quantize_dynamic`.
-        activations, layout, exclude: of `quantize_static`.
+        activations, layout: of `quantize_static`.
+        exclude: of `quantize_static` and NNCF.
         transformer: NNCF's `model_type`.
     """
 
@@ -76,7 +78,7 @@ class Recipe:
         elif self.tool in QUANTIZERS and self.tool != "nncf":
             QUANTIZERS[self.tool](source, target, calibration, False)
         elif self.tool == "nncf":
-            quantize_with_nncf(source, target, feeds, self.transformer)
+            quantize_with_nncf(source, target, feeds, self.transformer, self.exclude)
         else:
             self._static(source, target, feeds)
 
@@ -189,6 +191,13 @@ def _padded_tokens(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
 _LEFT_OUT = ("/layer1/layer1.0/conv2/Conv", "/layer3/layer3.1/conv2/Conv")
 
 _PADDED = Network("bert-padded", build_bert, _padded_tokens, "logits", transformer=True)
+_MASKED = Network(
+    "bert-masked",
+    partial(build_bert, lowest=float(np.finfo(np.float32).min)),
+    _padded_tokens,
+    "logits",
+    transformer=True,
+)
 _MOBILENET = Network("mobilenet", build_small_mobilenet, sample_small_images, "logits")
 _BERT, _RESNET, _LSTM = NETWORKS["bert"], NETWORKS["resnet50"], NETWORKS["lstm"]
 _DENSENET, _MOBILENET_V2 = NETWORKS["densenet121"], NETWORKS["mobilenet_v2"]
@@ -214,6 +223,7 @@ TRIALS = (
     Trial("MobileNetV3, quantize_static", _MOBILENET, _BY_ORT),
     Trial("YOLO-like, quantize_static", _YOLO, _BY_ORT),
     Trial("BERT, NNCF", _BERT, _BY_NNCF),
+    Trial("BERT with padding, its mask -3.4e38, NNCF", _MASKED, _BY_NNCF),
     Trial("LSTM, quantize_dynamic", _LSTM, Recipe("dynamic")),
     Trial("ResNet-50, quantize_static with per_channel", _RESNET, Recipe(per_channel=True)),
     Trial("ResNet-50, as the guide advises", _RESNET, _CALIBRATED),

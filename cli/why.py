@@ -48,7 +48,7 @@ def command(
         print_json(
             matches_data(index, matches)
             if several
-            else story_data(plan, story_of(index, matches[0]))
+            else story_data(index.home(matches[0]).plan, story_of(index, matches[0]))
         )
         return
     from ..report.notation import title_text
@@ -59,4 +59,7 @@ def command(
         show(matches_report(index, node, matches, layout), color)
         return
     story = story_of(index, matches[0])
-    show(story_report(plan, story, layout, title=title_text(model.name)), color)
+    show(
+        story_report(index.home(matches[0]).plan, story, layout, title=title_text(model.name)),
+        color,
+    )

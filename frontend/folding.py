@@ -45,13 +45,14 @@ class Folder:
         self._sizes: dict[str, Known] = {}
         self._substitutes: dict[tuple[str, tuple[object, ...]], str] = {}
         self._computed: dict[str, Array | None] = {}
+        self._computable: dict[str, bool] = {}
 
     def constant(self, value: str) -> Array | None:
         """The data of a value that is constant, or computed from constants and static shapes alone
         within the budget; otherwise None.
         """
-        if value not in self._graph.values:  # not imported yet
-            return None
+        if value not in self._graph.values or not self._may_be_computed(value):
+            return None  # not imported yet, or computed from inputs
         pending = [value]
         while pending:
             top = pending[-1]
@@ -149,6 +150,33 @@ class Folder:
         return self._substitutes[key]
 
     # -- computing ---------------------------------------------------------------------------------
+
+    def _may_be_computed(self, value: str) -> bool:
+        """Whether all that a value is computed from is constant. Nothing is computed for it: weights
+        would be decoded, and kept, for a product with what is fed.
+        """
+        pending = [value]
+        while pending:
+            top = pending[-1]
+            if self._verdict(top) is None:
+                node = self._graph.producer(top)
+                inputs = [v for v in node.inputs if v] if node is not None else []
+                verdicts = {v: self._verdict(v) for v in inputs}
+                if node is None or not self._foldable(node) or False in verdicts.values():
+                    self._computable[top] = False
+                elif unknown := [v for v, verdict in verdicts.items() if verdict is None]:
+                    pending += unknown
+                    continue
+                else:
+                    self._computable[top] = True
+            pending.pop()
+        return bool(self._verdict(value))
+
+    def _verdict(self, value: str) -> bool | None:
+        """Whether a value may be computed; None where it is not known yet."""
+        if self._settled(value):
+            return self._data(value) is not None
+        return self._computable.get(value)
 
     def _settled(self, value: str) -> bool:
         return (

@@ -72,6 +72,8 @@ class Importer:
         opsets: domain -> version.
         tensors: reads constants within the budgets.
         budgets: the limits.
+        import_body: the graph of a body of If, Loop or Scan, given as a model.
+        depth: in how many such bodies this graph lies.
         absorbed: indices of nodes that an earlier node has taken in.
         model_outputs: names of the values that the model returns.
         codes: value that holds the codes of a quantizer, as they are or moved about -> names of the
@@ -79,6 +81,8 @@ class Importer:
         decoded: (value, scale, zero point, axis) -> the real value that a dialect has already had
             decoded; other texts -> what several nodes of a dialect share.
         sequences: sequence -> the tensors in it.
+        stacked: sequence whose length only a run tells -> the tensor with its elements, which are all of
+            one shape, along the first axis.
         optionals: optional -> what it holds, '' for nothing.
         runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
         size_names: names of symbolic sizes of the graph's inputs.
@@ -95,6 +99,8 @@ class Importer:
         tensors: TensorReader,
         budgets: Budgets,
         handler_of: Callable[[str, str], Handler],
+        import_body: Callable[[onnx.ModelProto], Graph],
+        depth: int,
     ) -> None:
         self.graph = Graph(source.name)
         self.source = source
@@ -103,11 +109,13 @@ class Importer:
         self.tensors = tensors
         self.budgets = budgets
         self._handler_of = handler_of
+        self.import_body, self.depth = import_body, depth
         self.absorbed: set[int] = set()
         self.model_outputs = frozenset(value.name for value in source.output)
         self.codes: dict[str, tuple[str, ...]] = {}
         self.decoded: dict[tuple[str, ...], str] = {}
         self.sequences: dict[str, tuple[str, ...]] = {}
+        self.stacked: dict[str, str] = {}
         self.optionals: dict[str, str] = {}
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()

@@ -19,6 +19,7 @@ from ..ir.graph import Graph
 from ..ir.ops import dims
 from ..ir.ops.spec import NotCovered
 from ..ir.types import DType, Shape, TensorType
+from .bodies import with_weights_inside
 from .branches import branch_nodes
 from .budgets import Budgets
 from .element_types import dtype_of
@@ -27,6 +28,7 @@ from .halves import widened
 from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
 from .operators.dialects import HANDLERS, check_known, handler_of
+from .operators.grown import with_rows
 from .operators.sequences import SEQUENCES
 from .source import Source
 from .structure import captured_names, check_wiring, count_nodes, initializer_names
@@ -37,25 +39,31 @@ _WEIGHT_BITS: Final = 8
 _UNREADABLE: Final = re.compile(r"[`\[\],{}\s]+")  # would break the text form of types
 
 
-def graph_from_source(source: Source, budgets: Budgets) -> Graph:
-    """The graph of a parsed model. Raises as `graph_from_onnx`; the place names the file too."""
+def graph_from_source(source: Source, budgets: Budgets, depth: int = 0) -> Graph:
+    """The graph of a parsed model, which may be a body in so many others. Raises as `graph_from_onnx`;
+    the place names the file too.
+    """
     try:
-        return _import(source, budgets)
+        return _import(source, budgets, depth)
     except FqfuseError as error:
         where = f"{source.label}: {error.where}" if error.where else source.label
         raise type(error)(error.what, where=where, hint=error.hint) from error.__cause__
 
 
-def _import(source: Source, budgets: Budgets) -> Graph:
+def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
     model = source.model
     check_texts(model)
     opsets = _opsets(model)
     count_nodes(model.graph.node, budgets)
-    graph = inlined(model, HANDLERS.keys(), budgets)
+    graph = with_weights_inside(inlined(model, HANDLERS.keys(), budgets), model.graph)
     check_known(graph.node, opsets)
     wiring = check_wiring(graph, model.graph)
     tensors = TensorReader(budgets, source.folder)
-    ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of)
+
+    def import_body(body: onnx.ModelProto) -> Graph:
+        return graph_from_source(Source(body, None, body.graph.name), budgets, depth + 1)
+
+    ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of, import_body, depth)
     _add_inputs(ctx, model)
     _add_constants(ctx, source)
     for index in wiring.order:
@@ -95,6 +103,10 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
     if node.op == "Identity" and not node.domain and node.input(0) in ctx.sequences:
         ctx.sequences[node.output(0)] = ctx.sequences[node.input(0)]
         return
+    if node.op == "Identity" and not node.domain and node.input(0) in ctx.stacked:
+        ctx.stacked[node.output(0)] = ctx.stacked[node.input(0)]
+        return
+    node = with_rows(ctx, node)
     _check_tensors(ctx, node)
     _check_text_inputs(ctx, node)
     if _take_branch(ctx, node):
@@ -114,7 +126,7 @@ def _check_tensors(ctx: Importer, node: OnnxNode) -> None:
     known = (node.domain, node.op) in SEQUENCES
     inside = captured_names(node.proto)
     for name in inside if known else (*node.inputs, *inside):
-        if name in ctx.sequences or name in ctx.optionals:
+        if name in ctx.sequences or name in ctx.optionals or name in ctx.stacked:
             raise UnsupportedOp(
                 f"{node.op} reads {name!r}, which is no tensor but a sequence or an optional",
                 where=node.where,
@@ -124,7 +136,7 @@ def _check_tensors(ctx: Importer, node: OnnxNode) -> None:
 
 def _check_outputs(ctx: Importer) -> None:
     for value in ctx.source.output:
-        if value.name in ctx.sequences or value.name in ctx.optionals:
+        if any(value.name in held for held in (ctx.sequences, ctx.optionals, ctx.stacked)):
             raise UnsupportedOp(
                 f"the output {value.name!r} is no tensor but a sequence or an optional",
                 hint="return the tensors in it",

@@ -3,10 +3,12 @@ are. A few instructions of AVX-512 that neither NumPy nor oneDNN 3.2 offers.
 
 A table of the 16 codes of 4 bits in f32 fits into one register. A permutation by 16 codes looks them up in
 one instruction, so that decoding (`decode_columns`) costs about as much as writing the result: 0.15 ns a
-weight where NumPy takes 2. In the product of a single row (`multiply_row`) the table is decoded,
-once for each block, and the looked-up weights are never written: 0.05 ns a weight. So it is in the
-product of several rows (`multiply_rows`), whose speed is 0.8 of that of oneDNN's f32 product on the
-same core, and which waits for other threads once. So does the product of many rows
+weight where NumPy takes 2. In the product of one row after the other (`multiply_row`) looked-up
+weights are never written, and the scale of a block multiplies its sum: 0.032 ns a weight and row, at
+8 bits 0.045. The weights lie in panels of columns for it (`coded_kernels.in_panels`), a column in
+each lane. In the product of several rows (`multiply_rows`) the table is decoded, once for each
+block; its speed is 0.8 of that of oneDNN's f32 product on the same core, and it waits for other
+threads once. So does the product of many rows
 (`multiply_columns`), whose speed is that of oneDNN's: a thread decodes 64 columns of some codes,
 which stay in its first cache while all rows are multiplied by them.
 
@@ -15,19 +17,19 @@ Codes of 8 bits are converted instead.
 The members of a work:
 
     codes: of the first row; `stride` bytes a row, a multiple of 4. Less than 2 GiB: columns are
-        found by offsets of 32 bits.
-    scales, zeros: f32 and u8 of each block, [rows, blocks]; `PADDING` bytes more of zeros.
+        found by offsets of 32 bits. For `multiply_row` words of 32 bits in panels.
+    scales, zeros: f32 and u8 of each block, [rows, blocks]; `PADDING` bytes more of zeros. For
+        `multiply_row` in panels, without more; zeros may be 0 there, where all are the middle one.
     table: `TABLE`.
-    x: the row that is multiplied, f32 [blocks * block]: of each 32 elements the even ones in
-        front of the odd ones; for `multiply_columns` as they are.
-    out: f32: [blocks * block, ld] for columns, [rows] for a product.
+    x: rows that are multiplied, f32 [many, blocks * block]; for `multiply_rows` of each 32 elements
+        the even ones in front of the odd ones.
+    out: f32: [blocks * block, ld] for columns, [many, ld] for a product.
     stride, blocks, block: bytes and blocks of a row, codes of a block (whole words of 32 bits;
-        for a product a multiple of 32).
+        for `multiply_rows` a multiple of 32).
     rows: rows of codes, which are columns of the result.
     ld: f32 from one row of the result to the next; columns up to the next multiple of 64 are
         written.
-    many: of a product of several or many rows: how many; `x` and `out` are [many, ...], and `ld` is that
-        of `out`.
+    many: rows of x.
     panels: for `multiply_columns`, `PANEL_BYTES` for each thread, on a cache line; they need no
         content. Stacks are the user's to choose, and may have no room for them.
 """

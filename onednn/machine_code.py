@@ -34,11 +34,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "block_kernels_4": (
         CpuIsa.avx512_core,
-        "92f457bf8b72f1ac6ac2969142670fa866f76debbb741d222ae764d00adb6d3d",
+        "222c0c41f8f608c46249c006b586e8b224333da4ec285c3ff6e14c08521b5ffc",
     ),
     "block_kernels_8": (
         CpuIsa.avx512_core,
-        "c11a22c69435f1cb0fa9232e7de1fa9a2b53eb369cf25eeff1876592f8f0a6cb",
+        "978f2359fa4068d06c28411e4d3ea4e85aefc9b1e6c320ecf77fbfceca4bd969",
     ),
     "call_loop": (
         CpuIsa.default,
@@ -46,11 +46,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
-        "91cba196999c626b84072c67911dab20b7c371da6ed2ef80034200e0a985553f",
+        "3f0d197445a56a2ae5e785edc70feed5399310d7678aaf555e4543f8e2779a0a",
     ),
     "coded_kernels_8": (
         CpuIsa.avx512_core_vnni,
-        "52a57f7340e8e8f9048ccbf3783332d32235b0dd5f45586c81fa8386383451f3",
+        "faefeda0053f080eb4817049c6e328c418eedd29274b6b87805e4398e278fad9",
     ),
     "lookup_kernel": (
         CpuIsa.avx512_core,

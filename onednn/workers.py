@@ -39,6 +39,7 @@ class _Process:
 
 
 _process = _Process()
+_here = threading.local()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_process.before_fork,
@@ -78,4 +79,11 @@ def in_own_thread(work: Callable[[], T]) -> T:
     """
     worker = _process.worker
     assert worker is not None
-    return worker.submit(work).result()
+    if getattr(_here, "is_worker", False):  # a plan in the body of a loop of another one
+        return work()
+    return worker.submit(_as_worker, work).result()
+
+
+def _as_worker(work: Callable[[], T]) -> T:
+    _here.is_worker = True
+    return work()

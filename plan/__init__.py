@@ -7,7 +7,7 @@ to the other scheme of oneDNN.
 - `types.py`: `Plan` and `Step`
 - `targets.py`: what each scheme takes, as data
 - `verify.py`: everything that a plan states is derived again; `findings.py`, `verify_attributes.py`,
-  `verify_shapes.py`, `verify_recurrent.py` and `foreign.py` are its parts
+  `verify_shapes.py`, `verify_recurrent.py`, `verify_bodies.py` and `foreign.py` are its parts
 - `accumulator.py`: how large sums of products of codes get
 - `saturation.py`, `summation.py`: which of them may come out otherwise on a CPU without VNNI, and how
   oneDNN's implementations sum there

@@ -20,10 +20,21 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+)
 
 from ..errors import InvalidInput, PlanError
 from ..files import write_atomically
@@ -41,6 +52,8 @@ from .metadata import (
     decisions_of,
     demand_text,
     fates_of,
+    json_text,
+    json_value,
     literal_attrs,
     metadata_of,
     plan_metadata,
@@ -50,7 +63,7 @@ from .metadata import (
 )
 from .nodes import node_of, step_of, tensor_beside, tensor_of
 from .seal import DOMAIN, Source, check_structure, content, is_plan, seal
-from .types import Plan
+from .types import MOST_DEPTH, Bodies, Plan, Step
 from .verify import check_plan
 
 SCHEMA = 1
@@ -59,6 +72,8 @@ SCHEMA = 1
 _IR_VERSION = 10  # the first with metadata on nodes and values
 _STANDARD_OPSET = 26  # the newest that every onnx in the dependency range knows
 _DATA = "fqfuse.data"
+_CONSTANTS = "fqfuse.constants"  # of a body: its constants -> initializers of the model
+_BODIES = "fqfuse.bodies"  # of a node: how many states, and how many scanned values
 _LIMIT = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; 16 MiB are left for what is not constants
 
 
@@ -85,7 +100,8 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
     former = _data_of(path)
     beside = None
     if _size(plan) > limit:
-        large = {name: data for name, data in sorted(plan.constants.items()) if _is_large(data)}
+        stored, _ = _stored(plan)
+        large = {name: data for name, data in sorted(stored.items()) if _is_large(data)}
         beside = write_beside(path, large)
     write_atomically(path, _content(plan, beside))
     if former and (beside is None or beside.location != former):
@@ -111,7 +127,24 @@ def plan_bytes(plan: Plan) -> bytes:
 
 
 def _size(plan: Plan) -> int:
-    return sum(data.nbytes for data in plan.constants.values())
+    return sum(data.nbytes for data in _stored(plan)[0].values())
+
+
+def _stored(plan: Plan) -> tuple[dict[str, Array], list[dict[str, str]]]:
+    """All constants by their names in the file, and for the plan of each body, in the order of
+    `within`, under which names its own lie there.
+    """
+    constants, places = dict(plan.constants), []
+    for number, (_, body) in enumerate(plan.within):
+        names = {}
+        for own in sorted(body.constants):
+            name = f"body{number}/{own}"
+            while name in constants or name in plan.values:
+                name += "'"
+            constants[name] = body.constants[own]
+            names[own] = name
+        places.append(names)
+    return constants, places
 
 
 def _is_large(data: Array) -> bool:
@@ -149,7 +182,35 @@ def _model(plan: Plan, beside: Beside | None = None) -> ModelProto:
     model = ModelProto(
         ir_version=_IR_VERSION, producer_name="fqfuse", producer_version=str(SCHEMA), domain=DOMAIN
     )
+    stored, names = _stored(plan)
+    versions = {"": _STANDARD_OPSET, DOMAIN: 1}
+    _fill(model.graph, plan, versions, iter(names))
     graph = model.graph
+    places = beside.places if beside is not None else {}
+    for name in sorted(stored):
+        data = stored[name]
+        if beside is None or name not in places:
+            graph.initializer.append(tensor_of(name, data))
+        else:
+            graph.initializer.append(tensor_beside(name, data, beside.location, places[name]))
+    for domain in sorted(versions):
+        model.opset_import.add(domain=domain, version=versions[domain])
+    told = plan_metadata(plan) | ({} if beside is None else {_DATA: beside.location})
+    add_metadata(model, {"fqfuse.schema": str(SCHEMA)} | told)
+    return model
+
+
+def _fill(
+    graph: GraphProto, plan: Plan, versions: dict[str, int], names: Iterator[dict[str, str]]
+) -> None:
+    """Writes the values and steps of a plan, and the plans of its bodies, into a graph.
+
+    Args:
+        graph: is filled.
+        plan: the plan.
+        versions: domain -> the opset that its nodes need; is completed.
+        names: for the plan of each body, in order, where its constants lie.
+    """
     graph.name = plan.name or "plan"  # ONNX demands a name
     graph.input.extend(_value_info(value, plan.type(value)) for value in plan.inputs)
     graph.output.extend(_value_info(value, plan.type(value)) for value in plan.outputs)
@@ -159,23 +220,16 @@ def _model(plan: Plan, beside: Beside | None = None) -> ModelProto:
         for value in sorted(plan.values)
         if value not in shown
     )
-    places = beside.places if beside is not None else {}
-    for name in sorted(plan.constants):
-        if beside is None or name not in places:
-            graph.initializer.append(tensor_of(name, plan.constants[name]))
-        else:
-            data = plan.constants[name]
-            graph.initializer.append(tensor_beside(name, data, beside.location, places[name]))
-    versions = {"": _STANDARD_OPSET, DOMAIN: 1}
     for step in plan.steps:
         node, version = node_of(step)
+        for number, body in enumerate(step.bodies.plans if step.bodies is not None else ()):
+            held = node.attribute.add(name=f"body{number}", type=AttributeProto.GRAPH)
+            add_metadata(held.g, plan_metadata(body) | {_CONSTANTS: json_text(next(names))})
+            _fill(held.g, body, versions, names)
+        if step.bodies is not None:
+            add_metadata(node, {_BODIES: json_text([step.bodies.states, step.bodies.scanned])})
         graph.node.append(node)
         versions[node.domain] = max(versions.get(node.domain, 1), version)
-    for domain in sorted(versions):
-        model.opset_import.add(domain=domain, version=versions[domain])
-    told = plan_metadata(plan) | ({} if beside is None else {_DATA: beside.location})
-    add_metadata(model, {"fqfuse.schema": str(SCHEMA)} | told)
-    return model
 
 
 def _value_info(name: str, type_: TensorType) -> ValueInfoProto:
@@ -222,8 +276,9 @@ def _read(source: Source) -> Plan:
 def _check(plan: Plan, source: str) -> None:
     """Holds a plan to the same before it is written and behind it: what is saved can be loaded."""
     check_plan(plan, source=source)
-    if any(step.op == "Onnx" for step in plan.steps):
-        read_at(source or plan.name, lambda: check_foreign(plan))
+    for part in (plan, *(body for _, body in plan.within)):
+        if any(step.op == "Onnx" for step in part.steps):
+            read_at(source or plan.name, partial(check_foreign, part))
 
 
 def _checked_model(data: bytes, *, sealed: bool) -> ModelProto:
@@ -254,9 +309,36 @@ def _checked_model(data: bytes, *, sealed: bool) -> ModelProto:
 
 
 def _plan(model: ModelProto, apart: Lifted, beside: memoryview | None) -> Plan:
-    graph = model.graph
-    metadata = metadata_of(model)
-    constants = _constants(graph, apart, beside)
+    stored = _Stored(_constants(model.graph, apart, beside))
+    plan = _plan_of(model.graph, metadata_of(model), stored.constants, stored, 0)
+    left = {name: data for name, data in stored.constants.items() if name not in stored.taken}
+    return replace(plan, constants=left)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The constants of a file, and the names of those that lie in bodies, as far as these were read."""
+
+    constants: Mapping[str, Array]
+    taken: set[str] = field(default_factory=set)
+
+
+def _plan_of(
+    graph: GraphProto,
+    metadata: Mapping[str, str],
+    constants: Mapping[str, Array],
+    stored: _Stored,
+    depth: int,
+) -> Plan:
+    """The plan of a graph, which may be that of a body in so many others.
+
+    Args:
+        graph: the graph.
+        metadata: of the plan.
+        constants: its own.
+        stored: those of the file.
+        depth: in how many bodies the graph lies.
+    """
     values: dict[str, TensorType] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
         _demand_name("a value", info.name)
@@ -271,12 +353,46 @@ def _plan(model: ModelProto, apart: Lifted, beside: memoryview | None) -> Plan:
         outputs=tuple(info.name for info in graph.output),
         values=values,
         constants=constants,
-        steps=tuple(map(step_of, graph.node)),
+        steps=tuple(_step(node, stored, depth) for node in graph.node),
         quantizers=quantizers_of(metadata),
         fate_records=fates_of(metadata),
         decision_records=decisions_of(metadata),
         options=literal_attrs(text_of(metadata, "fqfuse.options"), "fqfuse.options"),
     )
+
+
+def _step(node: NodeProto, stored: _Stored, depth: int) -> Step:
+    """The step of a node, with the plans of its bodies."""
+    told = metadata_of(node).get(_BODIES)
+    if told is None:
+        return step_of(node)
+    where = f"node {node.name}"
+    if depth >= MOST_DEPTH:
+        raise broken(f"more than {MOST_DEPTH} bodies lie in each other", where)
+    counts = json_value(told, where)
+    if not isinstance(counts, list) or [type(count) for count in counts] != [int, int]:
+        raise broken("its metadata is malformed", where)
+    graphs = [item.g for item in node.attribute if item.type == AttributeProto.GRAPH]
+    left = NodeProto()
+    left.CopyFrom(node)
+    del left.attribute[:]
+    left.attribute.extend(item for item in node.attribute if item.type != AttributeProto.GRAPH)
+    plans = tuple(_body(graph, stored, depth + 1, where) for graph in graphs)
+    return replace(step_of(left), bodies=Bodies(plans, *counts))
+
+
+def _body(graph: GraphProto, stored: _Stored, depth: int, where: str) -> Plan:
+    metadata = metadata_of(graph)
+    names = json_value(metadata.get(_CONSTANTS, "{}"), where)
+    if graph.initializer or not isinstance(names, dict):
+        raise broken("the constants of its body lie where no plan has them", where)
+    for own, name in names.items():
+        _demand_name("a constant", own)
+        if not isinstance(name, str) or name not in stored.constants:
+            raise broken("a constant of its body is not there", f"{where}: {own[:200]}")
+        stored.taken.add(name)
+    constants = {own: stored.constants[name] for own, name in names.items()}
+    return _plan_of(graph, metadata, constants, stored, depth)
 
 
 def _type(info: ValueInfoProto) -> TensorType:

@@ -26,6 +26,9 @@ from ..ir.types import Shape, TensorType
 from .arguments import in_order
 from .types import Plan, Step
 
+INPUTS_KEY = "fqfuse.inputs"
+OPSETS_KEY = "fqfuse.opsets"
+
 _KNOWN_TO_INFERENCE = 1024
 """Elements of a constant that shape inference is shown; the shape of an output cannot need more."""
 
@@ -61,7 +64,7 @@ def foreign_model(
     except DecodeError as error:
         raise InvalidModel(f"a node cannot be read: {error}", where=where, hint=_AGAIN) from error
     notes = {entry.key: entry.value for entry in node.metadata_props}
-    positions = notes["fqfuse.inputs"].split("\n") if "fqfuse.inputs" in notes else list(node.input)
+    positions = notes[INPUTS_KEY].split("\n") if INPUTS_KEY in notes else list(node.input)
     told = types or {}
     inputs, outputs = (
         [told.get(name) or onnx.ValueInfoProto(name=name) for name in names if name]
@@ -69,7 +72,7 @@ def foreign_model(
     )
     graph = onnx.helper.make_graph([node], "foreign", inputs, outputs)
     try:
-        opsets = _opsets(notes.get("fqfuse.opsets", "")) | {domain: opset}
+        opsets = _opsets(notes.get(OPSETS_KEY, "")) | {domain: opset}
         model = onnx.helper.make_model(
             graph,
             opset_imports=[onnx.helper.make_opsetid(*entry) for entry in opsets.items()],
@@ -96,7 +99,7 @@ def check_foreign(plan: Plan) -> None:
         PlanError: a step is not what ONNX defines.
     """
     for step in plan.steps:
-        if step.op == "Onnx":
+        if step.op == "Onnx" and step.bodies is None:
             _check(plan, step)
 
 

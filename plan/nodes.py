@@ -15,7 +15,8 @@ post-ops. Its attributes:
     primitive                  where the op type does not say it
 
 A step `onnx.<Op>` of a standard op without attributes becomes that standard node, a foreign step
-the node that it was. ONNX attributes know neither bool, None, element types, empty lists nor f64:
+the node that it was; one with bodies a node `If`, `Loop` or `Scan` of domain `fqfuse`, whose graphs
+`file.py` writes. ONNX attributes know neither bool, None, element types, empty lists nor f64:
 the node's metadata `fqfuse.exact` repeats such values in the words of the text form, and reading
 takes them from there.
 """
@@ -220,7 +221,8 @@ def _fused_node(step: Step) -> _Parts:
         attributes["roles"] = tuple(role for role, _ in step.args)
     op_type = "".join(part[:1].upper() + part[1:] for part in step.primitive.split("_"))
     if _primitive(op_type) != step.primitive:
-        op_type = re.sub("[^A-Za-z0-9_]", "_", step.op) or "Step"
+        named = step.op if step.bodies is None else str(step.params.get("op_type"))
+        op_type = re.sub("[^A-Za-z0-9_]", "_", named) or "Step"
         attributes["primitive"] = step.primitive
     for label, held in _factors(step.attr):
         attributes |= {label: held.values, f"{label}.mask": held.mask}
@@ -266,6 +268,7 @@ def _foreign_node(step: Step) -> NodeProto | None:
     proto, opset = step.params.get("proto"), step.params.get("opset")
     if (
         step.op != "Onnx"
+        or step.bodies is not None
         or not isinstance(proto, bytes)
         or not isinstance(opset, int)
         or not 0 < opset < 1 << 31

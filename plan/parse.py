@@ -7,7 +7,7 @@ The parser builds what the text says; whether the plan is sound is the plan veri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..errors import InvalidModel
@@ -29,7 +29,7 @@ from ..ir.text_read import Reader
 from ..ir.text_write import type_text
 from ..ir.types import TensorType
 from .attributes import SCALES, PrimitiveAttr, Scale, ZeroPoint
-from .types import Plan, Step
+from .types import MOST_DEPTH, Bodies, Plan, Step
 from .words import factors_from, post_op_from
 
 _T = TypeVar("_T")
@@ -60,8 +60,10 @@ class _PlanParser:
     fates: list[Fate] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     options: dict[str, Attr] = field(default_factory=dict)
+    depth: int = 0
 
     def parse(self, readers: Iterator[Reader]) -> Plan:
+        """The plan of the lines up to the last one, or up to `end` where it is that of a body."""
         header = next(readers, None)
         if header is None:
             raise InvalidModel("the text form is empty", hint="the grammar is in docs/text-form.md")
@@ -70,7 +72,12 @@ class _PlanParser:
             header.fail("`target=` and the plan's target")
         last = header
         for last in readers:
-            self._line(last)
+            if self.depth and last.take("end"):
+                break
+            if last.take("body"):
+                self._body(last, readers)
+            else:
+                self._line(last)
         if self.outputs is None:
             last.at = len(last.text)
             last.fail_with("the text ends without a line `out`")
@@ -113,8 +120,22 @@ class _PlanParser:
                     reader.end()
                 return
         reader.fail(
-            "`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `option`, `quantizer`, `fate` or `decision`"
+            "`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `option`, `quantizer`, `fate`, `decision` or `body`"
         )
+
+    def _body(self, reader: Reader, readers: Iterator[Reader]) -> None:
+        """`body #3 states scanned`, and the lines of the body's plan up to `end`."""
+        reader.expect("#")
+        index = reader.integer("the index of the step")
+        if not 0 <= index < len(self.steps):
+            reader.fail_with(f"there is no step #{index} above")
+        if self.depth >= MOST_DEPTH:
+            reader.fail_with(f"more than {MOST_DEPTH} bodies lie in each other")
+        counts = reader.integer("how many states"), reader.integer("how many scanned values")
+        step = self.steps[index]
+        before = () if step.bodies is None else step.bodies.plans
+        plan = _PlanParser(depth=self.depth + 1).parse(readers)
+        self.steps[index] = replace(step, bodies=Bodies((*before, plan), *counts))
 
     def _bound(self, reader: Reader) -> str:
         """`%name : type`, `_` for an absent output, `?` for a type that is not known (which the

@@ -148,15 +148,28 @@ def groups_of(step: Step) -> int:
 
 def sums_of_plan(plan: Plan, isa: str) -> tuple[StepSums, ...]:
     """Every convolution, deconvolution and matmul of codes by s8 weights, and every recurrent layer of
-    codes, in the plan's order.
+    codes, in the plan's order; an If, Loop or Scan as the first such layer in its bodies that can differ.
 
     Args:
         plan: the plan.
         isa: one of `summation.ISAS`.
     """
     codes = codes_of_plan(plan)
-    every = (_sums_of(plan, index, isa, codes) for index in range(len(plan.steps)))
+    every = (
+        _sums_of(plan, index, isa, codes) if step.bodies is None else _sums_within(index, step, isa)
+        for index, step in enumerate(plan.steps)
+    )
     return tuple(sums for sums in every if sums is not None)
+
+
+def _sums_within(index: int, step: Step, isa: str) -> StepSums | None:
+    """How the first layer in the bodies of a step sums whose results can differ; the first one where
+    none is such; None where there is none.
+    """
+    bodies = () if step.bodies is None else step.bodies.plans
+    every = [sums for body in bodies for sums in sums_of_plan(body, isa)]
+    worst = next((sums for sums in every if not sums.exact), next(iter(every), None))
+    return None if worst is None else replace(worst, index=index, step=step)
 
 
 def steps_at_risk(plan: Plan, isa: str) -> tuple[int, ...]:

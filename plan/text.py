@@ -35,6 +35,13 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
     """The text form as lines, with the places of steps and values."""
     writer = Writer(display=data == "digest")
     out = Rendered()
+    _render(writer, out, plan, explain=explain)
+    for line in writer.data_lines():
+        out.add(line)
+    return out
+
+
+def _render(writer: Writer, out: Rendered, plan: Plan, *, explain: bool) -> None:
     out.add(_header(plan))
     for value in plan.inputs:
         out.add(f"  in {_bound(writer, plan, value)}", values=[value])
@@ -60,9 +67,16 @@ def render_plan(plan: Plan, *, data: DataForm = "full", explain: bool = True) ->
         plan.fate_records if explain else (),
     ):
         out.add(line)
-    for line in writer.data_lines():
-        out.add(line)
-    return out
+    for index, step in enumerate(plan.steps):
+        if step.bodies is None:
+            continue
+        for body in step.bodies.plans:
+            # names within it may be those of the plan around it, whose places are looked for
+            inner = Rendered()
+            _render(writer, inner, body, explain=explain)
+            out.add(f"  body #{index} {step.bodies.states} {step.bodies.scanned}")
+            for line in (*inner.lines, "end"):
+                out.add(f"  {line}")
 
 
 def _header(plan: Plan) -> str:

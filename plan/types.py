@@ -23,6 +23,30 @@ _FEW = 4  # post-ops in a repr
 _SHORT = 80  # characters of a name
 
 
+MOST_DEPTH = 4
+"""How many bodies of If, Loop and Scan with plans of their own may lie in each other."""
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """What an If, Loop or Scan runs: plans of their own.
+
+    Each is given, in this order: of a Loop the number of the trip and the condition, the states, of a
+    Scan a row of each scanned value, then all values that the step reads besides. It returns, in this
+    order: of a Loop the condition of the next trip, the states, and what the trips' rows are stacked
+    of; that of an If its outputs.
+
+    Attributes:
+        plans: of an If the one for a condition that holds, and the other one; else one.
+        states: how many values each trip takes from the one before.
+        scanned: how many values a Scan takes a row of in each trip.
+    """
+
+    plans: tuple[Plan, ...]
+    states: int = 0
+    scanned: int = 0
+
+
 @dataclass(frozen=True)
 class Step:
     """One primitive.
@@ -43,6 +67,7 @@ class Step:
             oneDNN's `algorithm`, `alpha`, `beta`.
         attr: scales, zero points, post-ops.
         origin: names of the nodes in the user's model that it replaces.
+        bodies: plans of an If, Loop or Scan; None where ONNX's evaluator runs the node as it is.
     """
 
     name: str
@@ -53,6 +78,7 @@ class Step:
     params: Mapping[str, Attr] = field(default_factory=dict)
     attr: PrimitiveAttr = field(default_factory=PrimitiveAttr)
     origin: tuple[str, ...] = ()
+    bodies: Bodies | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -112,6 +138,19 @@ class Plan:
     fate_records: tuple[Fate, ...] = ()
     decision_records: tuple[Decision, ...] = ()
     options: Mapping[str, Attr] = field(default_factory=dict)
+
+    @property
+    def within(self) -> tuple[tuple[str, Plan], ...]:
+        """The plans of the bodies of If, Loop and Scan, each with the name of its step, those that lie
+        in them as well.
+        """
+        return tuple(
+            found
+            for step in self.steps
+            if step.bodies is not None
+            for plan in step.bodies.plans
+            for found in ((step.name, plan), *plan.within)
+        )
 
     def find(self, value: str | None) -> TensorType | None:
         """The type of a value or constant; None where the plan does not say it."""

@@ -23,6 +23,7 @@ from .targets import TARGETS
 from .text import print_plan, render_plan
 from .types import Plan, Step, codes_source
 from .verify_attributes import post_ops_fit, scales_fit, zero_points_fit
+from .verify_bodies import body_problems
 from .verify_recurrent import recurrent_fits
 from .verify_shapes import NO_FIT, params_fit, roles_fit, shapes_fit, types_fit
 
@@ -33,8 +34,19 @@ _SHOWN = 50
 
 def verify_plan(plan: Plan) -> list[Diagnostic]:
     """Everything in the plan that breaks a rule (the first 50); empty when it is sound."""
+    return _verified(plan, PLAN)
+
+
+def _verified_alone(plan: Plan) -> list[Diagnostic]:
+    """The same, its bodies aside."""
+    return _verified(plan, {row: find for row, find in PLAN.items() if row != "bodies"})
+
+
+def _verified(
+    plan: Plan, rows: Mapping[str, Callable[[Plan], Iterable[Finding]]]
+) -> list[Diagnostic]:
     broken: list[tuple[str, Finding]] = []
-    for row, find in PLAN.items():
+    for row, find in rows.items():
         try:
             broken += [(row, found) for found in find(plan)]
         except NO_FIT:
@@ -205,6 +217,11 @@ def _sum_problem(plan: Plan, step: Step, op: Sum, *, alive: bool) -> str | None:
     return None
 
 
+def _bodies(plan: Plan) -> Iterator[Finding]:
+    """Bodies of If, Loop and Scan are sound plans that take and give what the step does."""
+    yield from body_problems(plan, _verified_alone)
+
+
 # -- fates -----------------------------------------------------------------------------------------
 
 _NO_WORK = {
@@ -293,6 +310,7 @@ PLAN: Mapping[str, Callable[[Plan], Iterable[Finding]]] = {
     "params": params_fit,
     "shapes": shapes_fit,
     "types": types_fit,
+    "bodies": _bodies,
     "recurrent": recurrent_fits,
     "scales": scales_fit,
     "zero-points": zero_points_fit,

@@ -27,8 +27,10 @@ from .fates import fates_by_quantizer, weights_by_step
 from .notation import rounded
 from .summary import summary_of
 from .tables import cost_of
+from .verdict.estimate import Costs, costs_of
 from .verdict.findings import Verdict, as_data, verdict_of
 from .verdict.machine import Machine, this_machine
+from .verdict.within import parts_of
 from .verdict.work import NO_SIZES
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
@@ -82,8 +84,7 @@ def plan_json(
         "findings": [cast("Json", as_data(finding)) for finding in verdict.findings],
         "approximations": list(map(record, savings)),
         "steps": [
-            _step(plan, index, step, weights.get(index))
-            | cast("dict[str, Json]", cost_of(verdict.costs, index))
+            _step(plan, index, step, verdict.costs, weights.get(index))
             for index, step in enumerate(plan.steps)
         ],
         "constants": [_constant(plan, name) for name in sorted(plan.constants)],
@@ -142,7 +143,11 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
     }
 
 
-def _step(plan: Plan, index: int, step: Step, weights: Quantization | None) -> dict[str, Json]:
+def _step(
+    plan: Plan, index: int, step: Step, costs: Costs, weights: Quantization | None
+) -> dict[str, Json]:
+    parts = parts_of(costs.plan, costs.plan.steps[index]).parts
+    bodies = step.bodies.plans if step.bodies is not None else ()
     operands = [_type(plan.type(value)) for value in step.attr.operands]
     return {
         "index": index,
@@ -167,6 +172,28 @@ def _step(plan: Plan, index: int, step: Step, weights: Quantization | None) -> d
         **{name: _alone(step, name) for name in SCALES},
         "post_ops": [_post_op(op) for op in step.attr.post_ops],
         "origin": list(step.origin),
+        "bodies": [
+            _body(body, costs_of(part.plan, costs.machine)) | {"times": part.times}
+            for body, part in zip(bodies, parts, strict=True)
+        ],
+        **cast("dict[str, Json]", cost_of(costs, index)),
+    }
+
+
+def _body(plan: Plan, costs: Costs) -> dict[str, Json]:
+    """A plan in a body of a step, with what its steps cost in one trip."""
+    weights = weights_by_step(plan)
+    return {
+        "name": plan.name,
+        "inputs": [{"name": name, "type": _type(plan.type(name))} for name in plan.inputs],
+        "outputs": [{"name": name, "type": _type(plan.type(name))} for name in plan.outputs],
+        "steps": [
+            _step(plan, index, step, costs, weights.get(index))
+            for index, step in enumerate(plan.steps)
+        ],
+        "constants": [_constant(plan, name) for name in sorted(plan.constants)],
+        "fates": fates_json(plan),
+        "decisions": list(map(record, plan.decision_records)),
     }
 
 

@@ -102,19 +102,28 @@ class Summary:
 
 
 def summary_of(plan: Plan) -> Summary:
-    """Counts everything in a plan; the order of every mapping is fixed."""
-    steps = Counter(step.primitive for step in plan.steps)
-    int8 = Counter(step.primitive for step in plan.steps if runs_in_int8(plan, step))
+    """Counts everything in a plan and in the bodies of its If, Loop and Scan; the order of every mapping
+    is fixed.
+    """
+    parts = (plan, *(body for _, body in plan.within))
+    all_steps = [(part, step) for part in parts for step in part.steps]
+    all_fates = [(part.name, fate) for part in parts for fate in part.fate_records]
+    steps = Counter(step.primitive for _, step in all_steps)
+    int8 = Counter(step.primitive for part, step in all_steps if runs_in_int8(part, step))
     attributes = {
-        "scales": sum(bool(step.attr.scales) for step in plan.steps),
-        "zero_points": sum(bool(step.attr.zero_points) for step in plan.steps),
-        "output_scales": sum(step.attr.output_scales is not None for step in plan.steps),
+        "scales": sum(bool(step.attr.scales) for _, step in all_steps),
+        "zero_points": sum(bool(step.attr.zero_points) for _, step in all_steps),
+        "output_scales": sum(step.attr.output_scales is not None for _, step in all_steps),
     }
     halves = {
-        half: {fate.quantizer for fate in plan.fate_records if fate.half is half} for half in Half
+        half: {(part, fate.quantizer) for part, fate in all_fates if fate.half is half}
+        for half in Half
     }
-    settled = set(plan.quantizers) & halves[Half.QUANTIZE] & halves[Half.DEQUANTIZE]
-    outcomes = Counter(decision.outcome for decision in plan.decision_records)
+    quantizers = {
+        (part.name, name): held for part in parts for name, held in part.quantizers.items()
+    }
+    settled = set(quantizers) & halves[Half.QUANTIZE] & halves[Half.DEQUANTIZE]
+    outcomes = Counter(decision.outcome for part in parts for decision in part.decision_records)
     return Summary(
         model=plan.name,
         target=plan.target,
@@ -122,23 +131,25 @@ def summary_of(plan: Plan) -> Summary:
             name: Kind(steps[name], int8[name])
             for name in sorted(steps, key=lambda name: (-steps[name], name))
         },
-        post_ops=_most_frequent(op.kind for step in plan.steps for op in step.attr.post_ops),
+        post_ops=_most_frequent(op.kind for _, step in all_steps for op in step.attr.post_ops),
         attributes={name: count for name, count in attributes.items() if count},
-        forms=Counter(quantizer.form for quantizer in plan.quantizers.values()),
+        forms=Counter(quantizer.form for quantizer in quantizers.values()),
         quantize=_in_order(
             QuantizeFate,
-            (fate.fate.value for fate in plan.fate_records if fate.half is Half.QUANTIZE),
+            (fate.fate.value for _, fate in all_fates if fate.half is Half.QUANTIZE),
         ),
         dequantize=_in_order(
             DequantizeFate,
-            (fate.fate.value for fate in plan.fate_records if fate.half is Half.DEQUANTIZE),
+            (fate.fate.value for _, fate in all_fates if fate.half is Half.DEQUANTIZE),
         ),
         settled=len(settled),
-        fused=len(settled - {fate.quantizer for fate in plan.fate_records if fate.fate in COSTLY}),
+        fused=len(
+            settled - {(part, fate.quantizer) for part, fate in all_fates if fate.fate in COSTLY}
+        ),
         fired=outcomes[Outcome.FIRED],
         refused=outcomes[Outcome.REFUSED],
-        constants=len(plan.constants),
-        constant_bytes=sum(data.nbytes for data in plan.constants.values()),
+        constants=sum(len(part.constants) for part in parts),
+        constant_bytes=sum(data.nbytes for part in parts for data in part.constants.values()),
     )
 
 

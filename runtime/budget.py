@@ -68,6 +68,15 @@ class RunBudget:
         largest = f"; the largest value is {value} of shape {list(shapes[value])}" if value else ""
         raise self._too_much(f"one run takes {needed:,} bytes{largest}", value, needed)
 
+    def check_bytes(self, needed: int, what: str, where: str) -> None:
+        """Refuses so many bytes.
+
+        Raises:
+            InvalidInput: they are too many; `what` says what takes them.
+        """
+        if needed > self.limit:
+            raise self._too_much(f"{what} {needed:,} bytes", where, needed)
+
     def _too_much(self, what: str, value: str, needed: int) -> InvalidInput:
         hint = f"feed smaller inputs, or give the session budgets=fqfuse.Budgets(run_bytes={needed}) or more"
         return InvalidInput(f"{what}, and a run may take {self.limit:,}", where=value, hint=hint)

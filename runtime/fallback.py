@@ -18,11 +18,9 @@ from ..ir.ops.foreign_guards import onnx_speaking
 from ..ir.ops.movement import tiled
 from ..ir.ops.spec import Array, Attr
 from ..plan.foreign import foreign_model
+from .bodies import MOST_TRIPS
 
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
-
-MOST_TRIPS = 1 << 16
-"""Trips of all loops in one run of a foreign op; each takes 50 microseconds or more."""
 
 _trips = threading.local()
 

@@ -18,7 +18,7 @@ class StepMemory:
         index: its place in the plan.
         step: the step.
         weights: the constants that it reads, as its kernel wants them: packed, or as in the plan;
-            constants that an earlier step reads count there.
+            constants that an earlier step reads count there; of plans in bodies as in the plan.
         results: what it writes. Steps whose results never live at the same time share memory; 0
             for another view of a value, and where only a run tells the size.
         scratchpad: what it needs while it runs; all steps share the largest.
@@ -59,7 +59,8 @@ class SessionMemory:
 
     Attributes:
         weights: constants, held once for all runs and shapes.
-        arena: the values of one run; each run at the same time takes its own.
+        arena: the values of one run, and the results that it hands out without a copy; each run at
+            the same time takes its own.
         scratchpad: what the steps of one run share.
         steps: in the order of the plan.
     """
@@ -95,6 +96,13 @@ def nothing_bound() -> InvalidInput:
     )
 
 
+def bytes_within(step: Step) -> int:
+    """The constants of the plans in a step's bodies, as these have them."""
+    plans = () if step.bodies is None else step.bodies.plans
+    parts = [part for plan in plans for part in (plan, *(body for _, body in plan.within))]
+    return sum(data.nbytes for part in parts for data in part.constants.values())
+
+
 def steps_memory(
     steps: Sequence[Step],
     weights: Mapping[str, int],
@@ -111,6 +119,6 @@ def steps_memory(
     """
     left, rows = dict(weights), []
     for index, (step, written, scratch) in enumerate(zip(steps, results, scratchpads, strict=True)):
-        read = sum(left.pop(name, 0) for name in step.inputs)
+        read = sum(left.pop(name, 0) for name in step.inputs) + bytes_within(step)
         rows.append(StepMemory(index, step, read, written, scratch))
     return tuple(rows)

@@ -25,9 +25,10 @@ from ..plan.shapes import StaticShape, bound_otherwise, step_shapes
 from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
 from .arena import Lifetimes, place, trace
+from .bodies import MOST_SHAPES, BodyRunner, body_runners
 from .budget import RunBudget
 from .executor import StepTimes
-from .footprint import SessionMemory, nothing_bound, steps_memory
+from .footprint import SessionMemory, bytes_within, nothing_bound, steps_memory
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
 from .kernels.deconvolution import bind_deconvolution
 from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
@@ -122,6 +123,7 @@ class NumpyExecutor:
         threads: how many tasks run at once (None: `default_threads`).
         profile: the float order.
         budget: how much memory a run may take (None: the machine's).
+        programs: for how many shapes of the inputs it stays bound.
     """
 
     def __init__(
@@ -131,11 +133,14 @@ class NumpyExecutor:
         profile: NumericsProfile = VNNI_3_2,
         *,
         budget: RunBudget | None = None,
+        programs: int = _PROGRAMS,
     ) -> None:
         self._plan = plan
+        self._programs = programs
         self._budget = budget or run_budget()
         self._profile = profile
         self._pool = WorkerPool(threads or default_threads())
+        self._bodies = _numpy_bodies(plan, self._pool.threads, profile, self._budget)
         self._bound: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
         self._lock = ProcessLock()
 
@@ -191,7 +196,10 @@ class NumpyExecutor:
         rows = steps_memory(steps, held, written, scratch)
         own = sum(kernel.own_bytes for kernel in kernels if kernel)
         return SessionMemory(
-            sum(held.values()), bound.arena_bytes, bound.local_bytes * threads + own, rows
+            sum(held.values()) + sum(map(bytes_within, steps)),
+            bound.arena_bytes,
+            bound.local_bytes * threads + own,
+            rows,
         )
 
     def _bytes(self, value: str, shapes: Mapping[str, StaticShape]) -> int:
@@ -255,7 +263,9 @@ class NumpyExecutor:
             self._check_foreign(bound, step, produced)
         else:  # shapes that depend on data: bound now, for this run alone
             arrays = {name: self._value(name, values) for name in step.inputs}
-            produced = _run_once(self._plan, step, arrays, self._profile, self._pool, self._budget)
+            produced = _run_once(
+                self._plan, step, arrays, self._profile, self._pool, self._budget, self._bodies
+            )
         for name, array in zip(step.outputs, produced, strict=False):
             if name:
                 self._keep(name, array, values, lease)
@@ -296,7 +306,7 @@ class NumpyExecutor:
             bound = self._bound.get(key)
             if bound is None:
                 bound = self._bound[key] = self._bind(shapes)
-                if len(self._bound) > _PROGRAMS:
+                if len(self._bound) > self._programs:
                     self._bound.popitem(last=False)
             self._bound.move_to_end(key)
             return bound
@@ -310,7 +320,9 @@ class NumpyExecutor:
         kernels: list[Kernel | EvaluatedKernel | None] = []
         for step in plan.steps:
             layouts = {name: buffers[name].layout for name in step.inputs if name in buffers}
-            kernel = _bind_step(plan, step, known, layouts, self._profile, self._pool.threads)
+            kernel = _bind_step(
+                plan, step, known, layouts, self._profile, self._pool.threads, self._bodies
+            )
             kernels.append(kernel)
             if not isinstance(kernel, Kernel):
                 continue
@@ -334,6 +346,17 @@ class NumpyExecutor:
         )
 
 
+def _numpy_bodies(
+    plan: Plan, threads: int, profile: NumericsProfile, budget: RunBudget
+) -> dict[str, BodyRunner]:
+    """What runs the bodies of the plan's steps with NumPy."""
+    return body_runners(
+        plan,
+        lambda body: NumpyExecutor(body, threads, profile, budget=budget, programs=MOST_SHAPES),
+        budget,
+    )
+
+
 def _own(array: Array) -> Array:
     return np.array(array, order="C", copy=True)
 
@@ -345,13 +368,14 @@ def _bind_step(
     layouts: Mapping[str, Layout],
     profile: NumericsProfile,
     threads: int,
+    bodies: Mapping[str, BodyRunner],
     given: Mapping[str, Array] | None = None,
 ) -> Kernel | EvaluatedKernel | None:
     """The kernel of a step; None where only a run tells a shape, a scale, or weights that a kernel
     packs. `given`: the values that the step reads in the one run that it is bound for.
     """
     if step.primitive.startswith("onnx."):
-        return EvaluatedKernel(plan, step)
+        return EvaluatedKernel(plan, step, bodies)
     weights = step.arg("weights")
     packed = step.primitive == "convolution" and weights not in plan.constants
     if given is None and (packed or at_run_time(step.op, step.args)):
@@ -386,6 +410,7 @@ def _run_once(
     profile: NumericsProfile,
     pool: WorkerPool,
     budget: RunBudget,
+    bodies: Mapping[str, BodyRunner],
 ) -> Sequence[Array]:
     shapes = {
         **{name: array.shape for name, array in arrays.items()},
@@ -393,7 +418,7 @@ def _run_once(
     }
     budget.check(plan, shapes)
     step = with_numbers(step, arrays)
-    kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads, arrays)
+    kernel = _bind_step(plan, step, shapes, {}, profile, pool.threads, bodies, arrays)
     if kernel is None:
         raise InternalError(f"the shapes of step {step.name} cannot be told from its inputs")
     if isinstance(kernel, EvaluatedKernel):
@@ -453,5 +478,6 @@ def run_step(
         for name in step.inputs
     }
     with single_threaded_blas(), np.errstate(all="ignore"):
-        outputs = _run_once(plan, step, arrays, profile, WorkerPool(threads), run_budget())
+        bodies = _numpy_bodies(replace(plan, steps=(step,)), threads, profile, run_budget())
+        outputs = _run_once(plan, step, arrays, profile, WorkerPool(threads), run_budget(), bodies)
     return tuple(_own(array) for array in outputs)

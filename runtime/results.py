@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ..aligned import aligned_bytes
+
 WORTHWHILE: Final = 1 << 16
 """Bytes from which on a result's memory is kept: smaller ones the allocator keeps itself."""
 
@@ -30,15 +32,15 @@ class ResultMemory:
 
     def __init__(self, shape: Sequence[int], dtype: npt.DTypeLike) -> None:
         self._shape, self._dtype = tuple(shape), np.dtype(dtype)
-        self._free: list[bytearray] = []
-        self._lent: dict[int, tuple[weakref.ref[Any], bytearray]] = {}
+        self._free: list[memoryview] = []
+        self._lent: dict[int, tuple[weakref.ref[Any], memoryview]] = {}
 
     def take(self) -> npt.NDArray[Any]:
-        """An array without content, C-contiguous."""
+        """An array without content, C-contiguous, on a cache line."""
         try:
             memory = self._free.pop()
         except IndexError:
-            memory = bytearray(math.prod(self._shape) * self._dtype.itemsize)
+            memory = aligned_bytes(math.prod(self._shape) * self._dtype.itemsize).data
         # Of memory that is no array's, this array is what all views of it refer to.
         array = np.frombuffer(memory, self._dtype)
         watch = weakref.ref(array, self._returned)

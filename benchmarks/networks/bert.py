@@ -41,14 +41,16 @@ def sample_tokens(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
     }
 
 
-def build_bert(seed: int = 0, samples: int = 4, layers: int = LAYERS) -> onnx.ModelProto:
+def build_bert(
+    seed: int = 0, samples: int = 4, layers: int = LAYERS, lowest: float = -10000
+) -> onnx.ModelProto:
     """Return the encoder: three int64 [1, 128] inputs to ``last_hidden_state`` [1, 128, 384] and
-    ``logits`` [1, 64].
+    ``logits`` [1, 64]; ``lowest`` is added to the scores of what is masked.
     """
     writer = NetworkWriter("bert", seed)
     tokens = sample_tokens(np.random.default_rng([seed, 1]), samples)
     ids, mask, types = (writer.input(name, value) for name, value in tokens.items())
-    bias = _mask_bias(writer, mask)
+    bias = _mask_bias(writer, mask, lowest)
     x = _embeddings(writer, ids, types)
     for layer in range(layers):
         scope = f"/encoder/layer.{layer}"
@@ -57,13 +59,13 @@ def build_bert(seed: int = 0, samples: int = 4, layers: int = LAYERS) -> onnx.Mo
     return writer.model({"last_hidden_state": x, "logits": _head(writer, x)})
 
 
-def _mask_bias(writer: NetworkWriter, mask: Tensor) -> Tensor:
-    """(1 - mask) * -10000 as f32 [n, 1, 1, s], added to the attention scores."""
+def _mask_bias(writer: NetworkWriter, mask: Tensor, lowest: float) -> Tensor:
+    """(1 - mask) * lowest as f32 [n, 1, 1, s], added to the attention scores."""
     y = writer.op("Unsqueeze", [mask, writer.constant("/Constant", np.array([1], np.int64))], "")
     y = writer.op("Unsqueeze", [y, writer.constant("/Constant_1", np.array([2], np.int64))], "")
     y = writer.op("Cast", [y], "", to=TensorProto.FLOAT)
     y = writer.op("Sub", [writer.constant("/Constant_2", np.array(1, np.float32)), y], "")
-    return writer.op("Mul", [y, writer.constant("/Constant_3", np.array(-10000, np.float32))], "")
+    return writer.op("Mul", [y, writer.constant("/Constant_3", np.array(lowest, np.float32))], "")
 
 
 def _embeddings(writer: NetworkWriter, ids: Tensor, types: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:
         UnsupportedOp: ops that nobody knows; the message lists all of them with their nodes.
     """
     unknown: dict[tuple[str, str], list[str]] = {}
-    _collect(nodes, opsets, unknown, inside=False)
+    _collect(nodes, opsets, unknown)
     if not unknown:
         return
     listed = [
@@ -140,21 +140,15 @@ def _collect(
     nodes: Iterable[NodeProto],
     opsets: Mapping[str, int],
     unknown: dict[tuple[str, str], list[str]],
-    *,
-    inside: bool,
 ) -> None:
     for node in nodes:
         domain = normal_domain(node.domain)
-        # What lies in a subgraph is run by the reference evaluator, which knows no dialect.
-        if not (
-            _is_evaluated(node.op_type, domain, opsets)
-            or (not inside and (domain, node.op_type) in HANDLERS)
-        ):
+        if not (_is_evaluated(node.op_type, domain, opsets) or (domain, node.op_type) in HANDLERS):
             unknown.setdefault((domain, node.op_type), []).append(
                 node.name or next(filter(None, node.output), "")
             )
         for body in subgraphs(node):
-            _collect(body.node, opsets, unknown, inside=True)
+            _collect(body.node, opsets, unknown)
 
 
 def _is_evaluated(op: str, domain: str, opsets: Mapping[str, int]) -> bool:

@@ -5,7 +5,8 @@ A foreign node is a node `Onnx` with the serialized NodeProto. Its inputs are th
 in order ('' where absent), then the values of the surrounding graph that its subgraphs read
 (`captured_names`), in the order of first use; the NodeProto's metadata_props say them too, under
 `fqfuse.inputs`, one name a line, and the opsets that its subgraphs import under `fqfuse.opsets`,
-lines of `domain version`.
+lines of `domain version`. If, Loop and Scan have the types of their bodies' inputs where these can be
+compiled (`bodies.py`).
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ from typing import Any, Final
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from ...errors import UnsupportedOp
+from ...errors import FqfuseError, UnsupportedOp
 from ...ir.ops import dims
 from ...ir.ops.einsum import einsum_shape
 from ...ir.ops.foreign_guards import for_inference, onnx_speaking
 from ...ir.ops.spec import ShapeError
+from ...ir.rule import Refusal
 from ...ir.types import DType, Shape, TensorType
-from ...plan.foreign import declared, known_tensor, shown_problem
+from ...plan.foreign import INPUTS_KEY, OPSETS_KEY, declared, known_tensor, shown_problem
+from ...plan.types import MOST_DEPTH
+from ..bodies import has_bodies, settle
 from ..element_types import dtype_of
 from ..importer import Importer
 from ..nodes import OnnxNode
 from ..structure import captured_names, subgraphs
-
-INPUTS_KEY: Final = "fqfuse.inputs"
-OPSETS_KEY: Final = "fqfuse.opsets"
+from .scan import is_forward, turned_forward
 
 _SCHEMA_TYPES: Final = {
     "tensor(float)": DType.F32,
@@ -61,6 +63,9 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
             where=node.where,
             hint=hint,
         )
+    if node.op == "Scan" and not is_forward(node):
+        turned_forward(ctx, node, import_foreign)
+        return
     # the evaluator would take an absent condition for false
     if node.op == "Loop" and not node.input(1):
         always = ctx.add_constant(node, "cond", True, DType.BOOL)
@@ -71,9 +76,13 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         raise node.invalid(problem, "correct the attribute")
     reads = (*node.inputs, *(name for name in captured_names(proto) if name not in node.inputs))
     opsets = {**ctx.opsets, node.domain: node.version}
-    model = _single_node_model(ctx, proto, reads, opsets)
-    _check_evaluator(ctx, node, model)
-    types = _output_types(ctx, node, model)
+    types: Sequence[TensorType] | FqfuseError | None = None
+    if has_bodies(node):
+        proto, types = _with_bodies(ctx, node, proto, opsets)
+    if types is None or isinstance(types, FqfuseError):
+        model = _single_node_model(ctx, proto, reads, opsets)
+        _check_evaluator(ctx, node, model, types)
+        types = _output_types(ctx, node, model)
     _describe(node, proto, reads, opsets)
     attrs = {
         "op_type": node.op,
@@ -140,7 +149,38 @@ def _single_node_model(
     )
 
 
-def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> None:
+def _with_bodies(
+    ctx: Importer, node: OnnxNode, proto: NodeProto, opsets: dict[str, int]
+) -> tuple[NodeProto, Sequence[TensorType] | FqfuseError]:
+    """The node with the types of its bodies' inputs, and the types of its outputs; or as it was, and
+    why its bodies cannot be compiled.
+    """
+    names = filter(None, dict.fromkeys((*node.inputs, *captured_names(proto))))
+    known = {name: (ctx.type(name), ctx.constant(name)) for name in names}
+    settled = NodeProto()
+    settled.CopyFrom(proto)
+    try:
+        if ctx.depth >= MOST_DEPTH:
+            raise UnsupportedOp(
+                f"{node.op} lies in more than {MOST_DEPTH} bodies",
+                where=node.where,
+                hint="nest loops and branches less deeply",
+            )
+        return settled, settle(node, settled, known, opsets, ctx.import_body)
+    except FqfuseError as error:
+        hint = error.hint or "export the model again"
+        ctx.refuse(
+            node,
+            "compile_bodies",
+            Refusal(error.what, "bodies that can be compiled", error.where, hint),
+        )
+        return proto, error
+
+
+def _check_evaluator(
+    ctx: Importer, node: OnnxNode, model: onnx.ModelProto, otherwise: FqfuseError | None
+) -> None:
+    """Raises `otherwise`, where there is that, in the place of what the evaluator says."""
     key = (node.domain, node.op, node.since)
     if key in ctx.runnable:
         return
@@ -148,8 +188,13 @@ def _check_evaluator(ctx: Importer, node: OnnxNode, model: onnx.ModelProto) -> N
 
     hint = "replace it with ops that ONNX's reference evaluator has, or keep this part of the model outside"
     with onnx_speaking(
-        lambda said: UnsupportedOp(
-            f"{node.op} of opset {node.version} cannot be run: {said}", where=node.where, hint=hint
+        lambda said: (
+            otherwise
+            or UnsupportedOp(
+                f"{node.op} of opset {node.version} cannot be run: {said}",
+                where=node.where,
+                hint=hint,
+            )
         )
     ):
         ReferenceEvaluator(model)

@@ -2,7 +2,7 @@
 
 Nothing is left of them in the graph: what makes and changes a sequence is done while importing, what
 reads one reads its tensors. A sequence whose length only a run tells, or that is an input or output of
-the model, is refused.
+the model, is refused, but for one that a loop grows (`grown.py`).
 """
 
 from __future__ import annotations
@@ -92,6 +92,10 @@ def _erase(at: Derived) -> None:
 
 
 def _at(at: Derived) -> None:
+    if at.input(0) in at.ctx.stacked:
+        rows = at.ctx.stacked[at.input(0)]
+        at.real("Gather", [rows, at.input(1)], {"axis": 0}, output=at.node.output(0))
+        return
     held = _tensors(at)
     place = _position(at, 1, len(held), behind=False)
     if place is not None:
@@ -107,16 +111,43 @@ def _at(at: Derived) -> None:
 
 
 def _length(at: Derived) -> None:
+    if at.input(0) in at.ctx.stacked:
+        rows = at.ctx.stacked[at.input(0)]
+        count = at.real("Shape", [rows], {"start": 0, "end": 1}, role="count")
+        at.real("Squeeze", [count], output=at.node.output(0))
+        return
     count = at.integers("length", len(_tensors(at)))
     at.real("Identity", [count], output=at.node.output(0))
 
 
 def _concatenated(at: Derived) -> None:
     axis, stack = at.node.attr("axis", 0), bool(at.node.attr("new_axis", 0))
+    if at.input(0) in at.ctx.stacked:
+        _joined_rows(at, at.ctx.stacked[at.input(0)], axis=axis, stack=stack)
+        return
     held = _tensors(at)
     if not held:
         raise at.node.invalid(f"{at.node.op} joins no tensor")
     _joined(at, held, axis=axis, stack=stack, output=at.node.output(0))
+
+
+def _joined_rows(at: Derived, rows: str, *, axis: int, stack: bool) -> None:
+    """What a run stacks along the first axis, along another one, or end to end."""
+    rank = at.ctx.rank(at.node, rows) - (not stack)
+    if not -rank <= axis < rank:
+        raise at.node.invalid(f"axis {axis} is out of range for {rank} dimensions")
+    place = axis % rank
+    shape = at.ctx.type(rows).shape or ()
+    order = [*range(1, len(shape))]
+    order.insert(place, 0)
+    if stack:
+        at.real("Transpose", [rows], {"perm": tuple(order)}, output=at.node.output(0))
+        return
+    turned = at.real("Transpose", [rows], {"perm": tuple(order)}, role="in order")
+    front = at.integers("merged", [*[0] * place, -1])
+    behind = at.real("Shape", [turned], {"start": place + 2}, role="behind")
+    sizes = at.real("Concat", [front, behind], {"axis": 0}, role="sizes")
+    at.real("Reshape", [turned, sizes], output=at.node.output(0))
 
 
 def _joined(at: Derived, held: tuple[str, ...], *, axis: int, stack: bool, output: str) -> str:

@@ -78,8 +78,18 @@ def convert(plan: Plan, target: str = _TARGET, how: Conversion = "mechanical") -
         more = f", and {len(kept) - 1} more such steps" if len(kept) > 1 else ""
         what = f"{step.primitive} {step.name} cannot be converted: {refusal.reason}{more}"
         raise PlanError(what, where=", ".join(step.origin) or step.name, hint=COMPILE_AGAIN)
+    steps = tuple(_with_bodies(step, how) for step in converted.steps)
+    converted = replace(converted, steps=steps)
     check_plan(converted, blame=f"the conversion to {_TARGET}")
     return converted
+
+
+def _with_bodies(step: Step, how: Conversion) -> Step:
+    """A step with the plans of its bodies converted as well."""
+    if step.bodies is None:
+        return step
+    plans = tuple(convert(body, _TARGET, how) for body in step.bodies.plans)
+    return replace(step, bodies=replace(step.bodies, plans=plans))
 
 
 def _check_word(what: str, word: object, words: tuple[str, ...], where: str) -> None:

@@ -196,7 +196,7 @@ class _Picture:
             )
             yield _text(left + 16, top + 51, end_cut(self._texts[step["types"]], 33), "types")
             if step["fused"] and high >= _WITH_FUSED:
-                fused = " · ".join(self._texts[each] for each in step["fused"])
+                fused = ", ".join(self._texts[each] for each in step["fused"])
                 yield _text(left + 16, top + 66, end_cut(fused, 33), "types")
 
 

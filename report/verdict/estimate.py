@@ -2,7 +2,7 @@
 
 A step takes as long as its multiply-adds at the peak rate of their type, or its bytes at the rate of
 a shared cache, whichever is longer, and a call. What runs on NumPy has one core; If, Loop and Scan a
-call for each node of their bodies, trip by trip.
+call for each node of their bodies, trip by trip, or, where these are plans, what their steps take.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Remedied:
         narrow: values that would have 8 bits.
         int8: indices of steps that would multiply codes.
         gone: indices of steps that would not be there.
-        primitives: indices of steps on NumPy that would be primitives.
+        primitives: indices of steps on NumPy that would be primitives, or whose bodies would
+            multiply codes.
         rounding: indices of additions that would round what they add, each as often as it would.
     """
 
@@ -128,6 +129,15 @@ def _ms(
     """Milliseconds of a step with that work at best."""
     if index in change.gone or step.primitive in VIEWS:
         return 0.0
+    if work.within:
+        int8 = index in change.primitives  # of products
+        works = (
+            replace(own, int8=own.int8 or (int8 and own.macs > 0)) for _, own, _ in work.within
+        )
+        return sum(
+            _ms(inner, own, machine) * times
+            for (inner, _, times), own in zip(work.within, works, strict=True)
+        )
     if on_numpy(step) and index not in change.primitives:
         macs = work.macs / (machine.macs_per_ms(int8=False, cores=1) * _NUMPY_SHARE)
         moved = work.bytes * _TEMPORARIES / machine.bytes_per_ms(cores=1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
 from types import MappingProxyType
 from typing import SupportsIndex, TypedDict
 
@@ -26,6 +27,7 @@ from .remedies import Tool, tool_of
 from .rules_of_products import is_whole_quantizer, takes_a_range
 from .shares import Shares, shares_of
 from .view import View, is_recurrent, multiplies
+from .within import parts_of
 from .work import (
     NO_SIZES,
     POOLINGS,
@@ -206,6 +208,7 @@ def verdict_of(
     view = View(plan)
     without_calls = replace(machine, call=0.0, numpy_call=0.0)
     costs = costs_of(plan, machine if timed else without_calls, view.works)
+    inside = _parts(view)
     open_ended = [index for index, work in enumerate(costs.works) if work.once]
     return Verdict(
         machine,
@@ -214,10 +217,30 @@ def verdict_of(
         costs,
         taken,
         timed,
-        layers_of(view, steps_at_risk(plan, "avx2")) if machine.exact_int8 else (),
+        _at_risk([view, *(part for _, part, _ in inside)]) if machine.exact_int8 else (),
         layers_of(view, open_ended),
-        _findings(view, costs, timed),
+        _findings(view, inside, costs, timed),
     )
+
+
+_Part = tuple[int, View, int]
+"""The step of a plan, a plan in one of its bodies, and how often that runs."""
+
+
+def _parts(view: View) -> list[_Part]:
+    """The plans in bodies, those in bodies of bodies as well."""
+    found: list[_Part] = []
+    for index, step in enumerate(view.steps):
+        for part in parts_of(view.plan, step).parts:
+            inner = View(part.plan)
+            found.append((index, inner, part.times))
+            found += [(index, deeper, part.times * times) for _, deeper, times in _parts(inner)]
+    return found
+
+
+def _at_risk(views: Iterable[View]) -> tuple[str, ...]:
+    names = (name for view in views for name in layers_of(view, steps_at_risk(view.plan, "avx2")))
+    return tuple(dict.fromkeys(names))
 
 
 def checked_sizes(sizes: object, symbols: Sequence[str]) -> dict[str, int]:
@@ -258,26 +281,20 @@ def _size(name: str, size: object) -> int:
     return found
 
 
-def _findings(view: View, costs: Costs, timed: bool) -> tuple[Finding, ...]:
-    tool = tool_of(view.plan)
-    found = [
-        Finding(
-            CATALOGUE[code],
-            steps,
-            layers_around(view, steps, tool) if code == "absurd-scale" else layers_of(view, steps),
-            0.0,
-            0,
-            tool,
-        )
-        for code, steps in about_numbers(view, costs.machine).items()
-    ]
-    groups: dict[str, list[int]] = defaultdict(list)
-    for index, code in claims(view).items():
-        groups[code].append(index)
-    for code, steps in groups.items():
-        if CATALOGUE[code].gain is Gain.NUMBERS:
-            continue  # said above: right numbers come before fast ones
-        found.append(_timed(view, costs, CATALOGUE[code], steps, tool))
+def _findings(
+    view: View, inside: Sequence[_Part], costs: Costs, timed: bool
+) -> tuple[Finding, ...]:
+    told = _found(view, costs, claims(view))
+    whole = {index for item in told if item.kind.code == "control-flow" for index in item.steps}
+    for index, part, times in inside if is_quantized(view) else ():
+        if index not in whole:
+            inner = _found(
+                part, costs_of(part.plan, costs.machine, part.works), claims(part, inside=True)
+            )
+            # what a body returns goes on to the next trip: no caller wants it so
+            inner = [item for item in inner if item.kind.code != "model-output"]
+            told += [_of_body(item, index, times) for item in inner]
+    found = list(reduce(_collected, told, dict[str, Finding]()).values())
     gains = list(Gain)
     order = {code: place for place, code in enumerate(CATALOGUE)}
     return tuple(
@@ -292,6 +309,56 @@ def _findings(view: View, costs: Costs, timed: bool) -> tuple[Finding, ...]:
             ),
         )
     )
+
+
+def _of_body(finding: Finding, index: int, times: int) -> Finding:
+    """A finding about a body, of the step that runs it so often."""
+    return replace(
+        finding,
+        steps=(index,),
+        ms=finding.ms * times,
+        bytes=finding.bytes * times,
+        handed_on=finding.handed_on * times,
+    )
+
+
+def _collected(found: dict[str, Finding], one: Finding) -> dict[str, Finding]:
+    """The findings by their codes, with one more; those of one kind are one."""
+    other = found.get(one.kind.code)
+    if other is not None:
+        one = replace(
+            other,
+            steps=tuple(sorted({*other.steps, *one.steps})),
+            layers=tuple(dict.fromkeys((*other.layers, *one.layers))),
+            ms=other.ms + one.ms,
+            bytes=other.bytes + one.bytes,
+            reasons=tuple(dict.fromkeys((*other.reasons, *one.reasons))),
+            handed_on=other.handed_on + one.handed_on,
+        )
+    return found | {one.kind.code: one}
+
+
+def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding]:
+    tool = tool_of(view.plan)
+    found = [
+        Finding(
+            CATALOGUE[code],
+            steps,
+            layers_around(view, steps, tool) if code == "absurd-scale" else layers_of(view, steps),
+            0.0,
+            0,
+            tool,
+        )
+        for code, steps in about_numbers(view, costs.machine).items()
+    ]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, code in claimed.items():
+        groups[code].append(index)
+    for code, steps in groups.items():
+        if CATALOGUE[code].gain is Gain.NUMBERS:
+            continue  # said above: right numbers come before fast ones
+        found.append(_timed(view, costs, CATALOGUE[code], steps, tool))
+    return found
 
 
 def _is_small(finding: Finding, costs: Costs, timed: bool) -> bool:

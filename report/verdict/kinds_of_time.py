@@ -109,15 +109,20 @@ ABOUT_TIME = (
         "control-flow",
         "loop or branch with layers inside",
         "loops and branches with layers inside",
-        "An If, Loop or Scan whose bodies hold convolutions, matrix products or recurrent layers.",
-        "its bodies run as ONNX has them, node by node on NumPy and one core: no layer in there becomes a "
-        "primitive, quantized or not",
+        "An If, Loop or Scan whose bodies hold convolutions, matrix products or recurrent layers, and no "
+        "quantizers.",
+        "its layers are f32 in every trip: the quantizer did not look into its bodies, which most do not "
+        "do unless they are told to",
         effect=Effect.PRIMITIVES,
         remedies={
             Tool.ANY: (
                 "export {names} without control flow: a traced PyTorch model (torch.jit.trace) unrolls "
                 "loops of a fixed length and keeps the branch that was taken; write recurrences as nn.LSTM, "
                 "nn.GRU or nn.RNN"
+            ),
+            Tool.ORT_DYNAMIC: (
+                "ONNX Runtime, quantize_dynamic(..., extra_options={{'EnableSubgraph': True}}), quantizes "
+                "the products in {names}, too"
             ),
         },
     ),

@@ -89,10 +89,12 @@ _PRODUCTS = frozenset(
 """The same, where nobody else reads that f32: a product of codes stores codes."""
 
 
-def claims(view: View) -> dict[int, str]:
-    """Step -> the code of its finding, in the order of the steps."""
+def claims(view: View, *, inside: bool = False) -> dict[int, str]:
+    """Step -> the code of its finding, in the order of the steps. What runs plans in its bodies has
+    their findings; `inside`: such a plan, of a model that is quantized.
+    """
     found: dict[int, str] = {}
-    rules = _RULES if is_quantized(view) else _UNQUANTIZED
+    rules = _RULES if inside or is_quantized(view) else _UNQUANTIZED
     for code, rule in rules.items():
         for index in rule(view):
             found.setdefault(index, code)
@@ -108,12 +110,21 @@ def claims(view: View) -> dict[int, str]:
             )
             if len(fronts) == 1 and fronts <= (_WITH_QUANTIZERS | (_PRODUCTS if alone else set())):
                 found[index] = fronts.pop()
-    return dict(sorted(found.items()))
+    return {
+        index: code
+        for index, code in sorted(found.items())
+        if view.steps[index].bodies is None or code == "control-flow"
+    }
 
 
 def is_quantized(view: View) -> bool:
     """True where the model holds quantizers, or a step computes on codes."""
-    return bool(view.plan.quantizers) or any(map(view.in_int8, range(len(view.steps))))
+    indices = range(len(view.steps))
+    return (
+        bool(view.plan.quantizers)
+        or any(map(view.in_int8, indices))
+        or any(map(view.is_quantized_inside, indices))
+    )
 
 
 def _of_neighbours(view: View, index: int, found: Mapping[int, str]) -> str:

@@ -40,8 +40,11 @@ def control_flow(view: View) -> Iterable[int]:
 
 
 def with_products_inside(view: View) -> set[int]:
-    """If, Loop and Scan with products in their bodies."""
-    return steps_where(view, view.multiplies_inside)
+    """If, Loop and Scan with products in their bodies, and no quantizers."""
+    return steps_where(
+        view,
+        lambda index: view.multiplies_inside(index) and not view.is_quantized_inside(index),
+    )
 
 
 def index_arithmetic(view: View) -> Iterable[int]:

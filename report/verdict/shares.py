@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ...plan.types import Plan
 from ..notation import bytes_text
 from .view import View
+from .within import parts_of
 from .work import bytes_of
 
 
@@ -18,8 +19,8 @@ class Shares:
 
     Attributes:
         macs, int8_macs: multiply-adds, and those of 8-bit codes.
-        between, f32_between: bytes of the values that a step writes and another one reads, and
-            those in floating point.
+        between, f32_between: bytes of the values that a step writes and another one reads, in
+            bodies trip by trip, and those in floating point.
     """
 
     macs: int
@@ -44,11 +45,18 @@ def shares_of(plan: Plan, view: View | None = None) -> Shares:
     """The shares of a plan; `view`: of it, if there is one already."""
     view = view or View(plan)
     between = list(view.between())
+    inner = [
+        (shares_of(part.plan), part.times)
+        for step in plan.steps
+        for part in parts_of(plan, step).parts
+    ]
     return Shares(
         sum(item.macs for item in view.works),
-        sum(item.macs for item in view.works if item.int8),
-        sum(bytes_of(plan, value) for value in between),
-        sum(bytes_of(plan, value) for value in between if view.is_float(value)),
+        sum(item.int8_macs for item in view.works),
+        sum(bytes_of(plan, value) for value in between)
+        + sum(shares.between * times for shares, times in inner),
+        sum(bytes_of(plan, value) for value in between if view.is_float(value))
+        + sum(shares.f32_between * times for shares, times in inner),
     )
 
 

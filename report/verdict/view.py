@@ -91,6 +91,16 @@ class View:
         """True of a step with bodies (If, Loop, Scan) that hold products."""
         return self.steps[index].primitive in WITH_BODIES and self.works[index].macs > 0
 
+    def is_quantized_inside(self, index: int) -> bool:
+        """True of a step with plans for its bodies that hold quantizers, or compute on codes."""
+        bodies = self.steps[index].bodies
+        plans = () if bodies is None else bodies.plans
+        parts = [part for plan in plans for part in (plan, *(body for _, body in plan.within))]
+        return any(
+            part.quantizers or any(runs_in_int8(part, step) for step in part.steps)
+            for part in parts
+        )
+
     def type(self, value: str) -> TensorType | None:
         """The type of a value, or None where the plan does not say it."""
         return self.plan.find(value)

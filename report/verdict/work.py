@@ -70,6 +70,7 @@ class Work:
         read, written: bytes, weights and what post-ops read included; 0 for a view.
         calls: how many operations are called: 1, or as many as the bodies have nodes, in all trips.
         once: it has a body whose trips nobody knows before it runs, and which counts once.
+        within: the steps of its bodies that have plans, their work, and how often each runs.
     """
 
     macs: int
@@ -78,6 +79,13 @@ class Work:
     written: int
     calls: int = 1
     once: bool = False
+    within: tuple[tuple[Step, Work, int], ...] = ()
+
+    @property
+    def int8_macs(self) -> int:
+        """The multiply-adds of 8-bit codes."""
+        inside = sum(work.int8_macs * times for _, work, times in self.within)
+        return self.macs if self.int8 else inside
 
     @property
     def bytes(self) -> int:
@@ -95,17 +103,40 @@ def work_of(plan: Plan, step: Step, narrow: frozenset[str] = frozenset()) -> Wor
     macs = _macs(plan, step)
     if step.primitive in VIEWS:
         return Work(macs, False, 0, 0)
-    bodies = _bodies(plan, step)
+    bodies = None if step.bodies is not None else _bodies(plan, step)
 
     def size(names: Iterable[str]) -> int:
         return sum(bytes_of(plan, name, narrow) for name in names if name)
 
     picked = size(step.outputs) if operator_of(step) == "Gather" else 0
     read = picked + size(step.inputs[1:]) if picked else size(dict.fromkeys(step.inputs))
+    if step.bodies is not None:
+        return _work_within(plan, step, read, size(step.outputs))
     if bodies is None:
         return Work(macs, runs_in_int8(plan, step), read, size(step.outputs))
     calls = max(1, bodies.nodes)
     return Work(bodies.macs, False, read, size(step.outputs), calls, bodies.once)
+
+
+def _work_within(plan: Plan, step: Step, read: int, written: int) -> Work:
+    """The work of a step whose bodies are plans."""
+    from .within import parts_of  # which asks for the work of a body
+
+    parts = parts_of(plan, step)
+    within = tuple(
+        (inner, work_of(part.plan, inner), part.times)
+        for part in parts.parts
+        for inner in part.plan.steps
+    )
+    macs = sum(work.macs * times for _, work, times in within)
+    calls = sum(work.calls * times for _, work, times in within)
+    once = parts.once or any(work.once for _, work, _ in within)
+    return Work(macs, False, read, written, max(1, calls), once, within)
+
+
+def macs_inside(plan: Plan) -> int:
+    """The multiply-adds of a whole plan."""
+    return sum(work_of(plan, step).macs for step in plan.steps)
 
 
 def _bodies(plan: Plan, step: Step) -> Body | None:

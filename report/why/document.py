@@ -42,6 +42,7 @@ def story_data(plan: Plan, story: Story) -> dict[str, Any]:
         "behind": list(map(record, story.behind)),
         "findings": list(map(as_data, story.findings)),
         "unknown": list(story.unknown),
+        "body": story.body,
     }
 
 

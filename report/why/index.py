@@ -31,9 +31,12 @@ class Index:
     Args:
         plan: any plan.
         nodes: the nodes of the model that it was made of; empty where only the plan is known.
+        around: the step in a body of which the plan lies; '' for that of a whole model.
 
     Attributes:
         plan: the plan.
+        around: as given.
+        bodies: of the plans in bodies of its steps, those in bodies of bodies as well.
         steps: node of the model -> indices of the steps that do its work, in order.
         decisions: node of the model -> what rules decided there, in order.
         fates: quantizer -> fates of its halves; `read`: node -> fates of what it reads.
@@ -42,8 +45,10 @@ class Index:
         producer, readers_in_plan: value of the plan -> the step that writes it, those that read it.
     """
 
-    def __init__(self, plan: Plan, nodes: Iterable[ModelNode] = ()) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, nodes: Iterable[ModelNode] = (), *, around: str = "") -> None:
+        self.plan, self.around = plan, around
+        within = () if around else plan.within
+        self.bodies = tuple(Index(body, around=step or "?") for step, body in within)
         self.steps: dict[str, list[int]] = defaultdict(list)
         self.producer: dict[str, int] = {}
         self.readers_in_plan: dict[str, list[int]] = defaultdict(list)
@@ -75,6 +80,16 @@ class Index:
         self._needed: frozenset[str] | None = None
 
     # -- names -------------------------------------------------------------------------------------
+
+    def home(self, name: str) -> Index:
+        """The index that knows a name that `matching` gave: this one, or that of a body."""
+        every = (self, *self.bodies)
+        return next((index for index in every if index._knows(name)), self)  # noqa: SLF001
+
+    def _knows(self, name: str) -> bool:
+        number = _STEP.fullmatch(name) and bool(self.around)  # steps are counted outside of bodies
+        step = None if number else self.step_called(name)
+        return self.is_node(name) or self.is_value(name) or step is not None
 
     def is_node(self, name: str) -> bool:
         """True of a node of the model, a quantizer among them."""
@@ -117,9 +132,10 @@ class Index:
         Raises:
             NoSuchName: nothing is called so; the hint has what comes nearest.
         """
-        if self.is_node(name) or self.is_value(name) or self.step_called(name) is not None:
+        if any(index._knows(name) for index in (self, *self.bodies)):  # noqa: SLF001
             return [name]
-        names = self.node_names()
+        names = [item for index in (self, *self.bodies) for item in index.node_names()]
+        names = list(dict.fromkeys(names))
         if _GLOB.search(name):
             found = [item for item in names if fnmatch.fnmatchcase(item, name)]
         else:

@@ -45,6 +45,7 @@ class Story:
         behind: refusals of what comes next to be fused into it.
         findings: those that its steps belong to, each about it alone.
         unknown: what cannot be told, and how to find out.
+        body: the plan of the body that it lies in, whose steps `places` count; '' outside of bodies.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Story:
     behind: tuple[Decision, ...]
     findings: tuple[Finding, ...]
     unknown: tuple[str, ...]
+    body: str = ""
 
 
 def story_of(index: Index, name: str, verdict: Verdict | None = None) -> Story:
@@ -65,9 +67,17 @@ def story_of(index: Index, name: str, verdict: Verdict | None = None) -> Story:
     Args:
         index: of the plan.
         name: one that `Index.matching` gave.
-        verdict: on the plan, if there is one already.
+        verdict: on the plan that it lies in, if there is one already.
     """
-    verdict = verdict or verdict_of(index.plan)
+    index = index.home(name)
+    story = _story(index, verdict or verdict_of(index.plan), name)
+    if not index.around:
+        return story
+    where = f"In a body of {middle_cut(index.around, _NAME)}, which has a plan of its own"
+    return replace(story, answer=f"{where}: {story.answer}", body=index.plan.name)
+
+
+def _story(index: Index, verdict: Verdict, name: str) -> Story:
     if index.is_node(name):
         return _node(index, verdict, name)
     if index.is_value(name):
@@ -79,6 +89,12 @@ def story_of(index: Index, name: str, verdict: Verdict | None = None) -> Story:
 
 def ending_of(index: Index, name: str) -> str:
     """Where a node ended, in a few words, as a list of nodes has it."""
+    index = index.home(name)
+    inside = f"in a body of {middle_cut(index.around, _NAME)}: " if index.around else ""
+    return f"{inside}{_ending(index, name)}"
+
+
+def _ending(index: Index, name: str) -> str:
     places = places_of(index, name)
     if places:
         step = index.plan.steps[places[0].step]

@@ -31,6 +31,9 @@ def _row_of(step: Step) -> OpSpec:
     return spec
 
 
+RunForeign = Callable[[Sequence[Array | None]], Sequence[Array]]
+
+
 class EvaluatedKernel:
     """`onnx.<Op>`: the row's own evaluation, in whatever element type; of a foreign op the node as
     the user's model has it, run by the fallback.
@@ -41,17 +44,20 @@ class EvaluatedKernel:
     Args:
         plan: the plan.
         step: the step.
+        bodies: what runs steps with bodies, by their names.
 
     Raises:
         UnsupportedOp: nothing can run the op.
     """
 
-    def __init__(self, plan: Plan, step: Step) -> None:
+    def __init__(self, plan: Plan, step: Step, bodies: Mapping[str, RunForeign]) -> None:
         spec = _row_of(step)
         self._plan, self._step = plan, step
         self._inputs = row_inputs(step, spec)
-        self._run: Callable[[Sequence[Array | None]], Sequence[Array]]
-        if step.op == "Onnx":
+        self._run: RunForeign
+        if step.bodies is not None:
+            self._run = bodies[step.name]
+        elif step.op == "Onnx":
             # imports onnx.reference: only plans with a foreign op pay for it
             from ..fallback import foreign_op
 

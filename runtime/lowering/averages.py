@@ -44,6 +44,11 @@ class AverageAction:
         """Everything that it touches."""
         return [arg for arg in self.args.values() if isinstance(arg, Tensor)]
 
+    @property
+    def placed(self) -> list[Tensor]:
+        """All of it."""
+        return self.tensors
+
     def call(self, memories: Mapping[str, Memory], held: list[object]) -> CCall:
         """What computes the averages.
 

@@ -29,6 +29,7 @@ from ...plan.shapes import StaticShape
 from ...plan.summation import gemm_blocks
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import SCHEMAS
+from ..bodies import BodyRunner
 from ..budget import RunBudget
 from ..placement import Placement
 from .coded import CodedAction, CodedRows
@@ -43,6 +44,7 @@ from .program import (
     Program,
     Tensor,
     data_type,
+    hand_out,
     plan_buffers,
 )
 from .values import NotLowered, Offer, Values, Wanted
@@ -95,6 +97,7 @@ class Binder(Values):
         constants: Constants,
         threads: int,
         budget: RunBudget,
+        bodies: Mapping[str, BodyRunner],
         *,
         exact: bool,
         refused: Mapping[int, str],
@@ -105,7 +108,7 @@ class Binder(Values):
         self._exact = exact
         self._refused = refused
         self.threads = threads
-        self._budget = budget
+        self._budget, self._bodies = budget, bodies
         self._placements: list[Placement] = []
         self._host_views: dict[str, str] = {}
         self.joined: dict[tuple[str, str], list[Step]] = {}
@@ -129,6 +132,7 @@ class Binder(Values):
             name: self._straight(name) for name in self.plan.outputs if name in self._tensors
         }
         owners += [len(self.plan.steps)] * (len(self._actions) - len(owners))
+        result_bytes = hand_out(self._actions, outputs.values())
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
         scratchpad = max(map(scratchpad_of, self._actions), default=0)
         tensors = self._first
@@ -145,6 +149,7 @@ class Binder(Values):
             offsets=offsets,
             arena_bytes=size,
             scratchpad_bytes=scratchpad,
+            result_bytes=result_bytes,
         )
 
     # -- what lowerings ask ------------------------------------------------------------------------
@@ -560,6 +565,8 @@ class Binder(Values):
         """
         if self.index in self._refused:
             raise NotLowered(self._refused[self.index])
+        if step.bodies is not None:
+            raise NotLowered("NumPy counts its trips; its bodies run here as plans of their own")
         if lowering is None:
             raise NotLowered(f"oneDNN has no primitive for {step.primitive.removeprefix('onnx.')}")
         several = step.primitive in SCHEMAS and SCHEMAS[step.primitive].outputs > 1
@@ -583,6 +590,7 @@ class Binder(Values):
             self.threads,
             self.library.effective_isa(),
             self._budget if unsized else None,
+            self._bodies,
         )
         self._run_on_host(runner)
         self._place("numpy", reason=reason)

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...aligned import aligned
-from ...ir.ops.blocks import middle
-from ...onednn.coded_kernels import LARGEST_BLOCK, LEAST_BLOCK, panel_bytes
+from ...onednn.coded_kernels import LARGEST_BLOCK, LEAST_BLOCK, PANEL_BYTES
 from ...onednn.kernels import Kernels
 from ..kernels.block_gemm import Blocks
+from .decoder import Arranged, panels_of
 from .program import Tensor
 
-_FEW = 2  # rows that take less time one by one than it takes to bring weights into another order
+_FEW = 6  # rows that take less time one by one than together
 _ALONE = 1 << 15  # elements whose codes one thread makes before a second one is awake
 
 
@@ -28,18 +28,15 @@ class CodedRows:
         blocks: the weights.
         kernels: machine code for codes of that width.
         threads: how many the kernels may use.
+        arranged: keeps panels of columns.
     """
 
     name = "packed codes by avx512_core_vnni"
     """What multiplies, for the placement."""
 
-    def __init__(self, blocks: Blocks, kernels: Kernels, threads: int) -> None:
+    def __init__(self, blocks: Blocks, kernels: Kernels, threads: int, arranged: Arranged) -> None:
         self.blocks, self._kernels, self._threads = blocks, kernels, threads
-        self._codes = np.ascontiguousarray(blocks.codes)
-        self._scales = np.require(blocks.scales, np.float32, ("C", "ALIGNED"))
-        zeros = blocks.zero_points
-        plain = zeros is None or bool((zeros == middle(blocks.bits)).all())
-        self._zeros = None if plain or zeros is None else np.ascontiguousarray(zeros, np.uint8)
+        self._codes, self._scales, self._zeros = panels_of(blocks, arranged)
 
     @staticmethod
     def refusal(blocks: Blocks) -> str | None:
@@ -59,7 +56,8 @@ class CodedRows:
         codes = aligned(rows * self.blocks.width)
         each = aligned(4 * rows * self.blocks.blocks)
         panels = codes + 2 * each
-        return codes, codes + each, panels, panels + self._threads * panel_bytes(self.blocks.bits)
+        room = 0 if rows <= _FEW else self._threads * PANEL_BYTES
+        return codes, codes + each, panels, panels + room
 
     def scratch_bytes(self, rows: int) -> int:
         """Bytes for codes, scales and sums of so many rows, and for a panel of each thread."""
@@ -91,7 +89,6 @@ class CodedRows:
             xscales=place + scales,
             xsums=place + sums,
             out=out.ctypes.data,
-            stride=self._codes.shape[1],
             blocks=blocks.blocks,
             block=blocks.block,
             rows=blocks.rows,
@@ -103,8 +100,7 @@ class CodedRows:
         held = (self._codes, self._scales, self._zeros)
         many = self._threads if rows * blocks.width >= _ALONE else 1
         quantize = kernels.call("quantize_rows", work, many, held)
-        few = rows <= _FEW and blocks.block * blocks.bits % 128 == 0
-        function = "multiply_row" if few else "multiply_codes"
+        function = "multiply_row" if rows <= _FEW else "multiply_codes"
         multiply_codes = kernels.call(function, work, self._threads, held)
 
         def multiply(sources: NDArray[np.float32]) -> None:
@@ -138,4 +134,9 @@ class CodedAction:
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
-        return [self.src, self.dst, self.scratch]
+        return [self.src, *self.placed]
+
+    @property
+    def placed(self) -> list[Tensor]:
+        """What it writes."""
+        return [self.dst, self.scratch]

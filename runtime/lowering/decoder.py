@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from ...aligned import aligned
 from ...ir.ops.blocks import middle
 from ...onednn.block_kernels import PADDING, PANEL_BYTES, TABLE
+from ...onednn.coded_kernels import in_panels
 from ...onednn.enums import DataType
 from ...onednn.kernels import Kernels, Work
 from ...onednn.library import Library
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc
+from ...plan.arguments import BLOCKS_OF_WEIGHTS
 from ..kernels.base import Recorder, Scratch
 from ..kernels.block_gemm import Blocks
 from .program import Tensor
@@ -33,6 +35,9 @@ _MANY = 20
 _ADDRESSED = 1 << 31  # bytes that the kernels' offsets reach
 _SEVERAL = 3  # rows from which on four at a time take less time than one after the other
 
+Arranged = Callable[[str, Callable[[], NDArray[Any]]], NDArray[Any]]
+"""Of a role of the step, and what makes an array of its constant: that array, made once."""
+
 
 class Decoder:
     """The packed weights of a step, as columns of an f32 matrix or as factors of a row.
@@ -41,10 +46,13 @@ class Decoder:
         blocks: the weights.
         kernels: machine code for codes of that width; None: NumPy decodes.
         threads: how many the kernels may use.
+        arranged: keeps panels of columns.
     """
 
-    def __init__(self, blocks: Blocks, kernels: Kernels | None, threads: int) -> None:
-        self.blocks, self._threads = blocks, threads
+    def __init__(
+        self, blocks: Blocks, kernels: Kernels | None, threads: int, arranged: Arranged
+    ) -> None:
+        self.blocks, self._threads, self._arranged = blocks, threads, arranged
         zeros = blocks.zero_points
         fits = (
             blocks.block * blocks.bits % 32 == 0
@@ -55,13 +63,19 @@ class Decoder:
 
     def multiplies(self, rows: int) -> bool:
         """True where so many rows are multiplied by packed weights."""
-        return self._kernels is not None and (self.blocks.block % 32 == 0 or rows >= _MANY)
+        whole = self.blocks.block % 32 == 0
+        return self._kernels is not None and (whole or not self.reads_halves(rows))
+
+    @staticmethod
+    def reads_halves(rows: int) -> bool:
+        """True where the kernel for so many rows reads the even ones of each 32 elements first."""
+        return _SEVERAL <= rows < _MANY
 
     def copies(self, rows: int) -> int:
         """How often the rows are copied in front of the product: to fill them up to whole blocks,
-        and for few rows in the order that the kernels read them in.
+        and in the order that the kernel reads them in.
         """
-        return 2 if rows < _MANY else int(self.blocks.size != self.blocks.width)
+        return 2 if self.reads_halves(rows) else int(self.blocks.size != self.blocks.width)
 
     def panel_bytes(self, rows: int) -> int:
         """Bytes that the threads decode into in the product of so many rows; few need none."""
@@ -126,42 +140,39 @@ class Decoder:
         work.out, work.ld = scratch.ctypes.data, -(-count // LANES) * LANES
         return self._kernels.call("decode_columns", work, self._threads, zeros)
 
-    def products(
+    def halves_product(
         self, sources: NDArray[np.float32], out: NDArray[np.float32]
-    ) -> list[Callable[[], None]]:
-        """What multiplies few rows [rows, width], halves of each 32 elements apart, into
+    ) -> Callable[[], None]:
+        """What multiplies several rows [rows, width], halves of each 32 elements apart, into
         [rows, N].
         """
         kernels = self._kernels
         assert kernels is not None
-        many = len(sources)
-        single = many < _SEVERAL
-        found = []
-        for row in range(many if single else 1):
-            work = self._product(kernels, many, out[row:], self._zeros)
-            work.x = sources[row:].ctypes.data
-            function = "multiply_row" if single else "multiply_rows"
-            found.append(kernels.call(function, work, self._threads))
-        return found
+        work = self._product(kernels, len(sources), out, self._zeros)
+        work.x = sources.ctypes.data
+        return kernels.call("multiply_rows", work, self._threads)
 
     def product(
-        self, rows: int, out: NDArray[np.float32], panels: NDArray[np.uint8]
+        self, rows: int, out: NDArray[np.float32], panels: NDArray[np.uint8] | None
     ) -> Callable[[NDArray[np.float32]], None]:
-        """What multiplies many rows [rows, width], C-contiguous, into [rows, N].
+        """What multiplies few or many rows [rows, width], C-contiguous, into [rows, N].
 
         Args:
-            rows: how many.
+            rows: how many, so that the kernel reads them as they are.
             out: f32 [rows, N].
-            panels: `panel_bytes`, on a cache line.
+            panels: `panel_bytes`, on a cache line; None: it needs none.
         """
         kernels, shape = self._kernels, (rows, self.blocks.width)
         assert kernels is not None
-        zeros = self._zeros_of(0, self.blocks.rows)
-        work = self._product(kernels, rows, out, zeros)
-        work.panels = panels.ctypes.data
-        if panels.size < self._threads * PANEL_BYTES or work.panels != aligned(work.panels):
-            raise ValueError("no place for panels, or none on a cache line")
-        call = kernels.call("multiply_columns", work, self._threads, zeros)
+        if panels is None:
+            work, call = self._few(kernels, rows, out)
+        else:
+            zeros = self._zeros_of(0, self.blocks.rows)
+            work = self._product(kernels, rows, out, zeros)
+            work.panels = panels.ctypes.data
+            if panels.size < self._threads * PANEL_BYTES or work.panels != aligned(work.panels):
+                raise ValueError("no place for panels, or none on a cache line")
+            call = kernels.call("multiply_columns", work, self._threads, zeros)
 
         def multiply(sources: NDArray[np.float32]) -> None:
             if sources.shape != shape or not sources.flags.c_contiguous:
@@ -170,6 +181,15 @@ class Decoder:
             call()
 
         return multiply
+
+    def _few(
+        self, kernels: Kernels, rows: int, out: NDArray[np.float32]
+    ) -> tuple[Work, Callable[[], None]]:
+        codes, scales, zeros = held = panels_of(self.blocks, self._arranged)
+        work = self._product(kernels, rows, out, self._zeros)
+        work.codes, work.scales = codes.ctypes.data, scales.ctypes.data
+        work.zeros = 0 if zeros is None else zeros.ctypes.data
+        return work, kernels.call("multiply_row", work, self._threads, held)
 
     def _product(
         self, kernels: Kernels, rows: int, out: NDArray[np.float32], zeros: NDArray[np.uint8]
@@ -191,6 +211,22 @@ class Decoder:
             block=blocks.block,
             rows=count,
         )
+
+
+def panels_of(
+    blocks: Blocks, arranged: Arranged
+) -> tuple[NDArray[np.uint32], NDArray[np.float32], NDArray[np.uint8] | None]:
+    """Words of codes, scales and zero points in panels of columns; no zero points where all are the
+    middle code.
+    """
+    scales, zeros = BLOCKS_OF_WEIGHTS
+    words, points = np.ascontiguousarray(blocks.codes).view(np.uint32), blocks.zero_points
+    plain = points is None or bool((points == middle(blocks.bits)).all())
+    return (
+        arranged("weights", lambda: in_panels(words)),
+        arranged(scales, lambda: in_panels(blocks.scales.astype(np.float32))),
+        None if plain else arranged(zeros, lambda: in_panels(np.asarray(points, np.uint8))),
+    )
 
 
 @functools.cache
@@ -220,7 +256,12 @@ class PartsAction:
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
-        return [self.weights, *(arg for arg in self.args.values() if isinstance(arg, Tensor))]
+        return [*self.placed, *(arg for arg in self.args.values() if isinstance(arg, Tensor))]
+
+    @property
+    def placed(self) -> list[Tensor]:
+        """The scratch."""
+        return [self.weights]
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,8 +288,13 @@ class RowsAction:
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
+        return [self.src, *self.placed]
+
+    @property
+    def placed(self) -> list[Tensor]:
+        """What it writes."""
         rooms = (self.scratch, self.panels)
-        return [self.src, self.dst, *(room for room in rooms if room is not None)]
+        return [self.dst, *(room for room in rooms if room is not None)]
 
 
 def part_of(desc: PrimitiveDesc, arg: int, whole: MemoryDesc) -> MemoryDesc | None:

@@ -20,9 +20,10 @@ from ...onednn.loading import load
 from ...plan.conversion.convert import convert_steps
 from ...plan.shapes import StaticShape
 from ...plan.types import Plan, Step
+from ..bodies import MOST_SHAPES, body_runners
 from ..budget import RunBudget
 from ..executor import StepTimes
-from ..footprint import SessionMemory, nothing_bound, steps_memory
+from ..footprint import SessionMemory, bytes_within, nothing_bound, steps_memory
 from ..padding import bytes_by_position
 from ..placement import Placement
 from ..processors import default_threads, run_budget
@@ -121,6 +122,7 @@ class OneDnnExecutor:
             instructions saturate. A CPU with VNNI never runs a saturating implementation.
         library: the path of a libdnnl; None: the installed one.
         budget: how much memory a run may take (None: the machine's).
+        programs: for how many shapes of the inputs it stays bound.
 
     Raises:
         BackendUnavailable: there is no usable library; the message says how to install it.
@@ -134,16 +136,29 @@ class OneDnnExecutor:
         exact: bool = True,
         library: str | None = None,
         budget: RunBudget | None = None,
+        programs: int = _PROGRAMS,
     ) -> None:
         self._plan = plan
+        self._programs = programs
         self._lowered, kept = convert_steps(plan) if plan.target == "onednn-v2" else (plan, {})
         self._kept = {index: refusal.reason for index, refusal in kept.items()}
         self._budget = budget or run_budget()
         self._threads = threads or default_threads()
-        self._library = load(library)
+        self._named, self._library = library, load(library)
         self._exact = exact or self._library.effective_isa().has_vnni
+        self._bodies = body_runners(plan, self._of_body, self._budget)
         with workers.making():
             self._state = _State(self._lowered, Engine(self._library))
+
+    def _of_body(self, plan: Plan) -> OneDnnExecutor:
+        return OneDnnExecutor(
+            plan,
+            self._threads,
+            exact=self._exact,
+            library=self._named,
+            budget=self._budget,
+            programs=MOST_SHAPES,
+        )
 
     @property
     def description(self) -> str:
@@ -204,7 +219,9 @@ class OneDnnExecutor:
         ]
         held = {name: constants.held(name) for name in self._lowered.constants}
         rows = steps_memory(steps, held, written, scratch[:-1])
-        return SessionMemory(constants.total, program.arena_bytes, program.scratchpad_bytes, rows)
+        total = constants.total + sum(map(bytes_within, steps))
+        values = program.arena_bytes + program.result_bytes
+        return SessionMemory(total, values, program.scratchpad_bytes, rows)
 
     def _bytes(self, program: Program, value: str) -> int:
         tensor = program.tensors.get(value)
@@ -262,7 +279,7 @@ class OneDnnExecutor:
                 known, settled = self._budget.bind(self._lowered, shapes)
                 with workers.making():
                     bound = state.programs[key] = _Bound(self._bind(known, settled, state))
-                if len(state.programs) > _PROGRAMS:
+                if len(state.programs) > self._programs:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
             state.latest = bound.program
@@ -288,12 +305,14 @@ class OneDnnExecutor:
                 constants,
                 self._threads,
                 self._budget,
+                self._bodies,
                 exact=exact,
                 refused=refused,
             )
             self._budget.check_run(self._plan, known, bytes_by_position(self._plan, known))
             program = binder.bind(LOWERINGS)
-            needed = program.arena_bytes + program.scratchpad_bytes + binder.made_bytes
+            needed = program.arena_bytes + program.result_bytes + program.scratchpad_bytes
+            needed += binder.made_bytes
             self._budget.check_run(self._plan, known, needed)
             return program
 

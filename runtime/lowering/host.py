@@ -14,6 +14,7 @@ from ...ir.types import TensorType
 from ...onednn.enums import CpuIsa
 from ...plan.shapes import step_shapes
 from ...plan.types import Plan, Step
+from ..bodies import NO_BODIES, BodyRunner
 from ..budget import RunBudget
 from ..kernels.table import EvaluatedKernel
 from ..numpy_runtime import NumpyExecutor
@@ -34,6 +35,7 @@ class HostStep:
         isa: the instruction sets that it may use.
         budget: how large its outputs may be, where their sizes depend on data; None: they were
             checked already.
+        bodies: what runs steps with bodies, by their names.
 
     Attributes:
         inputs: the values that it reads, without constants.
@@ -44,7 +46,13 @@ class HostStep:
     """
 
     def __init__(
-        self, plan: Plan, step: Step, threads: int, isa: CpuIsa, budget: RunBudget | None = None
+        self,
+        plan: Plan,
+        step: Step,
+        threads: int,
+        isa: CpuIsa,
+        budget: RunBudget | None = None,
+        bodies: Mapping[str, BodyRunner] = NO_BODIES,
     ) -> None:
         self.inputs = tuple(
             dict.fromkeys(value for value in step.inputs if value not in plan.constants)
@@ -60,7 +68,7 @@ class HostStep:
         self.single_call = single_call(plan, step, constants, isa)
         self.follows = self.single_call is not None and step.primitive in FOLLOWERS
         if step.primitive.startswith("onnx."):
-            self._kernel = EvaluatedKernel(plan, step)
+            self._kernel = EvaluatedKernel(plan, step, bodies)
         else:
             values = {
                 name: _without_symbols(plan.type(name)) for name in (*self.inputs, *self.outputs)
@@ -142,6 +150,11 @@ class HostAction:
     def tensors(self) -> list[Tensor]:
         """Everything that it touches."""
         return [*self.inputs.values(), *self.outputs.values()]
+
+    @property
+    def placed(self) -> list[Tensor]:
+        """What its one call writes."""
+        return [*self.outputs.values()]
 
 
 def _own(array: Array, inputs: Sequence[Array]) -> Array:

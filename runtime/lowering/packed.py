@@ -17,8 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...onednn.attributes import Attributes, Binary, PRelu
 from ...onednn.block_kernels import block_kernels
@@ -31,7 +33,7 @@ from ...plan.types import Step, codes_source
 from ..kernels.block_gemm import Blocks
 from .binding import Binder, first_accepted, first_lowered, need
 from .coded import CodedRows
-from .decoder import LANES, Decoder
+from .decoder import LANES, Arranged, Decoder
 from .joining import Groups, Way, joined, joined_frame, wide
 from .program import Buffer, Owner, Tensor
 from .translation import bias_of, translate
@@ -51,10 +53,15 @@ def packed_matmul(binder: Binder, step: Step, views: Iterable[Way]) -> None:
         views: how to see it, best first.
     """
     blocks = Blocks(step, binder.constants.data)
+
+    def arranged(role: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        return binder.constants.arranged(need(step, role), "panels of columns", make)
+
     if codes_source(step):
-        _coded(binder, step, blocks)
+        _coded(binder, step, blocks, arranged)
         return
-    decoder = Decoder(blocks, block_kernels(binder.library, blocks.bits), binder.threads)
+    kernels = block_kernels(binder.library, blocks.bits)
+    decoder = Decoder(blocks, kernels, binder.threads, arranged)
     if binder.dtype(need(step, "src")) != DataType.f32:
         raise NotLowered("packed weights are multiplied by f32 only")
     if decoder.multiplies(math.prod(binder.dims(step.output)[:-1])):
@@ -213,7 +220,7 @@ def _product_of(binder: Binder, step: Step, flat: MemoryDesc) -> tuple[Tensor, b
     return Tensor(Buffer(name, Owner.ARENA, flat.size), flat), bare
 
 
-def _coded(binder: Binder, step: Step, blocks: Blocks) -> None:
+def _coded(binder: Binder, step: Step, blocks: Blocks, arranged: Arranged) -> None:
     """A product of rows that become codes."""
     kernels = coded_kernels(binder.library, blocks.bits)
     if kernels is None:
@@ -228,7 +235,7 @@ def _coded(binder: Binder, step: Step, blocks: Blocks) -> None:
     flat, source = _flat(binder, step, blocks)
     product, bare = _product_of(binder, step, flat)
     behind = None if bare else _behind(binder, step, product.buffer)
-    weights = CodedRows(blocks, kernels, binder.threads)
+    weights = CodedRows(blocks, kernels, binder.threads, arranged)
     action = binder.coded_action(Wanted(need(step, "src"), source), product, weights)
     binder.commit_product(step, action, product, behind)
 

@@ -15,6 +15,7 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
 from ..arena import Lifetimes, place
 from ..placement import Placement
+from ..results import WORTHWHILE
 
 _DATA_TYPES = {
     DType.F32: DataType.f32,
@@ -33,6 +34,8 @@ class Owner(enum.Enum):
     """The caller: the array that was fed."""
     HOST = "host"
     """A NumPy step: the array that it returned in this run."""
+    RESULT = "result"
+    """The caller: an array of this run that is handed out at its end."""
 
 
 @dataclass(eq=False)
@@ -78,6 +81,11 @@ class Action(Protocol):
         """Everything that it touches."""
         ...
 
+    @property
+    def placed(self) -> list[Tensor]:
+        """Those of them that it expects at one address in all runs with the same memory."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class PrimitiveAction:
@@ -96,6 +104,11 @@ class PrimitiveAction:
         """Everything that it touches."""
         return [arg for arg in self.args.values() if isinstance(arg, Tensor)]
 
+    @property
+    def placed(self) -> list[Tensor]:
+        """None."""
+        return []
+
 
 @dataclass(eq=False)
 class Program:
@@ -107,7 +120,8 @@ class Program:
             into order behind the last step: how many steps there are.
         tensors: plan value -> the tensor that it was written as (absent where it lives on the host
             alone).
-        outputs: output of the plan -> the tensor to copy it from.
+        outputs: output of the plan -> the tensor that holds it, row-major: to hand out where its
+            buffer is a result and this output the first one in it, else to copy.
         shapes: plan value -> its shape, where it is known.
         written: index of an action -> the values that are there behind it; -1: before the first.
         placements: one for each step.
@@ -116,6 +130,7 @@ class Program:
         host_views: value that only NumPy sees -> the value that it is another shape of.
         offsets: buffer -> place in the arena.
         arena_bytes, scratchpad_bytes: memory of one run.
+        result_bytes: memory of the arrays that one run hands out without a copy.
     """
 
     actions: tuple[Action, ...]
@@ -130,6 +145,26 @@ class Program:
     offsets: Mapping[Buffer, int]
     arena_bytes: int
     scratchpad_bytes: int
+    result_bytes: int
+
+
+def hand_out(actions: Sequence[Action], outputs: Iterable[Tensor]) -> int:
+    """Makes results of the buffers that hold one large output each and nothing more, and that no
+    action expects at an address known beforehand. The bytes of all.
+
+    Args:
+        actions: in order of execution.
+        outputs: where the outputs lie, row-major.
+    """
+    placed = {tensor.buffer for action in actions for tensor in action.placed}
+    found = 0
+    for tensor in outputs:
+        buffer = tensor.buffer
+        whole = tensor.desc.is_plain and tensor.desc.size == buffer.size >= WORTHWHILE
+        if whole and buffer.owner is Owner.ARENA and buffer not in placed:
+            buffer.owner = Owner.RESULT
+            found += buffer.size
+    return found
 
 
 def plan_buffers(

@@ -169,6 +169,11 @@ class StepsAction:
         """Everything that it touches."""
         return [arg for arg in self.args.values() if isinstance(arg, Tensor)]
 
+    @property
+    def placed(self) -> list[Tensor]:
+        """All of it."""
+        return self.tensors
+
 
 def packed_weights(r: F32) -> F32:
     """Weights [D, 4H, H] as the kernel reads them, [D, blocks, H, 4 gates, 16]."""

@@ -33,10 +33,11 @@ from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
 from .host_calls import call_in_c
-from .program import Action, Owner, PrimitiveAction, Program, Tensor
+from .program import Action, Buffer, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
 
 A = TypeVar("A")
+Key = str | Buffer
 
 
 class Run:
@@ -55,10 +56,11 @@ class Run:
         self._stream = Stream(engine)
         self._arena = arena_bytes(program.arena_bytes)
         self._memories: dict[Tensor, Memory] = {}
-        self._loose: dict[str, list[Memory]] = {}  # of a buffer whose address each run sets anew
-        self._arrays: dict[
-            str, Array
-        ] = {}  # what was fed, and what NumPy steps returned, in this run
+        self._results: dict[Buffer, ResultMemory] = {}
+        # Of a buffer whose address each run sets anew; and what was fed, what NumPy steps
+        # returned, and what will be handed out, in this run: see `_key`.
+        self._loose: dict[Key, list[Memory]] = {}
+        self._arrays: dict[Key, Array] = {}
         scratchpad = aligned_bytes(max(program.scratchpad_bytes, 1))
         self._scratchpad = Memory(
             engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad
@@ -140,6 +142,8 @@ class Run:
     def _feed(self, feeds: Mapping[str, Array]) -> None:
         for name, array in feeds.items():
             _keep(self._arrays, self._loose, name, array)
+        for buffer, memory in self._results.items():
+            _keep(self._arrays, self._loose, buffer, memory.take())
 
     def _release(self) -> None:
         """Forgets the arrays of the run; the memories' stale addresses are replaced before they are
@@ -169,6 +173,10 @@ class Run:
         if tensor is None or first or tensor.desc.size < WORTHWHILE:
             return lambda: np.array(see(), order="C")
         memory = ResultMemory(self._program.shapes[name], self._plan.type(name).dtype.numpy)
+        arrays, buffer = self._arrays, tensor.buffer
+        if buffer.owner is Owner.RESULT and buffer not in self._results:
+            self._results[buffer] = memory
+            return lambda: arrays[buffer]
 
         def read() -> Array:
             result = memory.take()
@@ -201,8 +209,10 @@ class Run:
             if tensor.buffer.owner is Owner.ARENA:
                 memory = Memory(self._engine, tensor.desc, self._place(tensor))
             else:
-                memory = Memory(self._engine, tensor.desc)
-                self._loose.setdefault(tensor.buffer.name, []).append(memory)
+                memory, key = Memory(self._engine, tensor.desc), _key(tensor.buffer)
+                self._loose.setdefault(key, []).append(memory)
+                if key in self._arrays:  # in the middle of a run
+                    memory.set_data(self._arrays[key])
             self._memories[tensor] = memory
         return memory
 
@@ -273,7 +283,7 @@ class Run:
         if of.buffer.owner is Owner.ARENA:
             return Memory(self._engine, desc, self._place(of)[skipped:])
         memory = _Shifted(self._engine, desc, skipped)
-        self._loose.setdefault(of.buffer.name, []).append(memory)
+        self._loose.setdefault(_key(of.buffer), []).append(memory)
         return memory
 
     def _rows_call(self, action: RowsAction) -> Callable[[], int]:
@@ -293,8 +303,9 @@ class Run:
             whole: NDArray[Any] = room[0]
             return whole
 
-        if action.panels is not None:
-            multiply = decoder.product(rows, out, self._place(action.panels))
+        if not decoder.reads_halves(rows):
+            panels = None if action.panels is None else self._place(action.panels)
+            multiply = decoder.product(rows, out, panels)
 
             def call() -> int:
                 multiply(filled())
@@ -302,17 +313,17 @@ class Run:
 
             return call
         assert room is not None
-        calls = decoder.products(room[1], out)
-        # the kernels read of each 32 elements the even ones first
-        halves = room[1].reshape(rows, -1, 2, 16)
+        multiply_halves, halves = (
+            decoder.halves_product(room[1], out),
+            room[1].reshape(rows, -1, 2, 16),
+        )
 
-        def call_few() -> int:
+        def call_several() -> int:
             halves[:] = filled().reshape(rows, -1, 16, 2).swapaxes(2, 3)
-            for multiply in calls:
-                multiply()
+            multiply_halves()
             return 0
 
-        return call_few
+        return call_several
 
     def _coded_call(self, action: CodedAction) -> Callable[[], int]:
         rows, size = action.src.desc.dims
@@ -395,11 +406,9 @@ class Run:
                 self._program.shapes[value],
             )
             return lambda: see().reshape(form)
-        if tensor is None or (
-            tensor.buffer.owner is not Owner.ARENA and tensor.buffer.name == value
-        ):
+        if tensor is None or _key(tensor.buffer) == value:
             return lambda: arrays[value]
-        shape, desc, base = self._program.shapes[value], tensor.desc, tensor.buffer.name
+        shape, desc, base = self._program.shapes[value], tensor.desc, _key(tensor.buffer)
         if tensor.buffer.owner is Owner.ARENA:
             fixed = view(desc, self._place(tensor)).reshape(shape)
             return lambda: fixed
@@ -424,12 +433,17 @@ def _bytes_from(data: NDArray[Any], start: int) -> NDArray[np.uint8]:
     return data.reshape(-1).view(np.uint8)[start:]
 
 
+def _key(buffer: Buffer) -> Key:
+    """The name of a value that is fed or comes from NumPy; of other buffers no value has it alone."""
+    return buffer.name if buffer.owner in (Owner.INPUT, Owner.HOST) else buffer
+
+
 def _keep(
-    arrays: dict[str, Array], loose: Mapping[str, Sequence[Memory]], name: str, array: Array
+    arrays: dict[Key, Array], loose: Mapping[Key, Sequence[Memory]], key: Key, array: Array
 ) -> None:
     """Takes an array into a run, and lets the memories of its buffer point to it."""
     if not array.flags.c_contiguous:
         array = np.array(array, order="C")
-    arrays[name] = array
-    for memory in loose.get(name, ()):
+    arrays[key] = array
+    for memory in loose.get(key, ()):
         memory.set_data(array)

@@ -10,9 +10,10 @@ from support.onnx_cases import compare, model, node, ops, random, run_import
 
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import Budgets, graph_from_onnx
-from fqfuse.frontend.operators.foreign import INPUTS_KEY, OPSETS_KEY
+from fqfuse.frontend.bodies import CARRIED_KEY
 from fqfuse.ir.decision import Outcome
 from fqfuse.ir.types import DType
+from fqfuse.plan.foreign import INPUTS_KEY, OPSETS_KEY
 
 FEEDS = {"x": random([2, 3, 4, 5])}
 
@@ -181,7 +182,7 @@ def test_values_that_subgraphs_capture_become_inputs(chosen):
     notes = {
         entry.key: entry.value for entry in NodeProto.FromString(kept.attrs["proto"]).metadata_props
     }
-    assert notes == {INPUTS_KEY: "k\nx\nc\nd", OPSETS_KEY: " 21"}
+    assert notes == {INPUTS_KEY: "k\nx\nc\nd", OPSETS_KEY: " 21", CARRIED_KEY: "0 0"}
 
 
 def test_nodes_are_sorted_by_what_their_subgraphs_read():
@@ -241,9 +242,7 @@ def test_loops_end_by_their_condition():
 
 
 def test_unknown_ops_inside_subgraphs_are_listed():
-    hidden = node(
-        "FakeQuantize", ["x"] * 5, ["p"], name="hidden", domain="org.openvinotoolkit", levels=256
-    )
+    hidden = node("Unheard", ["x"], ["p"], name="hidden", domain="org.openvinotoolkit")
     inner = helper.make_graph([hidden], "b", [], [info("p")])
     nodes = [node("If", ["k"], then_branch=inner, else_branch=inner)]
     proto = model(
@@ -252,7 +251,7 @@ def test_unknown_ops_inside_subgraphs_are_listed():
         types={"k": TensorProto.BOOL},
         domains={"org.openvinotoolkit": 1},
     )
-    with pytest.raises(UnsupportedOp, match=r"org\.openvinotoolkit\.FakeQuantize"):
+    with pytest.raises(UnsupportedOp, match=r"org\.openvinotoolkit\.Unheard"):
         graph_from_onnx(proto)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.onnx_cases import model, node, random, run_ort
@@ -173,3 +174,59 @@ def test_a_body_that_reads_a_sequence_is_refused() -> None:
     proto = model(nodes, inputs={"x": [6, 4], "c": []}, constants=constants, types=types)
     with pytest.raises(UnsupportedOp, match="If reads 's', which is no tensor"):
         fqfuse.compile(proto)
+
+
+def grown(axis: int = 0, new_axis: int = 1, *, at: str = "") -> onnx.ModelProto:
+    """A list that a Loop appends to, as scripted PyTorch writes it, and all that reads one."""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    told = {
+        "i": (TensorProto.INT64, []),
+        "g": (TensorProto.BOOL, []),
+        "a": (TensorProto.FLOAT, None),
+    }
+    given = [helper.make_tensor_value_info(name, *type_) for name, type_ in told.items()]
+    body = helper.make_graph(
+        [
+            node("Add", ["a", "x"], ["b"]),
+            node("SequenceInsert", ["s", "b", *filter(None, [at])], ["longer"]),
+            node("Identity", ["g"], ["on"]),
+        ],
+        "body",
+        [*given, helper.make_value_info("s", kind)],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("b", TensorProto.FLOAT, None),
+            helper.make_value_info("longer", kind),
+        ],
+    )
+    nodes = [
+        node("SequenceEmpty", [], ["e"]),
+        node("Loop", ["n", "", "x", "e"], ["last", "q"], name="loop", body=body),
+        node("ConcatFromSequence", ["q"], ["y"], axis=axis, new_axis=new_axis),
+        node("SequenceLength", ["q"], ["length"]),
+        node("SequenceAt", ["q", "k"], ["one"]),
+    ]
+    return model(
+        nodes,
+        inputs={"x": [2, "N"], "n": [], "k": []},
+        types={"n": TensorProto.INT64, "k": TensorProto.INT64},
+        outputs=["last", "y", "length", "one"],
+        constants={"zero": np.int64(0)},
+    )
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize(
+    ("axis", "new_axis"), [(0, 1), (1, 1), (2, 1), (-1, 1), (0, 0), (1, 0), (-2, 0)]
+)
+def test_a_list_that_a_loop_grows_is_rows(axis: int, new_axis: int) -> None:
+    feeds = {"x": random([2, 3]), "n": np.array(4), "k": np.array(-2)}
+    proto = grown(axis, new_axis)
+    found = fqfuse.InferenceSession(proto, backend="numpy").run(None, feeds)
+    for one, other in zip(found, run_ort(proto, feeds), strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+
+
+def test_a_list_that_a_loop_changes_otherwise_is_refused() -> None:
+    with pytest.raises(UnsupportedOp, match="Loop reads 'e', which is no tensor but a sequence"):
+        fqfuse.compile(grown(at="zero"))

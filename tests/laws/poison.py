@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from fqfuse import aligned
 from fqfuse.runtime import arena, numpy_runtime
-from fqfuse.runtime.lowering import executor, program
+from fqfuse.runtime.lowering import executor, program, runs
+from fqfuse.runtime.results import WORTHWHILE
 
 BYTES = (0xFF, 0x7F, 0x80)
 """As f32: NaN, 3.4e38 and -1.2e-38; as codes 255 and -1, 127, 128 and -128. What nobody may read
@@ -74,10 +75,11 @@ def poisoned(byte: int, *, apart: bool) -> Iterator[None]:
 
     Args:
         byte: one of `BYTES`.
-        apart: no two buffers share memory; otherwise as ever, where a buffer may hold what another
-            left there.
+        apart: no two buffers share memory, and every result that can be is handed out without a
+            copy, however small; otherwise as ever, where a buffer may hold what another left there.
     """
     source = _Source(byte)
+    worthwhile = 0 if apart else WORTHWHILE
 
     def place(lives: arena.Lifetimes, sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
         if not apart:
@@ -97,6 +99,8 @@ def poisoned(byte: int, *, apart: bool) -> Iterator[None]:
         mock.patch.object(aligned, "_uninitialised", source.take),
         mock.patch.object(numpy_runtime, "place", place),
         mock.patch.object(program, "place", place),
+        mock.patch.object(program, "WORTHWHILE", worthwhile),
+        mock.patch.object(runs, "WORTHWHILE", worthwhile),
         mock.patch.object(numpy_runtime, "_IDLE_LEASES", 0),
         mock.patch.object(executor, "_IDLE_RUNS", 0),
     ):

@@ -4,7 +4,7 @@
        -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1 -falign-jumps=1 -falign-functions=1 -falign-labels=1 -c
 
    A permutation by 16 codes uses the low 4 bits of each lane, so codes of 4 bits need not be masked. Lanes beyond the
-   last row read the last row again. */
+   last row read the last row again; multiply_row reads panels of columns, as the kernels of coded_kernels.c do. */
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -34,44 +34,75 @@ typedef struct {
 #define CODE(c) _mm512_cvtepi32_ps(_mm512_and_si512(c, _mm512_set1_epi32(255)))
 #endif
 
-/* a row of x times 16 rows of codes at a time, four side by side */
-void multiply_row(Work *a) {
+/* a row of x times some vectors of 16 columns in panels; PLAIN: all zero points are the middle code */
+static inline __attribute__((always_inline)) void multiplied_row(const int N, const int PLAIN, const Work *a, int64_t first, int64_t m) {
+  int64_t block = a->block, blocks = a->blocks, left = a->rows - first;
+  const __m512i *words = (const __m512i *)(a->codes + first * blocks * block * BITS / 8);
+  const __m512 *scales = (const __m512 *)(a->scales + first * blocks);
+  const __m128i *zeros = (const __m128i *)(a->zeros + first * blocks);
+  const float *x = a->x + m * blocks * block;
+  __m512i middle = _mm512_set1_epi32(1 << (BITS - 1));
 #if BITS == 4
   __m512 table = _mm512_loadu_ps(a->table);
+  if (PLAIN) table = _mm512_sub_ps(table, _mm512_cvtepi32_ps(middle));
 #endif
-  int64_t per = a->block >> 5;
-  for (;;) {
-    int64_t first = __atomic_fetch_add(&a->next, 16, __ATOMIC_RELAXED);
-    if (first >= a->rows) return;
-    int64_t last = first + 16 < a->rows ? first + 16 : a->rows;
-    for (int64_t r = first; r < last; r += 4) {
-      int64_t r1 = r + 1 < last ? r + 1 : r, r2 = r + 2 < last ? r + 2 : r, r3 = r + 3 < last ? r + 3 : r;
-      const uint8_t *c0 = a->codes + r * a->stride, *c1 = a->codes + r1 * a->stride, *c2 = a->codes + r2 * a->stride, *c3 = a->codes + r3 * a->stride;
-      const float *s0 = a->scales + r * a->blocks, *s1 = a->scales + r1 * a->blocks, *s2 = a->scales + r2 * a->blocks, *s3 = a->scales + r3 * a->blocks;
-      const uint8_t *z0 = a->zeros + r * a->blocks, *z1 = a->zeros + r1 * a->blocks, *z2 = a->zeros + r2 * a->blocks, *z3 = a->zeros + r3 * a->blocks;
-      const float *x = a->x;
-      __m512 e0 = _mm512_setzero_ps(), e1 = e0, e2 = e0, e3 = e0, o0 = e0, o1 = e0, o2 = e0, o3 = e0;
-      for (int64_t b = 0; b < a->blocks; b++) {
-        FACTORS(0, z0[b], s0[b])
-        FACTORS(1, z1[b], s1[b])
-        FACTORS(2, z2[b], s2[b])
-        FACTORS(3, z3[b], s3[b])
-        for (int64_t w = 0; w < per; w++) {
-          __m512 xe = _mm512_loadu_ps(x), xo = _mm512_loadu_ps(x + 16);
-          x += 32;
-#define ROW(c, i, e, o) { __m512i v = PAIRS(c); c += 4 * BITS; \
-          e = _mm512_fmadd_ps(REAL(v, i), xe, e); \
-          o = _mm512_fmadd_ps(REAL(_mm512_srli_epi32(v, BITS), i), xo, o); }
-          ROW(c0, 0, e0, o0) ROW(c1, 1, e1, o1) ROW(c2, 2, e2, o2) ROW(c3, 3, e3, o3)
+  __m512 y[4];
+#pragma GCC unroll 4
+  for (int n = 0; n < N; n++) y[n] = _mm512_setzero_ps();
+  for (int64_t b = 0; b < blocks; b++) {
+    __m512 sum[4];
+    __m512i zero[4];
+#pragma GCC unroll 4
+    for (int n = 0; n < N; n++) {
+      sum[n] = _mm512_setzero_ps();
+      zero[n] = PLAIN ? middle : _mm512_cvtepu8_epi32(*zeros++);
+#if BITS == 4
+      zero[n] = _mm512_castps_si512(_mm512_cvtepi32_ps(zero[n]));
+#endif
+    }
+    for (int64_t k = 0; k < block; k += 32 / BITS, words += N) {
+      __m512i c[4];
+#pragma GCC unroll 4
+      for (int n = 0; n < N; n++) c[n] = words[n];
+#pragma GCC unroll 8
+      for (int i = 0; i < 32 / BITS; i++) {
+        __m512 v = _mm512_set1_ps(*x++);
+#pragma GCC unroll 4
+        for (int n = 0; n < N; n++) {
+#if BITS == 4
+          __m512 code = _mm512_permutexvar_ps(c[n], table);
+          if (!PLAIN) code = _mm512_sub_ps(code, _mm512_castsi512_ps(zero[n]));
+#else
+          __m512 code = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_and_si512(c[n], _mm512_set1_epi32(255)), zero[n]));
+#endif
+          sum[n] = _mm512_fmadd_ps(code, v, sum[n]);
+          c[n] = _mm512_srli_epi32(c[n], BITS);
         }
       }
-      a->out[r] = _mm512_reduce_add_ps(_mm512_add_ps(e0, o0));
-      a->out[r1] = _mm512_reduce_add_ps(_mm512_add_ps(e1, o1));
-      a->out[r2] = _mm512_reduce_add_ps(_mm512_add_ps(e2, o2));
-      a->out[r3] = _mm512_reduce_add_ps(_mm512_add_ps(e3, o3));
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < N; n++) y[n] = _mm512_fmadd_ps(sum[n], *scales++, y[n]);
+  }
+#pragma GCC unroll 4
+  for (int n = 0; n < N; n++) {
+    int64_t beyond = left - 16 * n;
+    __mmask16 some = (__mmask16)_bzhi_u32(0xffff, beyond < 16 ? (unsigned)beyond : 16);
+    _mm512_mask_storeu_ps(a->out + m * a->ld + first + 16 * n, some, y[n]);
+  }
+}
+
+/* one row of x after the other times a panel of columns at a time */
+void multiply_row(Work *a) {
+  for (;;) {
+    int64_t first = __atomic_fetch_add(&a->next, 64, __ATOMIC_RELAXED), left = a->rows - first;
+    if (left <= 0) return;
+    for (int64_t m = 0; m < a->many; m++) {
+#define OF(N) if (a->zeros) multiplied_row(N, 0, a, first, m); else multiplied_row(N, 1, a, first, m);
+      if (left > 48) { OF(4) } else if (left > 32) { OF(3) } else if (left > 16) { OF(2) } else { OF(1) }
     }
   }
 }
+#undef OF
 
 /* 64 columns at a time */
 #define EACH(F) F(0) F(1) F(2) F(3)

@@ -5,7 +5,10 @@
        -falign-functions=1 -falign-labels=1 -c
 
    Rows of x become s8 codes with a scale for each block. Codes are multiplied by codes in s32, block by block; each sum is
-   scaled and added in f32, every operation rounded, in the order of the blocks: the numbers are NumPy's. */
+   scaled and added in f32, every operation rounded, in the order of the blocks: the numbers are NumPy's.
+
+   Weights lie in panels of 64 columns, the last one of as many whole 16 as it needs: words of 32 bits of all its columns
+   side by side, one after another; scales and zero points of each block likewise. */
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -16,9 +19,6 @@
    block. It is the caller's memory: some threads have little stack. */
 typedef struct {
   __m512i codes[CODES / 4][2], scales[CODES / 16][2], starts[CODES / 16][2];
-#if BITS == 4
-  __m512i words[CODES / 8][2];
-#endif
 } Panel;
 
 typedef struct {
@@ -30,7 +30,7 @@ typedef struct {
   float *xscales;
   int32_t *xsums;
   float *out;
-  int64_t stride, blocks, block, rows, ld, next, many, size;
+  int64_t blocks, block, rows, ld, next, many, size;
   Panel *panels;
   int64_t entered;
 } Work;
@@ -102,36 +102,10 @@ void quantize_rows(Work *a) {
   }
 }
 
-/* Words [words] of 16 rows that are `stride` bytes apart, in `bytes` bytes, as [words, 2, 16]: to every second vector. */
-static inline __attribute__((always_inline)) void turned(const uint8_t *const *rows, I at, I bytes, V *to) {
-  for (; bytes > 0; bytes -= 64, at += 64, to += 32) {
-    V r[16], t[16];
-    __mmask64 some = _bzhi_u64(~0ull, bytes < 64 ? (unsigned)bytes : 64);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) r[i] = _mm512_maskz_loadu_epi8(some, rows[i] + at);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-      t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-      t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-      r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-      r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-      r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-      r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    /* r[4g + c]: words c, c+4, c+8, c+12 of rows 4g .. 4g+3, a lane each */
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-      V p = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88), q = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88);
-      V u = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xdd), v = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xdd);
-      _mm512_store_si512(to + 2 * c, _mm512_shuffle_i32x4(p, q, 0x88));
-      _mm512_store_si512(to + 2 * (c + 4), _mm512_shuffle_i32x4(u, v, 0x88));
-      _mm512_store_si512(to + 2 * (c + 8), _mm512_shuffle_i32x4(p, q, 0xdd));
-      _mm512_store_si512(to + 2 * (c + 12), _mm512_shuffle_i32x4(u, v, 0xdd));
-    }
-  }
+/* how many vectors of 16 columns lie side by side in the panel of a column */
+static inline __attribute__((always_inline)) I vectors(const Work *a, I first) {
+  I left = a->rows - (first & -64);
+  return left < 64 ? (left + 15) / 16 : 4;
 }
 
 /* some rows of x times a panel, added to what is there */
@@ -187,65 +161,42 @@ static inline __attribute__((always_inline)) void multiplied(const int R, const 
   }
 }
 
-#if BITS == 4
-#define STORED p->words[0]
-#else
-#define STORED p->codes[0]
-#endif
-
 /* rows of codes of x times 32 columns of codes of weights at a time */
 void multiply_codes(Work *a) {
   Panel *p = OWN_PANEL(a);
-  I block = a->block, blocks = a->blocks, many = a->many, ld = a->ld, at_once = CODES / block;
+  I block = a->block, blocks = a->blocks, many = a->many, ld = a->ld, at_once = CODES / block, per = block * BITS / 32;
   for (;;) {
-    I first = __atomic_fetch_add(&a->next, 32, __ATOMIC_RELAXED), left = a->rows - first;
+    I first = __atomic_fetch_add(&a->next, 32, __ATOMIC_RELAXED), left = a->rows - first, beside = vectors(a, first);
     if (left <= 0) return;
     __mmask16 k0 = SOME(left), k1 = left > 16 ? SOME(left - 16) : 0;
     for (I b = 0; b < blocks; b += at_once) {
       I count = blocks - b < at_once ? blocks - b : at_once;
-      /* codes, scales, and zero points where there are some: from, bytes of a row, first byte, bytes, to */
-      I given[3][5] = {
-          {(I)a->codes, a->stride, b * block * BITS / 8, count * block * BITS / 8, (I)STORED},
-          {(I)a->scales, blocks * 4, b * 4, count * 4, (I)p->scales[0]},
-          {(I)a->zeros, blocks, b, count, (I)p->starts[0]},
-      };
-#pragma GCC unroll 1
-      for (int n = 0; n < 6; n++) {
-        const I *one = given[n >> 1], half = n & 1;
-        if (!one[0]) break;
-        const uint8_t *rows[16];
-#pragma GCC unroll 1
-        for (I i = 0; i < 16; i++) {
-          I row = first + 16 * half + i;
-          rows[i] = (const uint8_t *)one[0] + (row < a->rows ? row : a->rows - 1) * one[1];
-        }
-        turned(rows, one[2], one[3], (V *)one[4] + half);
-      }
 #pragma GCC unroll 1
       for (int half = 0; half < 2; half++) {
-#if BITS == 4
-        const V *words = p->words[0] + half;
+        I vector = (first >> 4 & 3) + half, column = first & -64; /* beyond the last one it is read again */
+        if (vector == beside) vector--;
+        const V *words = (const V *)(a->codes + column * blocks * block * BITS / 8) + b * per * beside + vector;
+        const V *scales = (const V *)(a->scales + column * blocks) + b * beside + vector;
+        const __m128i *zeros = (const __m128i *)(a->zeros + column * blocks) + b * beside + vector;
         V *codes = p->codes[0] + half;
-        I per = block / 8;
-#endif
-        /* there are four zero points in a word; the last ones first: what is written lies behind what is read */
-        for (I i = count - 1; i >= 0; i--) {
-          V zero = INTS(1 << (BITS - 1));
-          if (a->zeros) zero = _mm512_and_si512(_mm512_srlv_epi32(p->starts[i / 4][half], _mm512_set1_epi32((int)(i % 4 * 8))), INTS(255));
+        for (I i = 0; i < count; i++) {
+          V zero = a->zeros ? _mm512_cvtepu8_epi32(zeros[i * beside]) : INTS(1 << (BITS - 1));
 #if BITS == 4
-          V sum = _mm512_setzero_si512();
+          V sum = _mm512_setzero_si512(), low = INTS(0x0f0f0f0f);
           zero = _mm512_mullo_epi32(zero, INTS(0x01010101));
-          for (I k = i * per; k < (i + 1) * per; k++) {
-            V word = words[2 * k], low = INTS(0x0f0f0f0f);
-            V even = _mm512_sub_epi8(_mm512_and_si512(word, low), zero);
-            V odd = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi32(word, 4), low), zero);
-            codes[4 * k] = even;
-            codes[4 * k + 2] = odd;
+          for (I k = 0; k < per; k++, words += beside, codes += 4) {
+            V even = _mm512_sub_epi8(_mm512_and_si512(*words, low), zero);
+            V odd = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi32(*words, 4), low), zero);
+            codes[0] = even;
+            codes[2] = odd;
             sum = DP(sum, INTS(0x80808080), even);
             sum = DP(sum, INTS(0x80808080), odd);
           }
           zero = sum;
+#else
+          for (I k = 0; k < per; k++, words += beside, codes += 2) *codes = *words;
 #endif
+          p->scales[i][half] = scales[i * beside];
           p->starts[i][half] = _mm512_sub_epi32(_mm512_setzero_si512(), zero);
         }
       }
@@ -259,91 +210,58 @@ void multiply_codes(Work *a) {
   }
 }
 
-#define UNIT (128 / BITS) /* codes of a quarter of a register: a block has whole ones */
-
-/* a row of x after the other times 16 columns at a time, whose codes stay in the order of their rows: for few rows */
-void multiply_row(Work *a) {
-  Panel *p = OWN_PANEL(a);
-  V(*scales)[2] = p->scales, (*zeros)[2] = p->starts;
-  I block = a->block, blocks = a->blocks, many = a->many, width = blocks * block, at_once = CODES / block, units = block / UNIT;
-  for (;;) {
-    I first = __atomic_fetch_add(&a->next, 16, __ATOMIC_RELAXED), left = a->rows - first;
-    if (left <= 0) return;
-    __mmask16 some = SOME(left);
-    for (I b = 0; b < blocks; b += at_once) {
-      I count = blocks - b < at_once ? blocks - b : at_once, bytes = count * block * BITS / 8;
-      I given[3][5] = {
-          {(I)a->zeros, blocks, b, count, (I)zeros[0]},
-          {(I)a->scales, blocks * 4, b * 4, count * 4, (I)scales[0]},
-          {(I)a->codes, a->stride, b * block * BITS / 8, 0, 0},
-      };
-      const uint8_t *rows[16];
-#pragma GCC unroll 1
-      for (int n = 0; n < 3; n++) {
-        const I *one = given[n];
-        if (!one[0]) continue;
-#pragma GCC unroll 1
-        for (I i = 0; i < 16; i++) {
-          I row = i < left ? first + i : a->rows - 1;
-          rows[i] = (const uint8_t *)one[0] + row * one[1] + one[2];
-        }
-        turned(rows, 0, one[3], (V *)one[4]);
-      }
-      for (I m = 0; m < many; m++) {
-        const int8_t *x = a->xcodes + m * width + b * block;
-        const float *xs = a->xscales + m * blocks + b;
-        const int32_t *sums = a->xsums + m * blocks + b;
-        float *out = a->out + m * a->ld + first;
-        F y = b ? _mm512_maskz_loadu_ps(some, out) : _mm512_setzero_ps();
-        V sum = _mm512_setzero_si512();
-        I i = 0, unit = 0;
-        for (I at = 0; at < bytes; at += 64, x += 4 * UNIT) {
-          I rest = bytes - at;
-          __mmask64 k = _bzhi_u64(~0ull, rest < 64 ? (unsigned)rest : 64);
+/* a row of x times some vectors of 16 columns */
+static inline __attribute__((always_inline)) void multiplied_row(const int N, const Work *a, I first, I m) {
+  I block = a->block, blocks = a->blocks, left = a->rows - first;
+  const V *words = (const V *)(a->codes + first * blocks * block * BITS / 8);
+  const V *scales = (const V *)(a->scales + first * blocks);
+  const __m128i *zeros = (const __m128i *)(a->zeros + first * blocks);
+  const int8_t *x = a->xcodes + m * blocks * block;
+  F y[4];
+#pragma GCC unroll 4
+  for (int n = 0; n < N; n++) y[n] = _mm512_setzero_ps();
+  for (I b = 0; b < blocks; b++) {
+    /* the sum of x counts as often as the zero point says, and is taken away */
+    V acc[4], minus = _mm512_set1_epi32(-a->xsums[m * blocks + b]);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; n++)
+      acc[n] = a->zeros ? _mm512_mullo_epi32(_mm512_cvtepu8_epi32(*zeros++), minus) : _mm512_slli_epi32(minus, BITS - 1);
+    for (I k = 0; k < block; k += 32 / BITS, x += 32 / BITS, words += N) {
 #if BITS == 4
-          /* x at even places, and at odd ones: words of the two by turns, with 128 more */
-          V u = _mm512_maskz_loadu_epi8(_bzhi_u64(~0ull, 2 * rest < 64 ? (unsigned)(2 * rest) : 64), x);
-          V v = _mm512_maskz_loadu_epi8(rest > 32 ? _bzhi_u64(~0ull, 2 * rest - 64 < 64 ? (unsigned)(2 * rest - 64) : 64) : 0, x + 64);
-          V more = INTS(0x80808080), low = INTS(0x0f0f0f0f);
-#define HALVES(u, v) _mm512_xor_si512(more, _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(u)), _mm512_cvtepi64_epi32(v), 1))
-          V even = HALVES(u, v), odd = HALVES(_mm512_srli_epi64(u, 32), _mm512_srli_epi64(v, 32));
-#define SUM(w) _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(w, low), even), \
-                                   _mm512_and_si512(_mm512_srli_epi32(w, 4), low), odd)
+      V more = INTS(0x80808080), low = INTS(0x0f0f0f0f);
+#define OF_X(at) _mm512_xor_si512(more, _mm512_set1_epi32(*(const int32_t *)(x + at)))
+      V even = OF_X(0), odd = OF_X(4);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; n++) {
+        acc[n] = _mm512_dpbusd_epi32(acc[n], _mm512_and_si512(words[n], low), even);
+        acc[n] = _mm512_dpbusd_epi32(acc[n], _mm512_and_si512(_mm512_srli_epi32(words[n], 4), low), odd);
+      }
 #else
-          V u = _mm512_maskz_loadu_epi8(k, x);
-#define SUM(w) _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, u)
+      V v = _mm512_set1_epi32(*(const int32_t *)x);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; n++) acc[n] = _mm512_dpbusd_epi32(acc[n], words[n], v);
 #endif
-          V r[4]; /* of 4 columns each: their sums side by side, one quarter a unit */
+    }
+    F s = _mm512_set1_ps(a->xscales[m * blocks + b]);
 #pragma GCC unroll 4
-          for (int c = 0; c < 4; c++) {
-            V s[4];
+    for (int n = 0; n < N; n++)
+      y[n] = _mm512_add_ps(y[n], _mm512_mul_ps(_mm512_cvtepi32_ps(acc[n]), _mm512_mul_ps(s, _mm512_castsi512_ps(*scales++))));
+  }
 #pragma GCC unroll 4
-            for (int j = 0; j < 4; j++) {
-              V w = _mm512_maskz_loadu_epi8(k, rows[4 * c + j] + at);
-              s[j] = SUM(w);
-            }
-#define PAIR(p, q) _mm512_add_epi32(_mm512_unpacklo_epi32(p, q), _mm512_unpackhi_epi32(p, q))
-            V f = PAIR(s[0], s[1]), g = PAIR(s[2], s[3]);
-            r[c] = _mm512_add_epi32(_mm512_unpacklo_epi64(f, g), _mm512_unpackhi_epi64(f, g));
-          }
-          V p = _mm512_shuffle_i32x4(r[0], r[1], 0x88), q = _mm512_shuffle_i32x4(r[2], r[3], 0x88);
-          V t = _mm512_shuffle_i32x4(r[0], r[1], 0xdd), z = _mm512_shuffle_i32x4(r[2], r[3], 0xdd);
-          V of_units[4] = {_mm512_shuffle_i32x4(p, q, 0x88), _mm512_shuffle_i32x4(t, z, 0x88), _mm512_shuffle_i32x4(p, q, 0xdd),
-                           _mm512_shuffle_i32x4(t, z, 0xdd)};
-          for (I n = 0; n < 4 && 16 * n < rest; n++) {
-            sum = _mm512_add_epi32(sum, of_units[n]);
-            if (++unit < units) continue;
-            V zero = INTS(1 << (BITS - 1));
-            if (a->zeros) zero = _mm512_and_si512(_mm512_srlv_epi32(zeros[i >> 2][0], _mm512_set1_epi32((int)(i & 3) * 8)), INTS(255));
-            sum = _mm512_sub_epi32(sum, _mm512_mullo_epi32(zero, _mm512_set1_epi32(sums[i])));
-            F s = _mm512_mul_ps(_mm512_set1_ps(xs[i]), _mm512_castsi512_ps(scales[i][0]));
-            y = _mm512_add_ps(y, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), s));
-            sum = _mm512_setzero_si512();
-            unit = 0;
-            i++;
-          }
-        }
-        _mm512_mask_storeu_ps(out, some, y);
+  for (int n = 0; n < N; n++) _mm512_mask_storeu_ps(a->out + m * a->ld + first + 16 * n, SOME(left - 16 * n), y[n]);
+}
+
+/* a row of x after the other times a panel of columns at a time: for few rows */
+void multiply_row(Work *a) {
+  for (;;) {
+    I first = __atomic_fetch_add(&a->next, 64, __ATOMIC_RELAXED);
+    if (first >= a->rows) return;
+    for (I m = 0; m < a->many; m++) {
+      switch (vectors(a, first)) {
+        case 1: multiplied_row(1, a, first, m); break;
+        case 2: multiplied_row(2, a, first, m); break;
+        case 3: multiplied_row(3, a, first, m); break;
+        default: multiplied_row(4, a, first, m);
       }
     }
   }

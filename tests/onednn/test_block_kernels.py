@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from support.machine_code import Guarded
 
-from fqfuse.ir.ops.blocks import unpacked
+from fqfuse.ir.ops.blocks import middle, unpacked
 from fqfuse.onednn.block_kernels import PADDING, PANEL_BYTES, TABLE, block_kernels
+from fqfuse.onednn.coded_kernels import in_panels
 from fqfuse.onednn.kernels import Kernels, Work
 from fqfuse.onednn.library import Library
 
@@ -69,6 +70,16 @@ def work_of(kernels: Kernels, codes, scales, zeros, block: int) -> Work:
     )
 
 
+def columns_in_panels(work: Work, codes, scales, zeros) -> list[Guarded]:
+    """What `multiply_row` reads of the columns, in the work."""
+    rows, blocks = scales.array.shape
+    points = zeros.array[: rows * blocks].reshape(rows, blocks)
+    parts = codes.array.view(np.uint32), scales.array, points
+    found = [Guarded(in_panels(part)) for part in parts]
+    work.codes, work.scales, work.zeros = (part.array.ctypes.data for part in found)
+    return found
+
+
 def panels_for(work: Work, threads: int) -> Guarded:
     """Room for so many threads, which ends where nobody may touch, in the work."""
     panels = Guarded(np.full(threads * PANEL_BYTES, 255, np.uint8))
@@ -94,18 +105,19 @@ def test_columns_are_exact(kernels, bits, rows, blocks, block, threads) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 16, 17, 31, 100])
-@pytest.mark.parametrize(("blocks", "block"), [(1, 32), (5, 32), (3, 64), (2, 128)])
-def test_products_are_exact(kernels, bits, rows, blocks, block, threads) -> None:
+@pytest.mark.parametrize("many", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, 16, 17, 48, 49, 64, 70, 130])
+@pytest.mark.parametrize(("blocks", "block"), [(1, 8), (5, 24), (5, 32), (3, 64), (2, 128)])
+def test_products_are_exact(kernels, bits, rows, many, blocks, block, threads) -> None:
     given = drawn(rows, blocks, block, bits, rows + blocks)
-    x = np.random.default_rng(7).integers(-8, 9, blocks * block).astype(np.float32)
-    apart = Guarded(np.ascontiguousarray(x.reshape(-1, 16, 2).swapaxes(1, 2)))
-    out = Guarded(np.full(rows, np.nan, np.float32))
+    x = Guarded(np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32))
+    out = Guarded(np.full((many, rows), np.nan, np.float32))
     work = work_of(kernels, *given, block)
-    work.x, work.out = apart.array.ctypes.data, out.array.ctypes.data
-    call = kernels.call("multiply_row", work, threads)
+    work.x, work.out = x.array.ctypes.data, out.array.ctypes.data
+    work.many, work.ld = many, rows
+    call = kernels.call("multiply_row", work, threads, columns_in_panels(work, *given))
     # integers below 2^24: every order of the sum is exact
-    wanted = decoded(*(part.array for part in given), bits) @ x.astype(np.int64)
+    wanted = x.array.astype(np.int64) @ decoded(*(part.array for part in given), bits).T
     for _ in range(2):
         out.array[...] = np.nan
         call()
@@ -156,7 +168,21 @@ def test_products_of_many_rows_are_exact(kernels, bits, rows, many, blocks, bloc
         np.testing.assert_array_equal(out.array, wanted)
 
 
-@pytest.mark.parametrize("name", ["multiply_rows", "multiply_columns"])
+def test_absent_zero_points_are_the_middle(kernels, bits) -> None:
+    given = drawn(70, 3, 32, bits, 1)
+    given[2].array[...] = middle(bits)
+    x = Guarded(np.random.default_rng(7).integers(-8, 9, (1, 96)).astype(np.float32))
+    out = Guarded(np.full((1, 70), np.nan, np.float32))
+    work = work_of(kernels, *given, 32)
+    work.x, work.out, work.many, work.ld = x.array.ctypes.data, out.array.ctypes.data, 1, 70
+    held = columns_in_panels(work, *given)
+    work.zeros = 0
+    kernels.call("multiply_row", work, 1, held)()
+    wanted = x.array.astype(np.int64) @ decoded(*(part.array for part in given), bits).T
+    np.testing.assert_array_equal(out.array, wanted)
+
+
+@pytest.mark.parametrize("name", ["multiply_row", "multiply_rows", "multiply_columns"])
 def test_nothing_beside_the_columns_is_written(kernels, bits, name) -> None:
     """Rows of the result that lie apart: what is between them stays."""
     given = drawn(37, 2, 32, bits, 1)
@@ -164,7 +190,8 @@ def test_nothing_beside_the_columns_is_written(kernels, bits, name) -> None:
     out = np.full((6, 50), 7, np.float32)
     work = work_of(kernels, *given, 32)
     work.x, work.out, work.many, work.ld = x.array.ctypes.data, out.ctypes.data, 6, 50
-    kernels.call(name, work, 1, panels_for(work, 1))()
+    held = columns_in_panels(work, *given) if name == "multiply_row" else panels_for(work, 1)
+    kernels.call(name, work, 1, held)()
     assert (out[:, 37:] == 7).all()
     np.testing.assert_array_equal(
         out[:, :37], np.broadcast_to(decoded(*(part.array for part in given), bits).sum(1), (6, 37))

@@ -8,7 +8,11 @@ import threading
 import numpy as np
 import pytest
 from support.executor_plans import F32, Builder
+from support.onnx_cases import model, node
+from support.packed_models import Net, Scheme
 
+import fqfuse
+from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.results import WORTHWHILE, ResultMemory
 
@@ -119,3 +123,108 @@ def test_threads_get_results_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+# -- without a copy --------------------------------------------------------------------------------
+
+HEADS, PAST, WIDE = 2, ROWS // 2 - 1, 16
+CACHE = 4 * HEADS * (PAST + 1) * WIDE
+
+
+def attention() -> Plan:
+    """Scores of a query by keys of before and one new one, and all keys."""
+    shapes = {"past": [1, HEADS, PAST, WIDE], "new": [1, HEADS, 1, WIDE]}
+    nodes = [
+        node("Concat", ["past", "new"], ["present"], axis=2),
+        node("Transpose", ["present"], ["turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["new", "turned"], ["scores"]),
+    ]
+    return fqfuse.compile(model(nodes, inputs=shapes, outputs=("present", "scores")))
+
+
+@pytest.mark.usefixtures("library")
+def test_a_joined_cache_is_joined_where_it_is_handed_out() -> None:
+    """It is read in the same run, fed to the next one, and then changed by its holder."""
+    executor, rng = OneDnnExecutor(attention(), 1), np.random.default_rng(5)
+    past = rng.standard_normal((1, HEADS, PAST, WIDE)).astype(np.float32)
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    for _ in range(5):
+        new = rng.standard_normal((1, HEADS, 1, WIDE)).astype(np.float32)
+        present, scores = executor.run({"past": past, "new": new})
+        wanted = np.concatenate([past, new], axis=2)
+        np.testing.assert_array_equal(present, wanted)
+        # sums of 16 products in another order
+        np.testing.assert_allclose(scores, new @ wanted.swapaxes(2, 3), rtol=1e-5, atol=1e-5)
+        held.append((present, wanted))
+        past = present[:, :, 1:]
+    for present, wanted in held:
+        np.testing.assert_array_equal(present, wanted)
+        assert present.flags.writeable
+        present[...] = np.nan
+    program = executor._latest()
+    assert program.result_bytes == CACHE
+    assert executor.memory().arena == program.arena_bytes + CACHE
+    assert program.arena_bytes < CACHE
+
+
+@pytest.mark.usefixtures("library")
+def test_all_values_are_read_from_results_too() -> None:
+    executor = OneDnnExecutor(attention(), 1)
+    past = np.ones((1, HEADS, PAST, WIDE), np.float32)
+    found = executor.run_all({"past": past, "new": 2 * past[:, :, :1]})
+    assert (found["present"][:, :, :-1] == 1).all()
+    assert (found["present"][:, :, -1] == 2).all()
+    assert found["turned"].shape == (1, HEADS, WIDE, PAST + 1)
+
+
+@pytest.mark.usefixtures("library")
+def test_two_outputs_never_share_memory() -> None:
+    """One value under two shapes: the one is handed out, the other a copy of it."""
+    b = Builder()
+    x = b.input("x", (ROWS, 16), F32)
+    w = b.constant("w", 2 * np.eye(16, dtype=np.float32))
+    y = b.step("matmul", "MatMul", {"src": x, "weights": w}, "y", F32, (ROWS, 16))
+    shape = b.constant("shape", np.array([-1]))
+    b.step("onnx.Reshape", "Reshape", {"x": y, "shape": shape}, "flat", F32, (ROWS * 16,))
+    for outputs in (("y", "flat"), ("flat", "y")):
+        executor = OneDnnExecutor(b.plan(*outputs), 1)
+        for number in range(3):
+            found = executor.run({"x": np.full((ROWS, 16), number, np.float32)})
+            assert not np.shares_memory(*found)
+            for array in found:
+                assert (array == 2 * number).all()
+            found[0][...] = -1
+            assert (found[1] == 2 * number).all()
+        assert executor._latest().result_bytes == 4 * ROWS * 16
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("dynamic", [None, "matmul"])
+def test_what_machine_code_writes_is_copied(dynamic: str | None) -> None:
+    """A product with packed weights writes at an address that it knows beforehand."""
+    net = Net(Scheme("nbits"))
+    proto = net.model(net.linear("x", 64, WORTHWHILE // 4), (1, 64))
+    executor = OneDnnExecutor(fqfuse.compile(proto, dynamic=dynamic), 1)
+    x = np.random.default_rng(7).standard_normal((1, 64)).astype(np.float32)
+    (first,) = executor.run({"x": x})
+    kept = first.copy()
+    (second,) = executor.run({"x": -x})
+    assert not np.shares_memory(first, second)
+    np.testing.assert_array_equal(first, kept)
+    np.testing.assert_array_equal(executor.run({"x": x})[0], kept)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_failed_run_gives_its_results_back() -> None:
+    executor = doubled()
+    (found,) = executor.run({"x": np.ones((ROWS, 16), np.float32)})
+    where = address(found)
+    del found
+    (bound,) = executor._state.programs.values()
+    (run,) = bound.idle
+    run._stretches.append(run._stretches[0].__class__(lambda: 1, lambda: 0))
+    with pytest.raises(Exception, match="matmul"):
+        executor.run({"x": np.ones((ROWS, 16), np.float32)})
+    assert not run._arrays
+    run._stretches.pop()
+    assert address(executor.run({"x": np.ones((ROWS, 16), np.float32)})[0]) == where

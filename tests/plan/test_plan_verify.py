@@ -67,6 +67,23 @@ plan layer target=onednn-v3
 """
 
 
+LOOP = """
+plan loop target=onednn-v3
+  in %x : f32[2]
+  in %n : s64[]
+  #0 %y : f32[2], %rows : f32["?",2] = onnx.Loop<Onnx>(x_0=%n, x_2=%x){op_type="Loop",opset=21,proto=b""} ; loop
+  out %y, %rows
+  body #0 1 0
+  plan loop.body target=onednn-v3
+    in %trip : s64[]
+    in %going : bool[]
+    in %state : f32[2]
+    #0 %next : f32[2] = eltwise<Relu>(src=%state){algorithm="relu"} ; act
+    out %going, %next, %state
+  end
+"""
+
+
 def base() -> Plan:
     """The sound plan that every case breaks in one way."""
     return parse_plan(NET)
@@ -180,6 +197,10 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
         plan, constants={**plan.constants, "w": np.zeros((4, 4, 3, 3), np.uint8)}
     ),
     "types.bias": step("fc", args=(("src", "d"), ("weights", "fc"), ("bias", "fc"))),
+    "bodies": lambda _: parse_plan(LOOP.replace("body #0 1 0", "body #0 2 0")),
+    "bodies.within": lambda _: parse_plan(
+        LOOP.replace("{algorithm=", "{alpha=0,algorithm=").replace('"relu"', '"none"')
+    ),
     "recurrent": lambda _: parse_plan(LAYER.replace("@r : f32", "@r : s8")),
     "recurrent.lengths": lambda _: parse_plan(LAYER.replace("@n : s32", "@n : f32")),
     "recurrent.output": lambda _: parse_plan(LAYER.replace("%h : f32", "%h : s8")),

@@ -57,8 +57,8 @@ product, and what the plans said stands here. A test holds this file to them.
   bias. *no step*: nothing is left of it, or a view of the same memory.
 - **alone**: the steps that it is by itself, mostly in f32. `onnx.<name>` is the operator itself, outside of the primitives.
 - **runs on**: where these steps run with the oneDNN runtime. Sizes, types and attributes decide where several are named, and
-  `session.placement()` tells the reason for each step. *reference* is ONNX's reference evaluator in Python, which is slow. The NumPy
-  runtime runs all that is not refused.
+  `session.placement()` tells the reason for each step. *bodies*: its bodies are plans of their own, on that runtime. *reference* is
+  ONNX's reference evaluator in Python, which is slow. The NumPy runtime runs all that is not refused.
 
 `*`: what it becomes stands among the [dialects](dialects.md). Cells hold the best that a test model gave: another type, another
 attribute, or an input that is computed at run time may keep an operator outside of the primitives. `fqfuse inspect` says what became of
@@ -154,7 +154,8 @@ def _as_inference_has_it(case: Case) -> Iterator[ModelProto]:
 def _note_alone(model: ModelProto, result: Found) -> None:
     plan = fqfuse.compile(model)
     for where in fqfuse.InferenceSession(plan, "onednn", threads=1).placement():
-        result.runtimes.add("reference" if where.step.op == "Onnx" else where.runtime)
+        found = "reference" if where.step.op == "Onnx" else where.runtime
+        result.runtimes.add("bodies" if where.step.bodies is not None else found)
     _note(result.alone, _steps(plan.steps))
 
 
@@ -396,7 +397,7 @@ def _reason(text: str) -> str:
     return re.sub(r"the (input|output) '[^']*'", r"an \1", text).partition(":")[0]
 
 
-_RUNTIMES = {"onednn": "oneDNN", "numpy": "NumPy", "reference": "reference"}
+_RUNTIMES = {"onednn": "oneDNN", "numpy": "NumPy", "bodies": "bodies", "reference": "reference"}
 
 
 def _runs_on(runtimes: set[str]) -> str:

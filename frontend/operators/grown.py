@@ -1,0 +1,85 @@
+"""Sequences that a Loop begins empty and appends one tensor to in each trip, as scripted PyTorch writes
+a list: rows that the Loop stacks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onnx import GraphProto, NodeProto, ValueInfoProto
+
+from ..importer import Importer
+from ..nodes import OnnxNode
+from ..structure import captured_names
+
+_COUNTERS: Final = 2  # inputs of a Loop in front of its states
+
+
+def with_rows(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """A Loop without the sequences that it grows: the rows that it has in their place are noted in
+    `ctx.stacked`. Any other node, and a Loop that does something else with a sequence, as it is.
+    """
+    body = node.attr("body") if node.op == "Loop" and not node.domain else None
+    states = node.inputs[_COUNTERS:]
+    places = [place for place, name in enumerate(states) if name in ctx.sequences]
+    if (
+        not places
+        or not isinstance(body, GraphProto)
+        or any(ctx.sequences[states[p]] for p in places)
+    ):
+        return node
+    inserts = {place: found for place in places if (found := _insert(body, place)) is not None}
+    if len(inserts) < len(places) or len(body.input) != _COUNTERS + len(states):
+        return node
+    rows = len(body.output) - 1 - len(states)
+    outputs = [*node.outputs, *[""] * (len(states) + rows - len(node.outputs))]
+    kept = [name for place, name in enumerate(outputs) if place not in inserts]
+    for place in places:
+        stacked = ctx.fresh(f"{node.name}.rows{place}") if outputs[place] else ""
+        kept.append(stacked)
+        if stacked:
+            ctx.stacked[outputs[place]] = stacked
+    front = node.inputs[:_COUNTERS]
+    left = [name for place, name in enumerate(states) if place not in inserts]
+    return node.rewritten(inputs=(*front, *left), outputs=kept, body=_without(body, inserts))
+
+
+def _insert(body: GraphProto, place: int) -> NodeProto | None:
+    """The node that appends to a state, where nothing else is done with it."""
+    if len(body.input) <= _COUNTERS + place or len(body.output) <= 1 + place:
+        return None
+    state, handed = body.input[_COUNTERS + place].name, body.output[1 + place].name
+    made = [node for node in body.node if handed in node.output]
+    read = [name for node in body.node for name in (*node.input, *captured_names(node))]
+    alone = read.count(state) == 1 and handed not in read
+    returned = [value.name for value in body.output]
+    if len(made) != 1 or not alone or returned.count(handed) != 1 or state in returned:
+        return None
+    (insert,) = made
+    is_append = insert.op_type == "SequenceInsert" and not insert.domain
+    at_end = len(insert.input) == 2 or (len(insert.input) == 3 and not insert.input[2])
+    return insert if is_append and at_end and insert.input[0] == state else None
+
+
+def _without(body: GraphProto, inserts: dict[int, NodeProto]) -> GraphProto:
+    """The body with what was appended as rows, behind those that it has."""
+    gone = [insert.output[0] for insert in inserts.values()]
+    nodes = [node for node in body.node if not set(node.output) & set(gone)]
+    inputs = [value for place, value in enumerate(body.input) if place - _COUNTERS not in inserts]
+    outputs = [value for place, value in enumerate(body.output) if place - 1 not in inserts]
+    result = GraphProto(
+        name=body.name,
+        input=inputs,
+        output=outputs,
+        initializer=body.initializer,
+        sparse_initializer=body.sparse_initializer,
+        node=nodes,
+    )
+    result.value_info.extend(value for value in body.value_info if value.name not in gone)
+    for insert in inserts.values():
+        (appended,) = insert.output
+        result.node.append(
+            NodeProto(op_type="Identity", input=[insert.input[1]], output=[appended])
+        )
+        result.output.append(ValueInfoProto(name=appended))
+    return result
