@@ -23,6 +23,7 @@ from .shares import Shares, share_text
 _SHOWN = 5
 _FEW = 2  # 24 lines hold them
 _NOTABLE = 0.02  # of the estimated time, or
+_LEAST_MS = 0.001  # of an estimate; less is no number that anybody can use
 _NOTABLE_BYTES = 0.1  # of the bytes read and written, if of the time at least
 _WORTH = 0.01
 _WITHOUT_REMEDY = 0.05
@@ -241,6 +242,8 @@ def _sizes(verdict: Verdict) -> str:
 
 
 def _ms(value: float) -> str:
+    if 0 < value < _LEAST_MS:
+        return f"under {_LEAST_MS}"
     return f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 
@@ -310,7 +313,8 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
         about = "about " if share[0].isdigit() else ""  # `under 1 %` says so itself
         return f"{verb} {about}{share} of the time, were the open sizes 1"
     moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
-    return f"{verb} about {_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
+    about = "" if finding.ms < _LEAST_MS else "about "  # `under 0.001` says so itself
+    return f"{verb} {about}{_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"
 
 
 def layers_text(finding: Finding) -> str:

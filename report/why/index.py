@@ -179,11 +179,18 @@ class Index:
         text = name.lower()
         if not text:
             return []
-        known = list(dict.fromkeys([*names, *self.maker, *self.plan.values]))
+        if self.nodes:  # a quantizer inside of an operator on codes has a name of ours
+            names = [item for item in names if self._is_in_file(item)]
+        known = list(
+            dict.fromkeys([*names, *self.maker, *(() if self.nodes else self.plan.values)])
+        )
         ends = [item for item in names if text in re.split(r"[/.:]", item.lower())[-1]]
         meant = ends or self._written_alike(text, known)
         meant = meant or [item for item in known if text in item.lower()]
         return sorted(meant, key=self._is_no_layer)[:_NEAREST]
+
+    def _is_in_file(self, name: str) -> bool:
+        return name in self.nodes or name in self.maker or name in self.readers
 
     def _of_operator(self, name: str, names: Sequence[str]) -> list[str]:
         return [item for item in names if name and self.op(item).lower() == name.lower()]

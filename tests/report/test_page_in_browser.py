@@ -90,6 +90,23 @@ def test_the_verdict_and_the_steps_are_shown(opened, digits) -> None:
     assert page.locator(".card").count() > 0
 
 
+def test_on_a_narrow_screen_nothing_lies_over_anything(opened, digits) -> None:
+    page = opened(digits, viewport={"width": 480, "height": 900})
+    parts = ("#legend", "#zoom", "#strip", "#lists")
+    boxes = [page.locator(part).bounding_box() for part in parts]
+    for place, one in enumerate(boxes):
+        assert one["x"] >= 0
+        assert one["x"] + one["width"] <= 480
+        for other in boxes[:place]:
+            apart = [
+                one[at] + one[size] <= other[at] or other[at] + other[size] <= one[at]
+                for at, size in (("x", "width"), ("y", "height"))
+            ]
+            assert any(apart)
+    assert page.locator("#canvas").bounding_box()["width"] > 400
+    assert page.locator("#canvas .node").count() > 3
+
+
 def test_a_click_tells_the_story(opened, digits) -> None:
     page = opened(digits)
     page.locator(".node.k-int8 .what").first.click()
