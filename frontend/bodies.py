@@ -83,7 +83,7 @@ def with_weights_inside(graph: GraphProto, constants: GraphProto) -> GraphProto:
     nodes = [NodeProto.FromString(node.SerializeToString()) for node in graph.node]
     for index in wanted:
         for body in subgraphs(nodes[index]):
-            _prepend(body, _decoding(_captured(body), makers, known))
+            _prepend(body, _decoding(_captured(body), makers, known, _own_names(body)))
     return GraphProto(
         name=graph.name,
         input=graph.input,
@@ -96,13 +96,20 @@ def with_weights_inside(graph: GraphProto, constants: GraphProto) -> GraphProto:
 
 
 def _decoding(
-    names: Sequence[str], makers: Mapping[str, NodeProto], known: AbstractSet[str]
+    names: Sequence[str],
+    makers: Mapping[str, NodeProto],
+    known: AbstractSet[str],
+    hidden: AbstractSet[str] = frozenset(),
 ) -> list[NodeProto]:
-    """The nodes that make some values of constants alone, in order; none for other values."""
+    """The nodes that make some values of constants alone, in order; none for other values, and none that
+    reads one of the ``hidden`` names: where it goes, they mean something else.
+    """
     found: dict[str, NodeProto] = {}
 
     def visit(name: str, depth: int) -> bool:
         node = makers.get(name)
+        if name in hidden:
+            return False
         if name in known or not name:
             return True
         if node is None or node.op_type not in _OF_CONSTANTS or depth >= _MOST_BEHIND:
@@ -117,6 +124,12 @@ def _decoding(
         if not visit(name, 0):
             found = before
     return list(found.values())
+
+
+def _own_names(body: GraphProto) -> set[str]:
+    """The names that a body gives values itself, whatever they are around it."""
+    own = {value.name for value in body.input} | set(initializer_names(body))
+    return own | {name for node in body.node for name in node.output}
 
 
 def _key(node: NodeProto) -> str:
@@ -176,8 +189,7 @@ def models_of(
 
 def _alone(body: GraphProto, name: str, known: Known, fed: Sequence[str]) -> GraphProto:
     read = set(_captured(body))
-    taken = {value.name for value in body.input} | set(initializer_names(body)) | read
-    taken.update(value for node in body.node for value in node.output)
+    taken = _own_names(body) | read
     result = GraphProto(
         name=name,
         node=body.node,

@@ -155,3 +155,32 @@ def test_constants_of_bodies_count_in_the_memory_of_a_session(runtime: str) -> N
     (row,) = [row for row in session.memory().steps if row.step.bodies is not None]
     assert row.weights >= sum(within) > 0
     assert session.memory().weights >= sum(within)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("hidden", ["scale", "turned"])
+def test_names_of_a_body_hide_those_around_it(runtime: str, hidden: str) -> None:
+    """Weights decoded outside, by a name that the body gives a value of its own."""
+    body = helper.make_graph(
+        [
+            node("Add", ["state", hidden], ["more"]),
+            node("MatMul", ["more", "weights"], ["next"]),
+            node("Identity", ["going"], ["on"]),
+        ],
+        "body",
+        [info("trip", S64, []), info("going", BOOL, []), info("state", F32, [2, 4])],
+        [info("on", BOOL, []), info("next", F32, [2, 4])],
+        [helper.make_tensor(hidden, F32, [], [3.0])],
+    )
+    nodes = [
+        node("Transpose", ["codes"], ["turned"]),
+        node("DequantizeLinear", ["turned", "scale"], ["weights"]),
+        node("Loop", ["n", "", "x"], ["y"], name="loop", body=body),
+    ]
+    constants = {"codes": np.arange(-6, 10, dtype=np.int8).reshape(4, 4), "scale": np.float32(0.5)}
+    proto = model(
+        nodes, inputs={"x": [2, 4], "n": []}, types={"n": S64}, constants=constants, opset=20
+    )
+    feeds = {"x": np.ones((2, 4), np.float32), "n": np.array(2)}
+    found = fqfuse.InferenceSession(proto, runtime, threads=1).run(None, feeds)
+    np.testing.assert_array_equal(found[0], run_ort(proto, feeds)[0])
