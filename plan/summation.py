@@ -10,6 +10,7 @@ Found by experiment, under ONEDNN_MAX_CPU_ISA; tests hold each line to the libra
 | convolution, depthwise | exact | halved weights, exact |
 | convolution, depthwise and 3-D, `gemm` (AVX-512) | pairs of taps | halved weights, exact |
 | convolution of groups that `brgconv` does not take, `gemm` (AVX-512) | pairs along taps and channels | halved weights, exact |
+| deconvolution, depthwise | exact | exact |
 | deconvolution, its own code | pairs of channels within a tap | halved weights, exact |
 | deconvolution by `gemm` | pairs of channels within a tap | the same, behind a shift by 128 |
 | matmul `brg` (AVX-512) | pairs along K | the same, behind a shift by 128 |
@@ -113,6 +114,8 @@ def summation(
     if kind not in ("convolution", "deconvolution"):
         return EXACT
     depthwise = groups > 1 and inputs == outputs == 1
+    if depthwise and kind == "deconvolution":
+        return EXACT  # of s8, and of volumes, by gemm, whose pairs are of channels: there is one
     if isa != "avx512_core" and kind == "convolution":
         # compiled code takes groups by fours of channels, and depthwise ones of images only
         uncompiled = spatial == 3 if depthwise else groups > 1 and (inputs % 4 or outputs % 4)

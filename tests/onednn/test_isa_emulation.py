@@ -153,6 +153,39 @@ def test_large_sums_of_functions_are_those_of_one_thread() -> None:
     assert ran.stdout.split() == ["True"]
 
 
+DEPTHWISE = """
+import sys
+import numpy as np
+from fqfuse.primitives import prim
+rng = np.random.default_rng(0)
+for stride in (1, 2):
+    for size in (1, 3):
+        width = 4 * stride + size
+        tensors = dict(src="s8[1,16,5]", weights=f"s8[16,1,1,{size}]", dst=f"s32[1,16,{width}]", strides=(stride,))
+        args = {
+            "src": rng.choice([-128, 127], (1, 16, 5)).astype(np.int8),
+            "weights": rng.choice([-127, 125, 127], (16, 1, 1, size)).astype(np.int8),
+        }
+        real = prim("deconvolution", engine="onednn", **tensors).execute(args)
+        print(*(np.array_equal(real, prim("deconvolution", isa=isa, **tensors).execute(args)) for isa in ("vnni", sys.argv[1])))
+"""
+
+
+@pytest.mark.usefixtures("library")
+@WITHOUT
+def test_a_depthwise_deconvolution_is_exact(isa: str) -> None:
+    """Of s8, too: no weights are halved, and no two products are a pair."""
+    ran = subprocess.run(
+        [sys.executable, "-c", DEPTHWISE, isa],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa.upper()},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert ran.stdout.split() == ["True"] * 8
+
+
 @WITHOUT
 @pytest.mark.parametrize("kind", ["gemm", "inner_product", "convolution", "matmul"])
 def test_primitives_on_their_own(library: Library, isa: str, kind: str) -> None:
