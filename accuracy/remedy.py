@@ -22,8 +22,10 @@ from ..plan.types import Plan
 from .data import Samples
 from .simulation import EXACT, Answer, Subject, layer_of, outputs_of
 
-_ROUNDS = 2
-"""Fewer bits may let a step fuse otherwise, which is looked at once more."""
+_ROUNDS = 3
+"""Weights that are to be of 7 bits and even become so one behind the other, and fewer bits may let a step
+fuse otherwise, which is looked at once more.
+"""
 
 
 class What(StrEnum):
@@ -94,12 +96,21 @@ def _changes(plan: Plan, sums: StepSums) -> Iterator[Change]:
     if sums.step.bodies is not None:
         return
     if _has_constant_weights(plan, sums):
-        what = What.EVEN if sums.law.halved else What.WEIGHTS
-        for quantizer in _quantizers(plan, sums.index, DequantizeFate.WEIGHTS_SCALE):
-            yield Change(what, quantizer, layer, frozenset(sums.channels), sums.of)
+        for what in _whats(sums):
+            for quantizer in _quantizers(plan, sums.index, DequantizeFate.WEIGHTS_SCALE):
+                yield Change(what, quantizer, layer, frozenset(sums.channels), sums.of)
     elif plan.type(sums.step.arg("src") or "").dtype is DType.U8:
         for quantizer in _quantizers(plan, sums.index, DequantizeFate.SOURCE_SCALE):
             yield Change(What.ACTIVATION, quantizer, layer, frozenset(sums.channels), sums.of)
+
+
+def _whats(sums: StepSums) -> list[What]:
+    """What makes constant weights safe by each law that is not; where no weights are, none."""
+    laws = sums.at_risk or (sums.law,)
+    if any(law.turned for law in laws):
+        return []
+    found = (What.EVEN if law.halved else What.WEIGHTS for law in laws)
+    return list(dict.fromkeys(found))
 
 
 def _has_constant_weights(plan: Plan, sums: StepSums) -> bool:
@@ -129,6 +140,8 @@ def fixed(subject: Subject, budgets: Budgets = DEFAULT) -> Fixed:
     at_risk: Sequence[StepSums] = subject.at_risk
     for _ in range(_ROUNDS):
         changes = changes_for(plan, at_risk)
+        halved = {change.quantizer.value for change in changes if change.what is What.WEIGHTS}
+        changes = [c for c in changes if c.what is not What.EVEN or c.quantizer.value not in halved]
         for change in changes:
             _make(original, change)
         made += changes
@@ -154,7 +167,9 @@ def _left(plan: Plan, at_risk: Sequence[StepSums]) -> UnsupportedOp:
     names = [layer_of(plan, sums) for sums in at_risk]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     what = f"7 bits cannot be written for this layer{more}: its weights are computed, and nothing cuts its source to 0..127"
-    if _has_constant_weights(plan, at_risk[0]):
+    if any(law.turned for law in at_risk[0].at_risk):
+        what = f"no weights are proven safe for this layer{more}: oneDNN may add 128 to them there, and pairs of these saturate"
+    elif _has_constant_weights(plan, at_risk[0]):
         what = f"7 bits cannot be written for this layer{more}: which quantizer its weights come from is not known"
     if at_risk[0].step.bodies is not None:
         what = (
@@ -174,7 +189,8 @@ class Outcome:
     Attributes:
         fixed: the model.
         answers: each output, exact, against that of the model as it was (`there` is the changed one).
-        agree: on all samples it gives the same bits on that CPU as the exact ones.
+        agree: on all samples the emulation of that CPU gives the bits of exact sums. Code for f32 it has
+            but one of, for all CPUs.
     """
 
     fixed: Fixed

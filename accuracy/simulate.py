@@ -37,7 +37,8 @@ def simulate(
         f32: the f32 model that it was made from; None: the model itself without rounding.
         data: an array for each input, or several such samples; None: one sample of random data.
         sizes: for random data: of what the model leaves open.
-        fix: a file to write the model to with 7 bits for the layers that need it, and for no others.
+        fix: a file to write the model to with 7 bits for the layers that need it, and for no others: that
+            CPU sums codes exactly then; what it computes in f32 it may round in its own way.
 
     Returns:
         A dictionary with the keys of docs/json-schema.md, `fqfuse.simulate/1`; SQNR in dB.
@@ -137,6 +138,7 @@ def _effect(effect: Effect, changes: Sequence[Change]) -> dict[str, Any]:
         "primitive": told["primitive"],
         "sums": told["sums"],
         "codes": told["codes"],
+        "emulated": told["emulated"],
         "channels": len(told["channels"]),
         "of": told["of"],
         "entries": effect.entries,

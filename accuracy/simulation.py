@@ -157,6 +157,13 @@ class Simulation:
         return any(answer.differ for answer in self.outputs.values())
 
     @property
+    def void(self) -> list[Effect]:
+        """The steps whose numbers are not those of that CPU, nor are those of what reads them: oneDNN may
+        take an implementation for them that is not emulated.
+        """
+        return [effect for effect in self.effects if not effect.sums.emulated]
+
+    @property
     def differing(self) -> list[Effect]:
         """The steps that give other numbers, the worst first."""
         return sorted((e for e in self.effects if e.differ), key=lambda e: e.alone.sqnr)

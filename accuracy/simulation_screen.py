@@ -58,6 +58,8 @@ def simulation_report(
     width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [heading(title, f"on a CPU with {_CPUS[found.subject.isa]}")]
     parts += _lines(_answer(found), width, _style(found))
+    if found.void:
+        parts += _lines(_void(found), width, "bold yellow")
     if found.subject.sums:
         parts += [Text(), _outputs(found.outputs, "to exact")]
     if found.differing or (found.effects and all_rows):
@@ -85,6 +87,14 @@ def _answer(found: Simulation) -> str:
     text = f"{where} {differing:,} of {layers} give other numbers there: {_loss(worst)}"
     more = risky - differing
     return f"{text} {more:,} more may on other data." if more else text
+
+
+def _void(found: Simulation) -> str:
+    """What no emulation tells."""
+    count, first = len(found.void), found.void[0].layer
+    which = f"{first} is" if count == 1 else f"{first} and {count - 1:,} more are"
+    why = "oneDNN may take code there that is not emulated"
+    return f"The figures are void where {which} concerned: {why}. What is proven, and --fix, hold for it as well."
 
 
 def _loss(worst: Answer) -> str:
@@ -190,9 +200,9 @@ def _fixed(
     changes = outcome.fixed.changes
     yield heading("with 7 bits where needed", written)
     done = f"Changed: {_told(changes)}" if changes else "Nothing had to change"
-    same = "on this data it gives the same bits there" if outcome.agree else _ORDER
-    style = "bold green" if outcome.agree else "bold yellow"
-    yield from _lines(f"{done}. All sums are proven exact; {same}.", width, style)
+    same = "are proven exact there, whatever the data"
+    yield from _lines(f"{done}. All sums of codes {same}.", width, "bold green")
+    yield from _lines(_ROUNDS_ITSELF if outcome.agree else f"{_ROUNDS_ITSELF} {_ORDER}", width)
     if changes:
         yield from _lines(_price(found, outcome), width)
     yield Text()
@@ -209,7 +219,11 @@ def _price(found: Simulation, outcome: Outcome) -> str:
     return f"{text}. On this data saturation costs less: it leaves {decibels(found.worst)}."
 
 
-_ORDER = "numbers still differ in the last bit, because SSE4.1 has no fused multiply-add"
+_ROUNDS_ITSELF = (
+    "Layers on codes give the same bits there for the same codes. What a CPU computes in f32 (exp, softmax, "
+    "normalizations, products) it may round in its own way, and codes behind it with it."
+)
+_ORDER = "SSE4.1 has no fused multiply-add: on this data numbers differ in the last bit."
 
 
 # -- notes and words -------------------------------------------------------------------------------

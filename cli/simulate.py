@@ -2,8 +2,8 @@
 
 Such CPUs add products of codes in 16 bits, where sums saturate. Says which layers give other
 numbers there, how many, and what that costs in SQNR and labels. `--fix OUT` writes the model with 7
-bits for the layers that need it, and for no others: then such a CPU gives the exact numbers. Exit
-code 1 where an output is below --min-sqnr.
+bits for the layers that need it, and for no others: then such a CPU sums codes exactly. Exit code 1
+where an output is below --min-sqnr, or nobody knows.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def command(
     if fix is not None and outcome is not None:
         write_fixed(outcome.fixed, fix)
     _report(found, outcome, model, fix, all_rows=all_rows, as_json=as_json, color=color)
-    if min_sqnr is not None and not found.worst >= min_sqnr:
+    if min_sqnr is not None and (found.void or not found.worst >= min_sqnr):
         raise typer.Exit(1)
 
 

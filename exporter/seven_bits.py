@@ -1,11 +1,13 @@
 """Quantizers of a model with 7 bits in place of 8, in the dialect that the model has.
 
-In the middle of their codes stands 0 of s8 and 128 of u8; q and z are a code and a zero point, less
-that middle. Seven bits are half the codes about the middle, each worth twice as much::
+In the middle of their codes stands 0 of s8 and 128 of u8, which becomes the zero point; q and z are a
+code and a zero point. Seven bits are codes of a step that is f times as large, so that they lie in
+-64..64 about the middle::
 
-    z' = round(z / 2)    q' = round((q - z) / 2) + z'    scale' = 2 * scale
+    f = max(2, largest |q - z| / 64)    q' = round((q - z) / f) + middle    scale' = f * scale
 
-so that -64 <= q' <= 64. Where a CPU halves weights, they become even instead, at the same scale:
+f is 2 where z stands in the middle, and never 4: a zero point at an end of the codes leaves all of them
+on one side. Where a CPU halves weights, they become even instead, at the same scale:
 q' = 2 * round(q / 2).
 
 | form | what changes |
@@ -38,8 +40,11 @@ from .original import Original
 _EXPORT = "export the model first (fqfuse export --to qdq), or quantize this layer anew: weights to 7 bits, or activations to 0..127"
 _CLIP_OF_CODES = 12  # the opset from which on Clip takes integers
 Numbers = npt.NDArray[Any]
+Factors = npt.NDArray[np.float64]
+"""By which steps grow, one for each scale; 1 where a channel stays as it is."""
 
 _LARGEST = 127
+_HALF = 64  # pairs of weights up to this magnitude never saturate
 _SLIGHT = 1e-3  # of a step: ranges are f32
 _MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 
@@ -185,10 +190,12 @@ class _Edit:
     def _codes(self, node: NodeProto, index: int, data: Numbers, slot: _Slot, axis: int) -> None:
         scale, zero = self._parameters(node, slot, data.dtype)
         mask = self.channels.mask(scale)
-        new = _narrowed(data, zero, mask, axis, even=self.even)
-        self.model.give(node, index, new)
-        if not self.even:
-            self._rescale(node, slot, scale, zero, mask)
+        if self.even:
+            self.model.give(node, index, _evened(data, mask, axis))
+            return
+        factor = _factors(data, zero, scale, mask, axis)
+        self.model.give(node, index, _narrowed(data, zero, factor, axis))
+        self._rescale(node, slot, scale, zero, factor)
 
     def _parameters(
         self, node: NodeProto, slot: _Slot, dtype: npt.DTypeLike
@@ -207,20 +214,18 @@ class _Edit:
         slot: _Slot,
         scale: Numbers,
         zero: Numbers,
-        mask: npt.NDArray[np.bool_],
+        factor: Factors,
     ) -> None:
         """Gives a node the parameters of 7 bits."""
-        self.model.give(node, slot.scale, _doubled(scale, mask))
-        new = _new_zero(zero, mask)
+        self.model.give(node, slot.scale, _scaled(scale, factor))
+        new = _new_zero(zero, factor)
         if new is not None:
             self.model.give(node, slot.zero, new)
         if slot.bias is not None and slot.bias < len(node.input) and node.input[slot.bias]:
             bias = self.model.constant(node.input[slot.bias])
             if bias is None:
                 raise _refused(self.quantizer, "the bias in its units is computed")
-            flat = mask.reshape(-1) if mask.size > 1 else mask.all()
-            halves = np.rint(bias / 2).astype(bias.dtype)
-            self.model.give(node, slot.bias, np.where(flat, halves, bias))
+            self.model.give(node, slot.bias, np.rint(bias / factor.reshape(-1)).astype(bias.dtype))
 
     def _numbers(self, node: NodeProto, data: Numbers) -> None:
         """A quantizer of constant numbers, and what decodes its codes."""
@@ -237,9 +242,11 @@ class _Edit:
             self.model.give(node, 0, np.where(keep, values, data).astype(data.dtype))
             return
         self._cut(node, data, (low - shift) * step, (high - shift) * step)
-        self._rescale(node, _PARAMETERS, scale, zero, mask)
+        reach = np.maximum(high - zero.astype(np.float64), zero.astype(np.float64) - low)
+        factor = np.where(mask, np.maximum(reach / _HALF, 2.0), 1.0)
+        self._rescale(node, _PARAMETERS, scale, zero, factor)
         if node.op_type == "QuantizeLinear":
-            self._follow(node.output[0], scale, zero, mask)
+            self._follow(node.output[0], scale, zero, factor)
 
     def _code_range(self, node: NodeProto, zero: Numbers) -> tuple[int, int]:
         """The least and the largest code of what encodes."""
@@ -259,16 +266,14 @@ class _Edit:
         if not np.array_equal(cut, data):
             self.model.give(node, 0, cut)
 
-    def _follow(
-        self, value: str, scale: Numbers, zero: Numbers, mask: npt.NDArray[np.bool_]
-    ) -> None:
+    def _follow(self, value: str, scale: Numbers, zero: Numbers, factor: Factors) -> None:
         """Gives everything that decodes the codes of a value the parameters of 7 bits."""
         for node, index in self.model.readers(value):
             slot = _SLOTS.get((node.op_type, index))
             if slot is not None:
-                self._rescale(node, slot, scale, zero, mask)
+                self._rescale(node, slot, scale, zero, factor)
             elif node.op_type in _MOVES or (node.op_type == "Clip" and not index):
-                self._follow(node.output[0], scale, zero, mask)
+                self._follow(node.output[0], scale, zero, factor)
             else:
                 raise _refused(self.quantizer, f"{node.op_type} reads its codes")
         if self.model.is_output(value):
@@ -289,10 +294,10 @@ class _Edit:
             return
         self._cut(node, data, grid.low, grid.high)
         zero = -grid.low / grid.step
-        low = -(np.rint((zero - middle) / 2) + middle) * 2 * grid.step
         there = np.abs(zero - middle) < _SLIGHT
-        low = np.where(there, 2 * grid.low, low)
-        high = np.where(there, 2 * grid.high, low + (levels - 1) * 2 * grid.step)
+        step = np.maximum(np.maximum(zero, levels - 1 - zero) / _HALF, 2.0) * grid.step
+        low = np.where(there, 2 * grid.low, -middle * step)
+        high = np.where(there, 2 * grid.high, (levels - 1 - middle) * step)
         grid.give(self.model, node, low, high, mask)
 
     def _integer(self, node: NodeProto, data: Numbers) -> None:
@@ -300,23 +305,25 @@ class _Edit:
         slot = _Slot(0, 3, -1 if node.op_type == "MatMulInteger" else 0)
         zero, axis = self._zero(node, slot.zero, data.dtype), self._axis(node, slot)
         if self.even:
-            self.model.give(node, 1, _narrowed(data, zero, np.bool_(True), axis, even=True))
+            self.model.give(node, 1, _evened(data, np.bool_(True), axis))
             return
         scaled, index, scale = self._factor(node.output[0])
-        mask = np.ones(scale.shape, np.bool_)
-        self.model.give(node, 1, _narrowed(data, zero, np.bool_(True), axis))
-        new = _new_zero(zero, np.ones(zero.shape, np.bool_))
+        factor = _factors(data, zero, np.ones(()), np.ones((), np.bool_), axis)
+        self.model.give(node, 1, _narrowed(data, zero, factor, axis))
+        new = _new_zero(zero, np.broadcast_to(factor, zero.shape))
         if new is not None:
             self.model.give(node, slot.zero, new)
-        self.model.give(scaled, index, _doubled(scale, mask))
+        self.model.give(scaled, index, _scaled(scale, factor))
 
     def _layer(self, node: NodeProto, index: int, data: Numbers) -> None:
         """Codes [D, K, 4H], with parameters for each direction, or for each of its columns."""
         slot = _LAYER[index]
         scale, zero = self._parameters(node, slot, data.dtype)
-        along = zero.reshape(data.shape[0], 1, -1)
-        self.model.give(node, index, _narrowed(data, along, np.bool_(True), 0))
-        self._rescale(node, slot, scale, zero, np.ones(scale.shape, np.bool_))
+        shape = (data.shape[0], 1, -1)
+        every = np.ones(scale.shape, np.bool_).reshape(shape)
+        along = _factors(data, zero.reshape(shape), scale.reshape(shape), every, 0)
+        self.model.give(node, index, _narrowed(data, zero.reshape(shape), along, 0))
+        self._rescale(node, slot, scale, zero, along.reshape(scale.shape))
 
     def _zero(self, node: NodeProto, index: int, dtype: npt.DTypeLike) -> Numbers:
         name = node.input[index] if index < len(node.input) else ""
@@ -366,11 +373,13 @@ class _Edit:
             raise _refused(self.quantizer, "its scale or zero point is computed")
         mask = self.channels.mask(scale)
         codes = zero.astype(data.dtype)
-        self.model.give(cast, 0, _narrowed(data, codes, mask, -1, even=self.even))
         if self.even:
+            self.model.give(cast, 0, _evened(data, mask, -1))
             return
-        self.model.give(node, 1 - index, _doubled(scale, mask))
-        new = _new_zero(codes, mask)
+        factor = _factors(data, codes, scale, mask, -1)
+        self.model.give(cast, 0, _narrowed(data, codes, factor, -1))
+        self.model.give(node, 1 - index, _scaled(scale, factor))
+        new = _new_zero(codes, factor)
         if new is not None and shift is None:
             raise _refused(self.quantizer, "its codes have no zero point to be moved")
         if new is not None and shift is not None:
@@ -452,41 +461,48 @@ def _spread(array: Numbers, rank: int, axis: int) -> Numbers:
     return array.reshape(shape)
 
 
-def _doubled(scale: Numbers, mask: npt.NDArray[np.bool_]) -> Numbers:
-    return np.where(mask, scale * scale.dtype.type(2), scale).astype(scale.dtype)
+def _factors(
+    data: Numbers, zero: Numbers, scale: Numbers, mask: npt.NDArray[np.bool_], axis: int
+) -> Factors:
+    """How many times as large a step becomes: one for each of the scales, 1 where the mask leaves it."""
+    _check(data)
+    apart = np.abs(data - _spread(zero.astype(np.float64), data.ndim, axis))
+    steps = _spread(scale, data.ndim, axis)
+    kept = (1,) * (data.ndim - steps.ndim) + steps.shape
+    others = tuple(i for i, size in enumerate(kept) if size == 1)
+    reach = apart.max(axis=others, keepdims=True, initial=0)
+    found = np.maximum(np.broadcast_to(reach, kept).reshape(scale.shape) / _HALF, 2.0)
+    return np.where(mask, found, 1.0)
 
 
-def _centred(zero: Numbers) -> npt.NDArray[np.float64]:
-    return zero.astype(np.float64) - _middle(zero)
+def _scaled(scale: Numbers, factor: Factors) -> Numbers:
+    return np.asarray(scale * factor, scale.dtype)
 
 
-def _new_zero(zero: Numbers, mask: npt.NDArray[np.bool_]) -> Numbers | None:
-    """The zero points of 7 bits; None where none changes."""
-    centred = _centred(zero)
-    if not centred.any():
-        return None
-    found = np.where(mask, np.rint(centred / 2), centred) + _middle(zero)
-    return np.asarray(found, zero.dtype)
+def _new_zero(zero: Numbers, factor: Factors) -> Numbers | None:
+    """The zero points of 7 bits, in the middle; None where none changes."""
+    found = np.asarray(np.where(factor > 1, _middle(zero), zero), zero.dtype)
+    return None if np.all(found == zero) else found
 
 
-def _narrowed(
-    data: Numbers,
-    zero: Numbers,
-    mask: npt.NDArray[np.bool_] | np.bool_,
-    axis: int,
-    *,
-    even: bool = False,
-) -> Numbers:
-    """Codes of 7 bits, or even ones, where the mask says."""
+def _check(data: Numbers) -> None:
     if data.dtype not in (np.int8, np.uint8):
         raise UnsupportedOp(f"weights of {data.dtype} have no 8 bits to be made 7", hint=_EXPORT)
+
+
+def _narrowed(data: Numbers, zero: Numbers, factor: Factors, axis: int) -> Numbers:
+    """Codes of 7 bits, where the factor is not 1."""
+    by, z = (_spread(a, data.ndim, axis) for a in (factor, zero.astype(np.float64)))
+    new = np.rint((data - z) / by) + _middle(data)
+    return np.asarray(np.where(by > 1, new, data), data.dtype)
+
+
+def _evened(data: Numbers, mask: npt.NDArray[np.bool_] | np.bool_, axis: int) -> Numbers:
+    """Even codes, where the mask says."""
+    _check(data)
     centred = data.astype(np.float32) - _middle(data)
+    new = np.clip(2 * np.rint(centred / 2), -128, 126)
     where = _spread(np.asarray(mask), data.ndim, axis)
-    if even:
-        new = np.clip(2 * np.rint(centred / 2), -128, 126)
-    else:
-        z = _spread(_centred(zero.astype(data.dtype)), data.ndim, axis)
-        new = np.rint((centred - z) / 2) + np.rint(z / 2)
     return np.asarray(np.where(where, new, centred) + _middle(data), data.dtype)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from decimal import ROUND_CEILING, Context
 from functools import partial
 
 import numpy as np
@@ -41,7 +42,7 @@ def align_zero_points(graph: Graph, names: Collection[str] = ()) -> None:
 
     Legal because: it was asked for. With d and e the moves of z and w, |d| <= 1/2, x/s + z changes its
     code by 0 or by 1 in the direction of d, so that the value changes by at most the larger of |e| and
-    |sign(d) - e| steps of the output: never more than one where both move alike.
+    |sign(d) - e| steps of the output: one and a half at most, and one where both move the same way.
     Refuses when: a fraction is larger than a small shift; the output's zero point is an integer, so that
     a bias takes the input's; the range lies so far from 0 that f32 cannot tell the integer.
 
@@ -71,7 +72,13 @@ def _aligned(graph: Graph, node: Node, name: str) -> Verdict:
     _write(graph, node, after)
     pairs = np.stack([np.concatenate(_zero_points(ranges)) for ranges in (before, after)])
     first = pairs[:, pairs[0] != pairs[1]][:, 0]
-    return f"zero point {first[0]:g} becomes {first[1]:g}: at most {error_of(before, after).max():.4g} off"
+    return f"zero point {first[0]:g} becomes {first[1]:g}: at most {_at_most(error_of(before, after))} off"
+
+
+def _at_most(errors: F64) -> str:
+    """The largest one in four digits, rounded up."""
+    up = Context(prec=4, rounding=ROUND_CEILING)
+    return f"{float(up.create_decimal_from_float(float(errors.max()))):g}"
 
 
 def _zero_points(ranges: Ranges) -> tuple[F64, F64]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,15 +18,8 @@ from ..ir.ops.spec import Array, Trait
 from ..ir.types import DType
 from .attributes import DepthwiseConv, Eltwise, PostOp, PrimitiveAttr
 from .saturation_of_layers import ALL, differing_of_layer, law_of_layer, outputs_of_layer
-from .summation import (
-    EXACT,
-    Summation,
-    deconvolves_by_gemm,
-    fits,
-    largest,
-    pairs_at_risk,
-    summation,
-)
+from .summation import Summation, fits, largest, pairs_at_risk
+from .summation_of_steps import groups_of, laws_of
 from .types import Plan, Step
 
 _COMPUTES = ("convolution", "deconvolution", "matmul")
@@ -57,11 +50,13 @@ class StepSums:
     Attributes:
         index: its place in the plan.
         step: the step.
-        law: what the implementation does.
+        law: what the implementation does that oneDNN takes first, as far as is known.
         codes: the least and the largest code that its source can hold, as the plan tells.
         channels: the output channels whose results can differ from the exact ones, whatever the
             data; all where the weights are computed at run time.
         of: how many output channels there are; 0 where the plan does not tell.
+        others: what others do that it may take as well. All are proven; what is emulated is `law`.
+        at_risk: which of them let these channels differ.
     """
 
     index: int
@@ -70,6 +65,20 @@ class StepSums:
     codes: tuple[int, int]
     channels: tuple[int, ...]
     of: int
+    others: tuple[Summation, ...] = ()
+    at_risk: tuple[Summation, ...] = ()
+
+    @property
+    def laws(self) -> tuple[Summation, ...]:
+        """All that oneDNN may do."""
+        return (self.law, *self.others)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether a run on NumPy gives the numbers of that CPU: it is known what oneDNN does there, or
+        it does not matter.
+        """
+        return self.exact or not self.others
 
     @property
     def exact(self) -> bool:
@@ -78,7 +87,7 @@ class StepSums:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data: `index`, `name`, `primitive`, `layers`, `sums` (`exact`, `pairs`, `halved`),
-        `codes`, `channels`, `of`, `exact`.
+        `codes`, `channels`, `of`, `exact`, `emulated`.
         """
         sums = "halved" if self.law.halved else "pairs" if self.law.pairs else "exact"
         return {
@@ -91,59 +100,8 @@ class StepSums:
             "channels": list(self.channels),
             "of": self.of,
             "exact": self.exact,
+            "emulated": self.emulated,
         }
-
-
-def law_of(step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int]) -> Summation:
-    """How a step's products are summed on an instruction set.
-
-    Args:
-        step: a convolution, deconvolution or matmul.
-        isa: one of `summation.ISAS`.
-        src, weights: the types of its factors.
-        shape: of the weights.
-    """
-    if isa == "vnni" or src not in (DType.U8, DType.S8) or weights is not DType.S8:
-        return EXACT
-    zero, kind = step.attr.zero_points.get("src"), step.primitive
-    signed, shifted = src is DType.S8, zero is not None and bool(np.any(zero.array))
-    if kind == "matmul":
-        return summation(isa, kind, signed=signed, zero_point=shifted)
-    groups = groups_of(step)
-    rows = shape[0] // groups
-    inputs, outputs = (shape[1], rows) if kind == "convolution" else (rows, shape[1])
-    by_gemm = kind == "deconvolution" and deconvolves_by_gemm(
-        isa,
-        groups,
-        (inputs, outputs),
-        shape[2:],
-        *(_along_axes(step, name, len(shape) - 2) for name in ("strides", "dilations", "pads")),
-    )
-    return summation(
-        isa,
-        kind,
-        signed=signed,
-        groups=groups,
-        inputs=inputs,
-        outputs=outputs,
-        spatial=len(shape) - 2,
-        zero_point=shifted,
-        by_gemm=by_gemm,
-    )
-
-
-def _along_axes(step: Step, name: str, axes: int) -> tuple[int, ...]:
-    """A parameter of a window: as it is given, or its default."""
-    value = step.params.get(name)
-    if isinstance(value, tuple) and value:
-        return tuple(int(each) for each in value if isinstance(each, int))
-    return (0,) * (2 * axes) if name == "pads" else (1,) * axes
-
-
-def groups_of(step: Step) -> int:
-    """The groups of a convolution or deconvolution."""
-    groups = step.params.get("group", 1)
-    return groups if isinstance(groups, int) else 1
 
 
 def sums_of_plan(plan: Plan, isa: str) -> tuple[StepSums, ...]:
@@ -192,7 +150,7 @@ def _is_at_risk(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) ->
         return not sums.exact
     if _of_depthwise(plan, step, isa):
         return True
-    return any(columns.size for columns in _differing(sums, data))
+    return any(columns.size for _, columns in _differing(sums, data))
 
 
 def _of_layer(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> StepSums | None:
@@ -203,7 +161,8 @@ def _of_layer(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> S
         return None
     held = codes.get(step.arg("src") or "", ALL)
     differ = differing_of_layer(plan, step, law, held)
-    return StepSums(index, step, law, held, differ, outputs_of_layer(plan, step))
+    of, at_risk = outputs_of_layer(plan, step), (law,) if differ else ()
+    return StepSums(index, step, law, held, differ, of, at_risk=at_risk)
 
 
 def _sums_of(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> StepSums | None:
@@ -216,10 +175,12 @@ def _sums_of(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> St
     data = plan.constants.get(sums.step.arg("weights") or "")
     if data is None:
         return sums
-    differ = set(_of_depthwise(plan, sums.step, isa))
-    for channels in _differing(sums, data):
+    differ, at_risk = set(_of_depthwise(plan, sums.step, isa)), dict[Summation, None]()
+    for law, channels in _differing(sums, data):
         differ.update(channels.tolist())
-    return replace(sums, channels=tuple(sorted(differ)))
+        if channels.size:
+            at_risk[law] = None
+    return replace(sums, channels=tuple(sorted(differ)), at_risk=tuple(at_risk))
 
 
 def _without_channels(
@@ -234,14 +195,22 @@ def _without_channels(
     if dtype not in (DType.U8, DType.S8) or weights.dtype is not DType.S8 or not weights.shape:
         return None
     shape = tuple(dim if isinstance(dim, int) else 0 for dim in weights.shape)
-    law = law_of(step, isa, dtype, weights.dtype, shape)
+    sizes = tuple(dim if isinstance(dim, int) else None for dim in (plan.type(src).shape or ())[2:])
+    law, *others = laws_of(step, isa, dtype, weights.dtype, shape, sizes)
     outputs = shape[-1] if step.primitive == "matmul" else shape[0]
     if step.primitive == "deconvolution":
         outputs = shape[1] * groups_of(step)
     found = codes.get(src, dtype.range)
-    # two products with any weights: the largest code decides
-    safe = not law.halved and (law.pairs is None or fits(_ANY_WEIGHT, found[1] + law.shift))
-    return StepSums(index, step, law, found, () if safe else tuple(range(outputs)), outputs)
+    at_risk = tuple(each for each in (law, *others) if not _any_weights_fit(each, found[1]))
+    channels = tuple(range(outputs)) if at_risk else ()
+    return StepSums(index, step, law, found, channels, outputs, tuple(others), at_risk)
+
+
+def _any_weights_fit(law: Summation, code: int) -> bool:
+    """Whether nothing is lost with any weights, and codes up to this one: two products of the largest decide."""
+    if law.halved or law.turned:
+        return False
+    return law.pairs is None or fits(_ANY_WEIGHT, code + law.shift)
 
 
 def _of_depthwise(plan: Plan, step: Step, isa: str) -> tuple[int, ...]:
@@ -254,18 +223,22 @@ def _of_depthwise(plan: Plan, step: Step, isa: str) -> tuple[int, ...]:
     return tuple(itertools.chain(*differ))
 
 
-def _differing(sums: StepSums, weights: Array) -> Iterator[npt.NDArray[np.intp]]:
-    """The output channels that constant weights let differ, some at a time."""
-    law, (low, high) = sums.law, (code + sums.law.shift for code in sums.codes)
-    if not law.halved and (law.pairs is None or fits(largest(weights), high)):
-        return
-    for at, matrix, channels in _matrices(sums.step, weights):
-        risky = (
-            np.mod(matrix, 2)
-            if law.halved
-            else pairs_at_risk(law, matrix, channels, (low, high))[1]
-        )
-        yield at + np.flatnonzero(risky.any(axis=0))
+def _differing(sums: StepSums, weights: Array) -> Iterator[tuple[Summation, npt.NDArray[np.intp]]]:
+    """The output channels that constant weights let differ by a law, some at a time."""
+    for law in sums.laws:
+        codes = sums.codes[0] + law.shift, sums.codes[1] + law.shift
+        if law.halved or (law.pairs and (law.turned or not fits(largest(weights), codes[1]))):
+            for at, matrix, channels in _matrices(sums.step, weights):
+                yield law, at + np.flatnonzero(_at_risk(law, matrix, channels, codes).any(axis=0))
+
+
+def _at_risk(law: Summation, matrix: Array, channels: int, codes: Codes) -> Array:
+    """What can differ of weights [K, N]: [some, N]."""
+    if law.halved:
+        return np.mod(matrix, 2).astype(np.bool_)
+    if law.turned:
+        matrix = matrix.astype(np.int16) + 128
+    return pairs_at_risk(law, matrix, channels, codes)[1]
 
 
 def _matrices(step: Step, weights: Array) -> Iterator[tuple[int, Array, int]]:

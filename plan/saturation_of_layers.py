@@ -15,6 +15,7 @@ from .types import Plan, Step
 
 _WEIGHTS = ("w", "r")
 _CODES = (DType.U8, DType.S8)
+_RESET = 1  # which of GRU's gates, as ONNX orders them
 ALL = (0, 255)
 """The codes that a hidden state, and an input that is quantized in a run, can have."""
 
@@ -51,7 +52,8 @@ def differing_of_layer(
     weights are computed in a run.
 
     A sum that saturates changes its own hidden value, and in the next step, which multiplies it by
-    all weights, every one of the direction.
+    all weights, every one of the direction. GRU multiplies what the reset gate leaves of the hidden state
+    in the same step.
     """
     of = outputs_of_layer(plan, step)
     if law.pairs is None:
@@ -64,10 +66,12 @@ def differing_of_layer(
     shape = plan.type(step.arg("src") or "").shape
     single = shape is not None and shape[0] == 1
     for d in range(known[0].shape[0]):
-        own: set[int] = set()
+        own, spreads = set[int](), not single
         for array, held in zip(known, (ALL if step.op == DYNAMIC else codes, ALL), strict=True):
-            own.update((_rows_at_risk(step, law, array[d], held) % hidden).tolist())
-        if own and not single:
+            rows = _rows_at_risk(step, law, array[d], held)
+            own.update((rows % hidden).tolist())
+            spreads |= step.op == "GRU" and bool(np.isin(rows // hidden, _RESET).any())
+        if own and spreads:
             own = set(range(hidden))
         found += [d * hidden + unit for unit in sorted(own)]
     return tuple(found)

@@ -9,6 +9,8 @@ Found by experiment, under ONEDNN_MAX_CPU_ISA; tests hold each line to the libra
 | convolution `jit_*`, `brgconv*` | pairs of channels within a tap | halved weights, exact |
 | convolution, depthwise | exact | halved weights, exact |
 | convolution, depthwise and 3-D, `gemm` (AVX-512) | pairs of taps | halved weights, exact |
+| convolution of groups that `brgconv` does not take, `gemm` (AVX-512) | pairs along taps and channels | halved weights, exact |
+| deconvolution, depthwise | exact | exact |
 | deconvolution, its own code | pairs of channels within a tap | halved weights, exact |
 | deconvolution by `gemm` | pairs of channels within a tap | the same, behind a shift by 128 |
 | matmul `brg` (AVX-512) | pairs along K | the same, behind a shift by 128 |
@@ -52,7 +54,7 @@ class Summation:
     Attributes:
         pairs: None: in s32, exactly; `channels`: sums of two products of neighbouring channels,
             (0, 1), (2, 3) ..., within a tap saturate to s16; `depth`: those of neighbours along all
-            of the depth do.
+            of the depth do; `any`: those of some two do, and nobody knows which: for proofs alone.
         halved: the weights are w' = round(w / 2), half to even, and sums are taken twice.
         shift: added to the codes of the source in front of the products, so that they are u8.
         block: the depth is cut as `depth_blocks` says, and pairs begin anew in each block; 0: it is
@@ -112,6 +114,8 @@ def summation(
     if kind not in ("convolution", "deconvolution"):
         return EXACT
     depthwise = groups > 1 and inputs == outputs == 1
+    if depthwise and kind == "deconvolution":
+        return EXACT  # of s8, and of volumes, by gemm, whose pairs are of channels: there is one
     if isa != "avx512_core" and kind == "convolution":
         # compiled code takes groups by fours of channels, and depthwise ones of images only
         uncompiled = spatial == 3 if depthwise else groups > 1 and (inputs % 4 or outputs % 4)
@@ -134,10 +138,11 @@ def deconvolves_by_gemm(
     strides: Sequence[int],
     dilations: Sequence[int],
     pads: Sequence[int],
+    width: int,
 ) -> bool:
     """Whether oneDNN 3.2 runs a deconvolution as the gradient of a convolution, by gemm: its own code takes
-    groups by fours of channels, no stride along a dilated axis, and no padding as wide as the kernel. With
-    AVX-512 another one takes single taps without strides.
+    groups by fours of channels, no stride along a dilated axis, no padding as wide as the kernel, and
+    rows whose ends fit its registers. With AVX-512 another one takes single taps without strides.
 
     Args:
         isa: one of `ISAS`.
@@ -145,6 +150,7 @@ def deconvolves_by_gemm(
         channels: of each group, inputs and outputs.
         kernel, strides, dilations: along each axis; a dilation of 1 is none.
         pads: in front of all axes, and behind them.
+        width: of the result, along the last axis.
     """
     if isa == "avx512_core" and {*kernel, *strides} == {1} and not any(pads):
         return False
@@ -152,7 +158,52 @@ def deconvolves_by_gemm(
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
     wide = any(size <= pad for size, pad in zip((*reach, *reach), pads, strict=True))
     gaps = any(s > 1 and d > 1 for s, d in zip(strides, dilations, strict=True))
-    return few or wide or gaps
+    if few or wide or gaps:
+        return True
+    older = ISAS[ISAS.index(isa) :]  # each has code of its own, and is asked in turn
+    ends = pads[len(kernel) - 1], max(0, pads[-1])
+    row = width, strides[-1], reach[-1] - 1, ends
+    return not any(_row_fits(each, groups, channels, *row) for each in older)
+
+
+def _lanes(isa: str, groups: int, channels: tuple[int, int]) -> int:
+    """How many output channels compiled code computes side by side: groups must fill them."""
+    most = {"avx512_core": 16, "avx2": 8}.get(isa, 4)
+    sizes = (size for size in (16, 8) if size <= most)
+    return next((n for n in sizes if groups == 1 or not any(c % n for c in channels)), 4)
+
+
+def _row_fits(
+    isa: str,
+    groups: int,
+    channels: tuple[int, int],
+    width: int,
+    stride: int,
+    span: int,
+    pads: tuple[int, int],
+) -> bool:
+    """Whether the compiled deconvolution finds a number of positions to compute at once: a multiple of the
+    stride, with all windows among them that reach beyond an end of the row.
+
+    Args:
+        isa, groups, channels: as `deconvolves_by_gemm`.
+        width: of the result, along the last axis.
+        stride, span, pads: along that axis; from the first tap to the last one.
+    """
+    registers = 28 if isa == "avx512_core" else 12
+    blocks = -(-channels[1] // _lanes(isa, groups, channels))
+    side_by_side = max(
+        n for n in (1, 2, 3, 4) if blocks % n == 0 and (n == 1 or pads[0] <= registers // (n + 1))
+    )
+    most = registers // (side_by_side + 1)
+    if width < most:
+        return True
+    return any(
+        count % stride == 0
+        and count >= max(0, span - pads[0]) // stride * stride
+        and count >= max(0, span - pads[1] - width % count) // stride * stride
+        for count in range(1, most + 1)
+    )
 
 
 def summation_of_inner_product(
@@ -232,6 +283,8 @@ def pairs_at_risk(
     Returns:
         [pairs]: where each begins along K; [pairs, N].
     """
+    if law.pairs == "any":
+        return _any_two_at_risk(weights, codes)
     # one without a neighbour fits s16
     firsts = [np.arange(a, b - 1, 2) for a, b in _runs(law, weights.shape[0], channels)]
     first = np.concatenate([np.zeros(0, np.intp), *firsts])
@@ -240,6 +293,20 @@ def pairs_at_risk(
     most, least = np.maximum(*ends), np.minimum(*ends)
     above = most[first] + most[first + 1] > HIGHEST
     return first, above | (least[first] + least[first + 1] < LOWEST)
+
+
+def _any_two_at_risk(
+    weights: Array, codes: tuple[int, int]
+) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """As one pair: the two largest products of a column, and the two smallest."""
+    if weights.shape[0] < 2:
+        return np.zeros(0, np.intp), np.zeros((0, weights.shape[1]), np.bool_)
+    wide, (low, high) = weights.astype(np.int32), codes
+    ends = wide * low, wide * high
+    # a neighbour in the padding adds nothing
+    most = np.maximum(np.partition(np.maximum(*ends), -2, axis=0)[-2:], 0).sum(axis=0)
+    least = np.minimum(np.partition(np.minimum(*ends), 1, axis=0)[:2], 0).sum(axis=0)
+    return np.zeros(1, np.intp), ((most > HIGHEST) | (least < LOWEST))[None]
 
 
 def _runs(law: Summation, depth: int, channels: int) -> Sequence[tuple[int, int]]:

@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 
 from ...ir.ops.spec import Array
-from ...plan.saturation import law_of
 from ...plan.summation import HIGHEST, LOWEST, Summation, pairs_at_risk
+from ...plan.summation_of_steps import laws_of
 from ..numerics import F32Array
 from .base import Binding
 from .exact_gemm import KSplit
@@ -28,7 +28,8 @@ def sums_of_step(binding: Binding) -> Summation:
     if binding.profile.sums is not None:
         return binding.profile.sums
     src, weights = binding.need("src"), binding.need("weights")
-    return law_of(binding.step, binding.profile.isa, src.dtype, weights.dtype, weights.shape)
+    types, isa = (src.dtype, weights.dtype), binding.profile.isa
+    return laws_of(binding.step, isa, *types, weights.shape, src.shape[2:])[0]
 
 
 def halved(law: Summation, weights: Array) -> Array:

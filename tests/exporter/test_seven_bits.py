@@ -355,6 +355,53 @@ def test_layers_that_share_weights(form: str) -> None:
     assert sqnr_of(run(model, x), run(found.model.model, x)) >= GOOD
 
 
+@pytest.mark.parametrize(
+    ("dtype", "zero"), [(np.int8, 10), (np.int8, 30), (np.uint8, 100), (np.uint8, 160)]
+)
+def test_asymmetric_weights_lose_one_bit_and_no_more(dtype: type, zero: int) -> None:
+    """They become symmetric: the step grows as far as the farthest code needs, once."""
+    draft = Draft(np.random.default_rng(zero))
+    codes = draft.rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (32, 32)).astype(dtype)
+    parts = (draft.constant(a) for a in (codes, np.float32(0.004), dtype(zero)))
+    w = draft.op("DequantizeLinear", *parts)
+    draft.op("MatMul", draft.read(), w, out="y")
+    found = changed(draft.model([16, 32]), "avx2")
+    assert found is not None
+    assert [change.what for change in found.changes] == [What.WEIGHTS]
+    data = {t.name: numpy_helper.to_array(t) for t in found.model.model.graph.initializer}
+    (new,) = (array for array in data.values() if array.shape == (32, 32))
+    (scale,) = (
+        array.item()
+        for name, array in data.items()
+        if "_7bit" in name and array.dtype == np.float32
+    )
+    reach = np.abs(codes.astype(int) - zero).max()
+    assert scale == pytest.approx(0.004 * reach / 64, rel=1e-6)
+    assert np.abs(new.astype(int) - (128 if dtype is np.uint8 else 0)).max() == 64
+    assert reach / 64 < 2.6
+
+
+def test_weights_that_are_to_be_of_7_bits_and_even() -> None:
+    """One deconvolution of u8 and one of s8 share them: one needs pairs that fit, one even codes."""
+    draft = Draft(np.random.default_rng(0))
+    w = draft.rng.integers(-127, 128, (4, 4, 3, 3)).astype(np.int8)
+    parts = (draft.constant(a) for a in (w, np.float32(0.004), np.int8(0)))
+    w = draft.op("DequantizeLinear", *parts)
+    first = draft.op("ConvTranspose", draft.read(np.uint8), w)
+    second = draft.read(np.int8, first)
+    draft.op("ConvTranspose", second, w, out="y")
+    found = changed(draft.model([1, 4, 6, 6]), "avx2")
+    assert found is not None
+    assert [change.what for change in found.changes] == [What.WEIGHTS, What.EVEN]
+    (new,) = (
+        data
+        for t in found.model.model.graph.initializer
+        if (data := numpy_helper.to_array(t)).shape == (4, 4, 3, 3)
+    )
+    assert np.abs(new.astype(int)).max() <= 64
+    assert not (new & 1).any()
+
+
 def test_only_the_channels_that_need_it_change() -> None:
     draft = Draft(np.random.default_rng(0))
     w = draft.weights(CONV)

@@ -16,7 +16,7 @@ import pytest
 import fqfuse
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.saturation import _columns_fit, pairs_fit
+from fqfuse.onednn.saturation import LARGEST, _any_two_fit, _columns_fit, pairs_fit
 
 TESTS = str(Path(__file__).parents[1])  # for `support`
 
@@ -183,6 +183,22 @@ def test_blocks_of_a_product_tell_which_neighbours_are_pairs() -> None:
     weights[2, 1] = 1
     weights[3, 1] = 127  # not beside the other
     assert _columns_fit(weights, 255, None)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "largest", "fits"),
+    [
+        (-64, 64, LARGEST, True),
+        (-64, 65, LARGEST, False),
+        (-65, 64, LARGEST, False),
+        (-128, 127, 127, True),
+        (-128, 127, 128, True),
+        (-128, 127, 129, False),
+        (0, 127, 130, False),
+    ],
+)
+def test_any_two_weights(least: int, most: int, largest: int, fits: bool) -> None:
+    assert _any_two_fit(least, most, largest) is fits
 
 
 def test_no_weights_at_all() -> None:

@@ -19,6 +19,7 @@ import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
+from fqfuse.plan.attributes import PrimitiveAttr, ZeroPoint
 from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.summation import ISAS, depth_blocks, summation
 from fqfuse.primitives import gemm_u8s8s32, prim
@@ -97,6 +98,92 @@ def test_deconvolutions_by_gemm(library: Library, isa: str) -> None:
     found = agreement(library, isa, 6, 40, "deconvolution by gemm")
     assert sum(found["tried"].values()) >= 30
     assert found["not exact"] >= 15
+
+
+PROVEN = (
+    "convolution",
+    "convolution of groups, 3-D",
+    "deconvolution",
+    "deconvolution by gemm",
+    "matmul",
+)
+
+
+@WITHOUT
+@pytest.mark.parametrize("count", [150, pytest.param(3000, marks=pytest.mark.slow)])
+def test_what_is_proven_exact_is_exact_on_the_library(
+    library: Library, isa: str, count: int
+) -> None:
+    """By whatever implementation the library takes: with weights near what a proof lets through, and codes at
+    the ends, no channel differs that the proof does not name.
+    """
+    found = agreement(library, isa, 8, count, *PROVEN, script="isa_proofs.py")
+    assert sum(found["tried"].values()) >= count // 2
+    assert found["exact"] >= count // 5
+    assert found["lost"] >= count // 5, "and others differ"
+
+
+SEVERAL_THREADS = """
+import sys
+import numpy as np
+from fqfuse.primitives import gemm_u8s8s32
+same = []
+for seed in range(60):
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(rng.choice(sizes)) for sizes in ([2, 17, 31], [2, 17], [386, 1000, 1993]))
+    a, b = rng.integers(0, 256, (m, k)).astype(np.uint8), rng.integers(-128, 128, (k, n)).astype(np.int8)
+    c = rng.integers(-(2**31), 2**31, (m, n)).astype(np.int32)
+    terms = dict(beta=float(rng.choice([2, 0.5, -3])), ao=int(rng.choice([0, 5])), bo=int(rng.choice([-128, 127])))
+    same.append(np.array_equal(gemm_u8s8s32(a, b, c, engine="onednn", **terms), gemm_u8s8s32(a, b, c, **terms)))
+print(all(same))
+"""
+
+
+@pytest.mark.usefixtures("library")
+def test_large_sums_of_functions_are_those_of_one_thread() -> None:
+    """Behind the first block sums saturate; on several threads the library's wrap there."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SEVERAL_THREADS],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert ran.stdout.split() == ["True"]
+
+
+DEPTHWISE = """
+import sys
+import numpy as np
+from fqfuse.primitives import prim
+rng = np.random.default_rng(0)
+for stride in (1, 2):
+    for size in (1, 3):
+        width = 4 * stride + size
+        tensors = dict(src="s8[1,16,5]", weights=f"s8[16,1,1,{size}]", dst=f"s32[1,16,{width}]", strides=(stride,))
+        args = {
+            "src": rng.choice([-128, 127], (1, 16, 5)).astype(np.int8),
+            "weights": rng.choice([-127, 125, 127], (16, 1, 1, size)).astype(np.int8),
+        }
+        real = prim("deconvolution", engine="onednn", **tensors).execute(args)
+        print(*(np.array_equal(real, prim("deconvolution", isa=isa, **tensors).execute(args)) for isa in ("vnni", sys.argv[1])))
+"""
+
+
+@pytest.mark.usefixtures("library")
+@WITHOUT
+def test_a_depthwise_deconvolution_is_exact(isa: str) -> None:
+    """Of s8, too: no weights are halved, and no two products are a pair."""
+    ran = subprocess.run(
+        [sys.executable, "-c", DEPTHWISE, isa],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa.upper()},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert ran.stdout.split() == ["True"] * 8
 
 
 @WITHOUT
@@ -213,6 +300,19 @@ def test_gemm_cuts_deep_products() -> None:
     assert depth_blocks(0, 384) == []
     assert depth_blocks(384, 768, 384) == [(0, 384)]
     assert depth_blocks(385, 768, 384) == [(0, 193), (193, 385)]
+
+
+@pytest.mark.parametrize(
+    ("isa", "exact"), [("avx512_core", False), ("avx2", True), ("sse41", True)]
+)
+def test_weights_with_a_zero_point(isa: str, exact: bool) -> None:
+    """s8 by s8 with an offset on either side is gemm's reference without AVX-512, which is exact."""
+    rows = np.full((2, 24), 127, np.int8)
+    attr = PrimitiveAttr(zero_points={"weights": ZeroPoint((20,))})
+    tensors = {"src": "s8[2,24]", "weights": "s8[24,2]", "dst": "s32[2,2]"}
+    args = {"src": rows, "weights": np.ascontiguousarray(rows.T)}
+    there = prim("matmul", attr, isa=isa, **tensors).execute(args)
+    assert bool((there == 24 * 127 * 107).all()) == exact
 
 
 def test_with_vnni_every_summation_is_exact() -> None:

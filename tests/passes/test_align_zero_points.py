@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -127,6 +128,27 @@ def test_both_move_alike_and_cost_no_more_than_a_step() -> None:
     # half a step, where a code more makes up for half of the zero point
     half = before.output_scale[0] / 2
     assert error_of(before, after)[0] == pytest.approx(half, abs=2.0**-22)  # what f32 rounds
+
+
+@pytest.mark.parametrize(
+    ("zero_in", "zero_out", "steps"), [(13.97, 3.46, 1.46), (3.46, 3.46, 0.54), (3.4, 3.46, 0.54)]
+)
+def test_the_bound_is_told_and_rounded_up(zero_in: float, zero_out: float, steps: float) -> None:
+    """Input and output that move apart cost more than a step: one and a half at most."""
+    n = Net()
+    ends = [
+        (-zero * step, (15 - zero) * step) for zero, step in ((zero_in, 0.1), (zero_out, 0.843))
+    ]
+    graph = n.done(n.fq(n.input(("N",)), *ends[0], *ends[1], levels=16))
+    before = ranges_of(*_node(graph))
+    aligning([FRACTIONAL_ZERO_POINT]).run(graph)
+    after = ranges_of(*_node(graph))
+    assert isinstance(before, Ranges)
+    assert isinstance(after, Ranges)
+    bound = float(error_of(before, after)[0])
+    assert bound / 0.843 == pytest.approx(steps, abs=1e-3)
+    told = re.findall(r"at most (\S+) off", graph.decisions[-1].reason)
+    assert bound <= float(told[0]) <= bound * 1.001
 
 
 def _node(graph: Graph):

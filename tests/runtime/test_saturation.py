@@ -22,7 +22,13 @@ from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.plan.parse import parse_plan
-from fqfuse.plan.saturation import codes_of_plan, codes_written, steps_at_risk, sums_of_plan
+from fqfuse.plan.saturation import (
+    StepSums,
+    codes_of_plan,
+    codes_written,
+    steps_at_risk,
+    sums_of_plan,
+)
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numerics import PROFILES
 from fqfuse.runtime.numpy_runtime import run_step
@@ -141,6 +147,107 @@ def test_hidden_values_of_layers(isa: str, steps: int, largest: int) -> None:
         assert {3, 5} <= set(differ), "what the input saturates shows"
 
 
+GRU = """
+plan layer target=onednn-v3
+  in %x : u8[1,8,12]
+  in %h : f32[1,8,4]
+  const @w : s8[1,12,12] = fill(0)
+  const @r : s8[1,12,4] = fill(0)
+  #0 %y : f32[1,1,8,4] = rnn<GRU>(src=%x, w=@w, r=@r, initial_h=%h) rnn_data_qparams([127,128]:0) rnn_weights_qparams([400]:0) ; layer
+  out %y
+"""
+
+
+@pytest.mark.parametrize(("row", "channels"), [(1, (1,)), (4, (0, 1, 2, 3)), (9, (1,))])
+def test_a_reset_gate_reaches_all_hidden_values_of_one_step(
+    row: int, channels: tuple[int, ...]
+) -> None:
+    """Rows of the gates are those of z, r and h, four each."""
+    rng = np.random.default_rng(row)
+    plan = parse_plan(GRU)
+    w, r = (rng.integers(-30, 31, shape).astype(np.int8) for shape in ((1, 12, 12), (1, 12, 4)))
+    w[0, row] = 40
+    w[0, row, :2] = 127
+    plan = replace(plan, constants={"w": w, "r": r})
+    (sums,) = sums_of_plan(plan, "avx2")
+    assert sums.channels == channels
+    x = np.zeros((1, 8, 12), np.uint8)
+    x[:, :, :2] = rng.integers(128, 256, (1, 8, 2))
+    x[:, :, 2:] = rng.integers(0, 60, (1, 8, 10))
+    feeds = {"x": x, "h": rng.uniform(-1, 1, (1, 8, 4)).astype(np.float32)}
+    results = [
+        fqfuse.InferenceSession(plan, "numpy", isa=each).run(None, feeds)[0]
+        for each in ("vnni", "avx2")
+    ]
+    assert set(np.flatnonzero((results[0] != results[1]).any(axis=(0, 1, 2)))) <= set(channels)
+
+
+def sums_of_window(
+    op: str, src: np.ndarray, weights: np.ndarray, isa: str, **params: object
+) -> StepSums:
+    primitive = "convolution" if op == "Conv" else "deconvolution"
+    plan, _, _ = one_step(primitive, op, [("src", src), ("weights", weights)], S32, params=params)
+    (sums,) = sums_of_plan(plan, isa)
+    return sums
+
+
+def test_groups_that_another_implementation_may_take() -> None:
+    """Of groups with AVX-512: which one oneDNN takes hangs on more than is known, and pairs of gemm run
+    over taps.
+    """
+    src, weights = np.zeros((1, 2, 9, 9, 2), np.uint8), np.full((4, 1, 1, 1, 2), 127, np.int8)
+    sums = sums_of_window("Conv", src, weights, "avx512_core", group=2)
+    assert sums.channels == (0, 1, 2, 3)
+    assert not sums.emulated
+    assert sums.law not in sums.at_risk, "neighbouring channels are no pair here"
+    weights[:, :, :, :, 1] = 1
+    assert sums_of_window("Conv", src, weights, "avx512_core", group=2).exact
+    assert sums_of_window("Conv", src, weights, "avx2", group=2).exact
+
+
+@pytest.mark.parametrize(
+    ("kernel", "params", "sums"),
+    [
+        (4, {"strides": (2,)}, "halved"),
+        (7, {"dilations": (2,)}, "pairs"),  # a row whose ends do not fit its registers
+        (3, {"pads": (3, 3)}, "pairs"),
+        (3, {"strides": (2,), "dilations": (2,)}, "pairs"),
+    ],
+)
+def test_which_deconvolution_of_signed_codes_is_halved(
+    kernel: int, params: dict[str, object], sums: str
+) -> None:
+    src, weights = np.zeros((1, 16, 8), np.int8), np.full((16, 16, kernel), 126, np.int8)
+    found = sums_of_window("ConvTranspose", src, weights, "avx2", **params)
+    assert found.as_dict()["sums"] == sums
+    assert found.emulated
+    assert found.exact == (sums == "halved"), "even codes are all that halved weights need"
+
+
+def test_a_deconvolution_of_which_nobody_knows_who_computes_it() -> None:
+    """It must be safe by each way: even codes, and pairs that fit."""
+    src = np.zeros((1, 16, 5, 5), np.int8)
+
+    def found(largest: int, isa: str = "avx2") -> StepSums:
+        weights = np.full((16, 16, 1, 1), largest, np.int8)
+        return sums_of_window("ConvTranspose", src, weights, isa, strides=(3, 1))
+
+    assert not found(126).emulated
+    assert [law.halved for law in found(126).at_risk] == [False]
+    assert [law.halved for law in found(63).at_risk] == [True]
+    assert found(64).exact
+    assert found(64).emulated
+
+
+def test_the_code_for_a_vector_may_shift_weights() -> None:
+    """Of one output channel by single taps: no weights of 7 bits are safe then."""
+    src, weights = np.zeros((1, 9, 12), np.int8), np.full((9, 1, 1), 64, np.int8)
+    for isa, exact in (("avx512_core", False), ("avx2", True)):
+        sums = sums_of_window("ConvTranspose", src, weights, isa, strides=(3,), group=3)
+        assert sums.exact == exact
+        assert sums.emulated == exact
+
+
 def test_weights_at_run_time() -> None:
     args = [("src", np.zeros((1, 4), np.uint8)), ("weights", np.zeros((4, 3), np.int8))]
     plan, _, _ = one_step("matmul", "MatMul", args, S32, constants=())
@@ -193,6 +300,36 @@ def test_codes_that_a_step_can_store(post_ops: tuple[Eltwise, ...], codes: tuple
     args = [("src", np.zeros((1, 4), np.uint8)), ("weights", np.zeros((4, 3), np.int8))]
     plan, step, _ = one_step("matmul", "MatMul", args, U8, attr=attr)
     assert codes_written(plan, step) == codes
+
+
+@pytest.mark.parametrize(
+    ("post_ops", "codes"),
+    [
+        ((Eltwise("relu"),), (0, 255)),
+        ((Eltwise("clip", -50.0, 90.0), Eltwise("relu")), (0, 180)),
+        ((Eltwise("clip", -50.0, 400.0), Eltwise("relu"), Eltwise("linear", 0.2)), (0, 160)),
+    ],
+)
+def test_a_relu_keeps_what_is_above(post_ops: tuple[Eltwise, ...], codes: tuple[int, int]) -> None:
+    attr = PrimitiveAttr(post_ops=post_ops, scales={"dst": Scale((0.5,))})
+    args = [("src", np.zeros((1, 4), np.uint8)), ("weights", np.zeros((4, 3), np.int8))]
+    plan, step, _ = one_step("matmul", "MatMul", args, U8, attr=attr)
+    assert codes_written(plan, step) == codes
+
+
+def test_codes_that_are_joined_reach_as_far_as_the_farthest() -> None:
+    """Two sources of one grid, cut at 90 and at 40: in either order."""
+    for ends in ((90, 40), (40, 90)):
+        net = Net()
+        parameters = net.constant(np.float32(0.1)), net.constant(np.uint8(0))
+        sources = []
+        for end in ends:
+            codes = net.op("QuantizeLinear", net.op("Abs", "x") if end == 40 else "x", *parameters)
+            codes = net.op("Clip", codes, net.constant(np.uint8(0)), net.constant(np.uint8(end)))
+            sources.append(net.op("DequantizeLinear", codes, *parameters))
+        net.conv(net.op("Concat", *sources, axis=1), "conv", out="y", channels=16)
+        found = codes_of(net.proto())
+        assert found["concat"] == (0, 90)
 
 
 def codes_of(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:

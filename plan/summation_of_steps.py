@@ -1,0 +1,141 @@
+"""How the products of a step's codes are summed on a CPU without VNNI: by the implementation that oneDNN
+3.2 takes first, and by others that it may take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir.ops import OPS
+from ..ir.ops.convolution import transposed_window
+from ..ir.ops.windows import Window
+from ..ir.types import DType
+from .attributes import Eltwise
+from .summation import EXACT, Summation, deconvolves_by_gemm, summation
+from .types import Step
+
+_WHOLE = 256
+"""So many channels of a tap gemm never cuts into blocks."""
+
+Sizes = Sequence[int | None]
+"""Of the source's spatial dimensions; None where the plan does not tell."""
+
+
+def laws_of(
+    step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int], sizes: Sizes
+) -> tuple[Summation, ...]:
+    """How a step's products may be summed on an instruction set. The first is what is emulated; where
+    there are more, which implementation oneDNN takes is not known for sure, or not emulated.
+
+    Args:
+        step: a convolution, deconvolution or matmul.
+        isa: one of `summation.ISAS`.
+        src, weights: the types of its factors.
+        shape: of the weights.
+        sizes: spatial ones of the source.
+    """
+    if isa == "vnni" or src not in (DType.U8, DType.S8) or weights is not DType.S8:
+        return (EXACT,)
+    if step.primitive == "matmul":
+        shifted = _has_zero_point(step, "src") or _has_zero_point(step, "weights")
+        return (summation(isa, "matmul", signed=src is DType.S8, zero_point=shifted),)
+    if step.primitive == "convolution":
+        return _of_convolution(step, isa, src, shape)
+    return _of_deconvolution(step, isa, src, shape, sizes)
+
+
+def groups_of(step: Step) -> int:
+    """The groups of a convolution or deconvolution."""
+    groups = step.params.get("group", 1)
+    return groups if isinstance(groups, int) else 1
+
+
+def _has_zero_point(step: Step, role: str) -> bool:
+    zero = step.attr.zero_points.get(role)
+    return zero is not None and bool(np.any(zero.array))
+
+
+def _of_convolution(
+    step: Step, isa: str, src: DType, shape: Sequence[int]
+) -> tuple[Summation, ...]:
+    groups, signed = groups_of(step), src is DType.S8
+    channels = shape[1], shape[0] // groups
+    law = summation(
+        isa,
+        "convolution",
+        signed=signed,
+        groups=groups,
+        inputs=channels[0],
+        outputs=channels[1],
+        spatial=len(shape) - 2,
+    )
+    if isa != "avx512_core" or signed or groups == 1:
+        return (law,)
+    # compiled code takes groups by fours; of others brgconv refuses some, which gemm takes then
+    uncertain = channels != (1, 1) and any(count % 4 for count in channels)
+    deep = law.pairs == "depth" and math.prod(shape[2:]) > _WHOLE  # gemm cuts it
+    return (law, Summation("any")) if uncertain or deep else (law,)
+
+
+def _of_deconvolution(
+    step: Step, isa: str, src: DType, shape: Sequence[int], sizes: Sizes
+) -> tuple[Summation, ...]:
+    groups, signed = groups_of(step), src is DType.S8
+    channels = shape[0] // groups, shape[1]
+    by_gemm = _is_by_gemm(step, isa, groups, channels, shape[2:], sizes)
+    own, gemm = (
+        summation(
+            isa,
+            "deconvolution",
+            signed=signed,
+            groups=groups,
+            inputs=channels[0],
+            outputs=channels[1],
+            spatial=len(shape) - 2,
+            by_gemm=each,
+        )
+        for each in (False, True)
+    )
+    if by_gemm is False:
+        return (own,)
+    # its weights are [inputs, outputs * taps], which it cuts along the inputs
+    found = [gemm] if by_gemm or gemm == own else [own, gemm]
+    if channels[0] > _WHOLE:
+        found.append(replace(gemm, pairs="any"))
+    if signed and isa == "avx512_core" and channels[1] * math.prod(shape[2:]) == 1:
+        # the code for a vector
+        found.append(Summation("any", turned=True))
+    return tuple(found)
+
+
+def _is_by_gemm(
+    step: Step,
+    isa: str,
+    groups: int,
+    channels: tuple[int, int],
+    kernel: Sequence[int],
+    sizes: Sizes,
+) -> bool | None:
+    """Whether a deconvolution runs by gemm; None where that is not sure."""
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(kernel):
+        return None
+    window = transposed_window(OPS[step.op].known(step.params), known, tuple(kernel))
+    pads = (*window.begin, *window.end)
+    steps = window.strides, window.dilations
+    found = deconvolves_by_gemm(isa, groups, channels, kernel, *steps, pads, window.out[-1])
+    return found or (None if _may_be_refused(step, window) else False)
+
+
+def _may_be_refused(step: Step, window: Window) -> bool:
+    """Whether oneDNN's own code may not take a deconvolution whose row fits: it has not all post-ops, and
+    gives wrong numbers beyond the last tap, and between taps two apart, where gemm is better.
+    """
+    post_ops = any(not isinstance(op, Eltwise) for op in step.attr.post_ops)
+    axes = zip(window.kernel, window.dilations, window.strides, strict=True)
+    apart = any(stride > (size - 1) * dilation + 2 for size, dilation, stride in axes)
+    return post_ops or apart or any(end < 0 for end in window.end)
