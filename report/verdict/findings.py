@@ -352,6 +352,7 @@ def _stores_codes(view: View, index: int) -> bool:
 
 _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
     {
+        "left-by-qoperator": _is_f32_product,
         "f32-weights": _is_f32_product,
         "weights-only": _is_f32_product,
         "asymmetric-weights": _is_f32_product,

@@ -325,6 +325,20 @@ ABOUT_TIME = (
         },
     ),
     Kind(
+        "left-by-qoperator",
+        "transposed convolution that QOperator has no form for",
+        "transposed convolutions that QOperator has no form for",
+        "A ConvTranspose in f32 in a file of QLinearConv and its kin. Of what QuantFormat.QOperator leaves out and "
+        "QuantFormat.QDQ does not (Slice, GatherElements, TopK, CumSum, normalizations), it alone runs faster on codes.",
+        "there is no QLinearConvTranspose, so ONNX Runtime leaves the layer in f32, whatever its options say",
+        remedies={
+            Tool.ANY: (
+                "ONNX Runtime's quantize_static with quant_format=QuantFormat.QDQ: it quantizes {names} like "
+                "any convolution"
+            ),
+        },
+    ),
+    Kind(
         "f32-weights",
         "layer whose weights have no quantizer",
         "layers whose weights have no quantizer",

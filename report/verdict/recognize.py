@@ -26,6 +26,7 @@ from .rules_of_products import (
     fractional_zero,
     gru,
     index_arithmetic,
+    left_by_qoperator,
     lstm,
     not_quantized,
     other_recurrence,
@@ -78,6 +79,7 @@ _WITH_QUANTIZERS = frozenset(
 """Kinds whose f32 is the only reason for the quantizer behind it to be a step of its own."""
 _PRODUCTS = frozenset(
     {
+        "left-by-qoperator",
         "f32-weights",
         "asymmetric-weights",
         "weights-along-inputs",
@@ -159,6 +161,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "f32-embedding": embedding,
         "squeeze-excitation": squeeze_excitation,
         "f32-attention": f32_attention,
+        "left-by-qoperator": left_by_qoperator,
         "f32-weights": f32_weights,
         "asymmetric-weights": asymmetric_weights,
         "weights-along-inputs": weights_along_inputs,

@@ -11,6 +11,7 @@ from ...ir.types import DType, Quantization
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import Eltwise
 from ...plan.types import Step, codes_source
+from .remedies import is_qoperator
 from .view import (
     ELEMENTWISE,
     View,
@@ -363,6 +364,16 @@ def _gate(view: View, pooling: int) -> set[int]:
 def _multiplies(step: Step, role: str) -> bool:
     algorithm = str(step.params.get("algorithm", step.op)).lower()
     return role == "binary mul" or (step.primitive == "binary" and algorithm == "mul")
+
+
+def left_by_qoperator(view: View) -> Iterable[int]:
+    """Transposed convolutions in f32 in a model of quantized operators, which have no form for them, and
+    what writes f32 for them.
+    """
+    if not is_qoperator(view.plan):
+        return ()
+    found = {i for i in float_products(view) if view.steps[i].primitive == "deconvolution"}
+    return found | feeders_of(view, found)
 
 
 def f32_weights(view: View) -> Iterable[int]:
