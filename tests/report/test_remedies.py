@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from support.masked_attention import cosine, quantized
+from onnx import numpy_helper
+from support.masked_attention import WIDE, attention, cosine, feed, quantized
 from support.onnx_cases import model, node, random
+from support.ort_quantizer import quantized_by_ort
 
 import fqfuse
 from fqfuse.report.verdict.catalogue import CATALOGUE
@@ -50,6 +53,30 @@ def test_calibrated_as_a_dynamic_transformer_is_advised_the_mask_stays_f32(tmp_p
     assert "absurd-scale" not in kinds(calibrated)
 
 
+def test_the_remedies_of_a_transformer_lead_into_no_ring() -> None:
+    """Calibrated as a dynamic one is advised: no finding asks for the additions, which quantize the mask."""
+    proto = attention()
+    (given,) = (each for each in proto.graph.node if each.output[0] == "y")
+    given.output[0] = "attended"
+    ones = numpy_helper.from_array(np.ones(WIDE, np.float32), "ones")
+    proto.graph.initializer.append(ones)
+    proto.graph.node.extend(
+        [
+            node("Add", ["attended", "x"], ["sum"], name="/residual"),
+            node("LayerNormalization", ["sum", "ones"], ["y"], name="/norm"),
+        ]
+    )
+
+    def codes(*more: str) -> set[str]:
+        feeds = [feed(seed) for seed in range(4)]
+        types = ["MatMul", "Gemm", *more]
+        return kinds(quantized_by_ort(proto, feeds, op_types_to_quantize=types))
+
+    assert "f32-residual" not in codes()
+    assert "absurd-scale" not in codes()
+    assert "absurd-scale" in codes("Add", "LayerNormalization")
+
+
 def test_the_mask_that_is_advised_leaves_codes_for_the_scores(tmp_path: Path) -> None:
     assert "with -100 for what is masked" in CATALOGUE["absurd-scale"].remedies[Tool.ORT]
     quantized_so = quantized(tmp_path, [], -100.0)
@@ -77,5 +104,5 @@ def test_the_approximation_that_a_gru_is_advised_keeps_what_the_finding_says() -
     assert sqnr == pytest.approx(int(told), abs=3)  # of other random weights
 
 
-def kinds(file: Path) -> set[str]:
-    return {each.kind.code for each in verdict_of(fqfuse.compile(file), MACHINE).findings}
+def kinds(model: Path | onnx.ModelProto) -> set[str]:
+    return {each.kind.code for each in verdict_of(fqfuse.compile(model), MACHINE).findings}
