@@ -356,8 +356,9 @@ def _through(op: PostOp, bounds: Range) -> Range:
         return float(np.rint(low)), float(np.rint(high))
     if op.algorithm == "linear" and op.alpha:
         alpha, beta = np.float32(op.alpha), np.float32(op.beta)
-        # one rounding or two: a step to either side covers both
-        ends = sorted(float(np.float32(end) * alpha + beta) for end in bounds)
+        # one rounding or two: a step to either side covers both; what f32 does not hold is infinite there, too
+        with np.errstate(over="ignore"):
+            ends = sorted(float(np.float32(end) * alpha + beta) for end in bounds)
         return (
             float(np.nextafter(np.float32(ends[0]), np.float32(-np.inf))),
             float(np.nextafter(np.float32(ends[1]), np.float32(np.inf))),

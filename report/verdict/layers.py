@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ...ir.decision import Half
 from ..notation import layer_names
-from .numbers import rounds_too_coarsely
+from .numbers import multiplies_by_infinity, rounds_too_coarsely
 from .remedies import Tool
 from .view import View
 
@@ -43,6 +43,11 @@ def layers_around(view: View, steps: Sequence[int], tool: Tool) -> tuple[str, ..
             names += read[quantizer]
         elif rounding.isdisjoint(fronts):
             names.append(_plain(view, index)[-1])
+        if multiplies_by_infinity(
+            view, index
+        ):  # in f32 it is as large, and its readers' codes are not
+            behind = (made.get(reading.step, "") for reading in view.readings(index))
+            names += [name for each in behind for name in read.get(each, ())]
     return _without_quantizers(names)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from .numbers import has_unusable_scale
+from .numbers import has_unusable_scale, multiplies_by_infinity
 from .rules_of_products import (
     asymmetric_weights,
     control_flow,
@@ -62,6 +62,7 @@ Rule = Callable[[View], Iterable[int]]
 
 _WITH_QUANTIZERS = frozenset(
     {
+        "absurd-scale",
         "unquantized-recurrence",
         "f32-gru",
         "f32-rnn",
@@ -134,8 +135,12 @@ def _of_neighbours(view: View, index: int, found: Mapping[int, str]) -> str:
 
 
 def unusable_scale(view: View) -> Iterable[int]:
-    """Quantizers whose scale nothing can be divided by, and what writes f32 for them."""
-    found = steps_where(view, lambda index: has_unusable_scale(view, index))
+    """Quantizers whose scale nothing can be divided by, multiplications by what such a scale made infinite, and
+    what writes f32 for them.
+    """
+    found = steps_where(
+        view, lambda index: has_unusable_scale(view, index) or multiplies_by_infinity(view, index)
+    )
     return found | feeders_of(view, found)
 
 
