@@ -17,7 +17,7 @@ from .view import (
     skips_of,
     steps_where,
 )
-from .work import POOLINGS, SHAPES, WITH_BODIES, operator_of
+from .work import POOLINGS, SHAPES, WITH_BODIES, along_the_middle, operator_of
 
 _OPEN = "the model does not tell whether their sizes are the same"
 _SIZES = 6  # steps
@@ -103,6 +103,7 @@ def model_output(view: View) -> Iterable[int]:
         lambda index: (
             bool(view.floats_written(index))
             and not view.is_foreign(index)
+            and not along_the_middle(view.plan, view.steps[index])
             and not view.readings(index)
         ),
     )
@@ -188,7 +189,7 @@ def float_operation(view: View) -> Iterable[int]:
         view,
         lambda index: (
             bool(view.floats_read(index))
-            and bool(view.floats_written(index))
+            and (bool(view.floats_written(index)) or along_the_middle(view.plan, view.steps[index]))
             and not view.is_foreign(index)
             and not view.is_move(index)
             and view.steps[index].primitive != "reorder"
