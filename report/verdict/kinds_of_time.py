@@ -518,23 +518,23 @@ ABOUT_TIME = (
     ),
     Kind(
         "quantizer-apart",
-        "quantizer that is a step of its own",
-        "quantizers that are steps of their own",
+        "layer whose quantizer is a step of its own",
+        "layers whose quantizers are steps of their own",
         "A quantizer behind f32 that others read as well, or behind an operation that cannot store its codes.",
         "what stands in front writes f32, because others read that, too, or because it cannot store codes, so "
         "that these need a pass of their own",
         effect=Effect.CONVERSIONS_GO,
         remedies={
             Tool.NNCF: (
-                "quantize the input of the layers in front of {names}, and their other readers; transformers: call nncf.quantize without "
+                "quantize the input of {names}, and their other readers; transformers: call nncf.quantize without "
                 "model_type=TRANSFORMER, and check accuracy"
             ),
             Tool.ORT: (
-                "quantize the input of the layers in front of {names}, and their other readers: take them out "
-                "of nodes_to_exclude"
+                "quantize the input of {names}, and their other readers: the types of all these into "
+                "op_types_to_quantize, none of them in nodes_to_exclude"
             ),
-            Tool.PYTORCH: "give the layers in front of {names}, and their other readers, a qconfig, too",
-            Tool.ANY: "quantize the input of the layers in front of {names}, and their other readers",
+            Tool.PYTORCH: "give {names}, and their other readers, a qconfig, too",
+            Tool.ANY: "quantize the input of {names}, and their other readers",
         },
     ),
     Kind(
@@ -556,8 +556,8 @@ ABOUT_TIME = (
         remedies={
             Tool.ORT: (
                 "one quantizer for all readers: no DedicatedQDQPair; equal types on both sides; around a Concat, the "
-                'same "scale" and "zero_point" for its inputs and its output: extra_options={{"TensorQuantOverrides": '
-                "...}}"
+                'same "scale" and "zero_point" for its output and its inputs (of a part of a Split, for what is split): '
+                'extra_options={{"TensorQuantOverrides": ...}}'
             ),
             Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: all activations of one sign",
             Tool.PYTORCH: "share one FakeQuantize module between the readers of {names}",

@@ -136,5 +136,25 @@ def test_the_approximation_that_a_gru_is_advised_keeps_what_the_finding_says() -
     assert sqnr == pytest.approx(int(told), abs=3)  # of other random weights
 
 
+def test_what_stands_in_front_of_a_quantizer_is_named_by_the_f32_model() -> None:
+    """Only convolutions are quantized: what they read is, but a SiLU that others read hands on f32."""
+    filters = {"w0": random([8, 8, 1, 1]), "w1": random([4, 4, 1, 1]), "w2": random([8, 12, 1, 1])}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="conv1"),
+        node("Sigmoid", ["a"], ["s"], name="gate"),
+        node("Mul", ["a", "s"], ["b"], name="silu"),
+        node("Split", ["b"], ["p", "q"], name="split", axis=1, num_outputs=2),
+        node("Conv", ["q", "w1"], ["c"], name="conv2"),
+        node("Concat", ["p", "q", "c"], ["d"], name="join", axis=1),
+        node("Conv", ["d", "w2"], ["y"], name="conv3"),
+    ]
+    proto = model(nodes, inputs={"x": [1, 8, 16, 16]}, constants=filters)
+    broken = fqfuse.compile(quantized_by_ort(proto, op_types_to_quantize=["Conv"]))
+    (found,) = (each for each in broken.findings() if each["code"] == "quantizer-apart")
+    assert set(found["layers"]) <= {each.name for each in nodes}
+    assert "op_types_to_quantize" in found["change"]
+    assert "quantizer-apart" not in kinds(quantized_by_ort(proto))
+
+
 def kinds(model: Path | onnx.ModelProto) -> set[str]:
     return {each.kind.code for each in verdict_of(fqfuse.compile(model), MACHINE).findings}
