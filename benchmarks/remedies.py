@@ -130,6 +130,7 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
         "dynamic-quantizer": lambda *_: _CALIBRATED,
         "f32-attention": _set(transformer=False),
         "f32-weights": _take_in,
+        "left-by-qoperator": _set(layout="QDQ"),
     }
 )
 """Code of a finding -> what its remedy, given the nodes that it names, changes in the recipe."""

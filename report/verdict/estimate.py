@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import OWN_PRIMITIVES
 from .machine import Machine
-from .work import MOVES, VIEWS, Work, elements_of, operator_of, work_of
+from .work import MOVES, VIEWS, Work, along_the_middle, elements_of, operator_of, work_of
 
 _NUMPY_SHARE = 0.25
 """Of a core's f32 peak, for products on NumPy: small ones, one after the other."""
@@ -97,7 +97,9 @@ class Costs:
         ms, count = 0.0, 0
         for index in touched:
             work = _changed(self.plan, index, change)
-            ms += self.ms[index] - _ms(self.plan.steps[index], work, self.machine, index, change)
+            ms += self.ms[index] - _ms(
+                self.plan, self.plan.steps[index], work, self.machine, index, change
+            )
             count += self.works[index].bytes - work.bytes
         added = sum(_elements(self.plan, index) for index in change.rounding)
         return Estimate(ms - added * _ROUNDING / self.machine.macs_per_ms(int8=False), count)
@@ -111,7 +113,7 @@ def _elements(plan: Plan, index: int) -> int:
 def costs_of(plan: Plan, machine: Machine, works: Sequence[Work] | None = None) -> Costs:
     """The work and time of all steps; `works`: of each, where it is counted already."""
     found = tuple(work_of(plan, step) for step in plan.steps) if works is None else tuple(works)
-    ms = (_ms(step, work, machine) for step, work in zip(plan.steps, found, strict=True))
+    ms = (_ms(plan, step, work, machine) for step, work in zip(plan.steps, found, strict=True))
     return Costs(plan, machine, found, tuple(ms))
 
 
@@ -124,7 +126,12 @@ def _changed(plan: Plan, index: int, change: Remedied) -> Work:
 
 
 def _ms(
-    step: Step, work: Work, machine: Machine, index: int = -1, change: Remedied = _AS_IT_IS
+    plan: Plan,
+    step: Step,
+    work: Work,
+    machine: Machine,
+    index: int = -1,
+    change: Remedied = _AS_IT_IS,
 ) -> float:
     """Milliseconds of a step with that work at best."""
     if index in change.gone or step.primitive in VIEWS:
@@ -138,7 +145,8 @@ def _ms(
             _ms(inner, own, machine) * times
             for (inner, _, times), own in zip(work.within, works, strict=True)
         )
-    if on_numpy(step) and index not in change.primitives:
+    foreign = on_numpy(step) or along_the_middle(plan, step)
+    if foreign and index not in change.primitives:
         macs = work.macs / (machine.macs_per_ms(int8=False, cores=1) * _NUMPY_SHARE)
         moved = work.bytes * _TEMPORARIES / machine.bytes_per_ms(cores=1)
         return max(macs, moved) + machine.numpy_call * work.calls

@@ -19,7 +19,7 @@ from .catalogue import CATALOGUE
 from .changes import change_of, touched
 from .estimate import Costs, Estimate, costs_of
 from .kind import Effect, Gain, Kind
-from .layers import layers_around, layers_of, name_in_f32
+from .layers import layers_around, layers_in_front, layers_of, name_in_f32
 from .machine import Machine, this_machine
 from .numbers import about_numbers
 from .recognize import claims, is_quantized
@@ -375,9 +375,10 @@ def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Too
         saved = costs.saved(change, touched(view, change, steps))
     core = _core(view, kind, steps)
     reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
+    layers = layers_of(view, core, costs.ms)
     if kind.code == "quantizer-apart":
         reasons |= dict.fromkeys(_why_apart(view, set(core)))
-    layers = layers_of(view, core, costs.ms)
+        layers = layers_in_front(view, core, costs.ms)
     ms, count = max(0.0, saved.ms), max(0, saved.bytes)
     floats = {value for index in steps for value in view.floats_written(index)}
     handed_on = sum(bytes_of(view.plan, value) for value in view.between() if value in floats)
@@ -419,6 +420,7 @@ def _stores_codes(view: View, index: int) -> bool:
 
 _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
     {
+        "left-by-qoperator": _is_f32_product,
         "f32-weights": _is_f32_product,
         "weights-only": _is_f32_product,
         "asymmetric-weights": _is_f32_product,

@@ -12,26 +12,28 @@ ABOUT_NUMBERS = (
         "absurd-scale",
         "layer next to a quantizer with an absurd scale",
         "layers next to quantizers with an absurd scale",
-        "A scale that is infinite, above 1e30 or below 1e-30, or one of 2 and more in front of a softmax: a mask adds -3.4e38 or "
+        "A multiplication by an infinite constant, or a scale that is infinite, above 1e30 or below 1e-30, or one of 2 "
+        "and more in front of a softmax: a mask adds -3.4e38 or "
         "-10000, and the calibration took that for data.",
-        "one step of its codes is larger than all real values, or than what a softmax tells apart, so that they "
+        "one step of its codes is larger than all real values, or smaller than any, or larger than what a softmax "
+        "tells apart, so that they "
         "become equal there: behind a mask, outputs are the farther off the sharper the attention is (a cosine to f32 of "
         "0.1 to 0.5 in two BERTs, 0.95 and more in two others)",
         Gain.NUMBERS,
         remedies={
             Tool.ORT: (
-                "nodes_to_exclude=[{names}]; or export the mask with -100 for what is masked"
+                "nodes_to_exclude=[{names}]; or, if a mask is the cause, export it with -100 for what is masked"
             ),
             Tool.NNCF: (
-                "ignored_scope=nncf.IgnoredScope(names=[{names}]); or export the mask with -100 for what is masked; "
+                "ignored_scope=nncf.IgnoredScope(names=[{names}]); or, if a mask is the cause, export it with -100 for what is masked; "
                 "model_type=nncf.ModelType.TRANSFORMER instead gave 8 to 12 dB of SQNR less on two BERTs, and up to 4 more on two "
                 "others"
             ),
             Tool.PYTORCH: (
-                "qconfig_mapping.set_module_name(name, None) for {names}; or export the mask with "
+                "qconfig_mapping.set_module_name(name, None) for {names}; or, if a mask is the cause, export it with "
                 "-100 for what is masked"
             ),
-            Tool.ANY: "leave {names} unquantized; or export the mask with -100 for what is masked",
+            Tool.ANY: "leave {names} unquantized; or, if a mask is the cause, export it with -100 for what is masked",
         },
     ),
     Kind(
@@ -99,13 +101,13 @@ ABOUT_NUMBERS = (
         "rounds them to 0",
         Gain.ACCURACY,
         remedies={
-            Tool.ORT: "per_channel=True; if they were pruned, take the channels out of the network",
-            Tool.ORT_DYNAMIC: "per_channel=True; if they were pruned, take the channels out",
+            Tool.ORT: "per_channel=True, where it is not set; if they were pruned, take the channels out of the network",
+            Tool.ORT_DYNAMIC: "per_channel=True, where it is not set; if they were pruned, take the channels out",
             Tool.PYTORCH: (
-                "give the weights a PerChannelMinMaxObserver; if they were pruned, take the channels out"
+                "give the weights a PerChannelMinMaxObserver, where they have none; if they were pruned, take the channels out"
             ),
             Tool.ANY: (
-                "quantize weights per output channel; if they were pruned, take the channels out of "
+                "quantize weights per output channel, where they are not; if they were pruned, take the channels out of "
                 "the network"
             ),
         },

@@ -88,9 +88,8 @@ ABOUT_TIME = (
         _ONE_BY_ONE,
         effect=Effect.PRIMITIVES,
         no_remedy=(
-            "no quantizer helps: none writes codes for a GRU or RNN (ONNX Runtime's quantize_dynamic does "
-            "for an LSTM), the library has no primitive for the codes of this one, and cells written as matrix "
-            "products take longer (an LSTM 3.8 times)"
+            "no quantizer helps: none writes codes for a GRU or RNN, and the library has no primitive for the codes "
+            "of this one"
         ),
     ),
     Kind(
@@ -277,8 +276,8 @@ ABOUT_TIME = (
         "and what is computed of it are f32, and the factors get a quantizer of their own",
         effect=Effect.CONVERSIONS_GO,
         no_remedy=(
-            "no setting of a quantizer pays: NNCF has none that takes these layers in, and with ONNX Runtime's, "
-            "which does, a MobileNetV3 Small took 1.35 ms with them quantized and 1.34 ms with them excluded"
+            "no setting of a quantizer pays: NNCF has none for these layers, and by ONNX Runtime a MobileNetV3 Small "
+            "took 1.35 ms with them quantized and 1.34 ms without"
         ),
     ),
     Kind(
@@ -327,6 +326,20 @@ ABOUT_TIME = (
             ),
             Tool.PYTORCH: "give {names} a qconfig: qconfig_mapping.set_module_name(name, qconfig)",
             Tool.ANY: "put quantizers in front of the inputs and the weights of {names}",
+        },
+    ),
+    Kind(
+        "left-by-qoperator",
+        "transposed convolution that QOperator has no form for",
+        "transposed convolutions that QOperator has no form for",
+        "A ConvTranspose in f32 in a file of QLinearConv and its kin. Of what QuantFormat.QOperator leaves out and "
+        "QuantFormat.QDQ does not (Slice, GatherElements, TopK, CumSum, normalizations), it alone runs faster on codes.",
+        "there is no QLinearConvTranspose, so ONNX Runtime leaves the layer in f32, whatever its options say",
+        remedies={
+            Tool.ANY: (
+                "ONNX Runtime's quantize_static with quant_format=QuantFormat.QDQ: it quantizes {names} like "
+                "any convolution"
+            ),
         },
     ),
     Kind(
@@ -443,21 +456,18 @@ ABOUT_TIME = (
         "f32-residual",
         "step that hands f32 to a residual addition",
         "steps that hand f32 to residual additions",
-        "An addition of two f32 tensors, and the steps that write them.",
+        "An addition of two f32 tensors, and the steps that write them; where a layer normalization reads the sum, as "
+        "in transformers, it belongs to [float-operation](#float-operation).",
         "the skip has no quantizer, so both sides of the addition are written and read in f32",
         effect=Effect.QUANTIZERS_GO,
         remedies={
             Tool.ORT: (
-                'op_types_to_quantize with "Add" (and LayerNormalization); the additions behind {names} not in '
-                "nodes_to_exclude"
+                'op_types_to_quantize with "Add"; the additions behind {names} not in nodes_to_exclude, those of an '
+                "attention mask there: quantized, a mask of -3.4e38 makes the outputs wrong"
             ),
-            Tool.ORT_DYNAMIC: (
-                f"{_STATIC}, with the additions; where layer normalization reads the sums, as in transformers, "
-                "they gain little"
-            ),
+            Tool.ORT_DYNAMIC: f"{_STATIC}, with the additions",
             Tool.NNCF: (
-                "where layer normalization reads the sums, as in transformers, nothing: it gains little; else call "
-                "nncf.quantize without model_type=nncf.ModelType.TRANSFORMER, which leaves all additions out, or "
+                "call nncf.quantize without model_type=nncf.ModelType.TRANSFORMER, which leaves all additions out, or "
                 f"take those behind {{names}} out of ignored_scope, and check accuracy; leave {_MASK}"
             ),
             Tool.PYTORCH: "FloatFunctional.add with a qconfig in place of + behind {names}",
@@ -489,9 +499,14 @@ ABOUT_TIME = (
         "float-operation",
         "step around operations in f32",
         "steps around operations in f32",
-        "Softmax, layer norm, or other arithmetic that reads f32, and the layers that write f32 for it.",
-        "softmax, norms and their like read and write f32",
-        no_remedy=("no quantizer helps: softmax, layer norm and RMSNorm compute in f32"),
+        "Softmax, layer norm, or other arithmetic that reads f32, the layers that write f32 for it, and additions "
+        "whose sums a layer norm reads.",
+        "softmax, norms and their like read and write f32; along a middle axis, softmaxes and sums run on NumPy",
+        effect=Effect.PRIMITIVES,
+        no_remedy=(
+            "no quantizer helps: softmax and norms compute in f32, whatever they read (a BERT took 1.69 ms with its "
+            "additions quantized, and without)"
+        ),
     ),
     Kind(
         "decoded-operand",
@@ -508,23 +523,23 @@ ABOUT_TIME = (
     ),
     Kind(
         "quantizer-apart",
-        "quantizer that is a step of its own",
-        "quantizers that are steps of their own",
+        "layer whose quantizer is a step of its own",
+        "layers whose quantizers are steps of their own",
         "A quantizer behind f32 that others read as well, or behind an operation that cannot store its codes.",
         "what stands in front writes f32, because others read that, too, or because it cannot store codes, so "
         "that these need a pass of their own",
         effect=Effect.CONVERSIONS_GO,
         remedies={
             Tool.NNCF: (
-                "quantize the input of the layers in front of {names}, and their other readers; transformers: call nncf.quantize without "
+                "quantize the input of {names}, and their other readers; transformers: call nncf.quantize without "
                 "model_type=TRANSFORMER, and check accuracy"
             ),
             Tool.ORT: (
-                "quantize the input of the layers in front of {names}, and their other readers: take them out "
-                "of nodes_to_exclude"
+                "quantize the input of {names}, and their other readers: the types of all these into "
+                "op_types_to_quantize, none of them in nodes_to_exclude"
             ),
-            Tool.PYTORCH: "give the layers in front of {names}, and their other readers, a qconfig, too",
-            Tool.ANY: "quantize the input of the layers in front of {names}, and their other readers",
+            Tool.PYTORCH: "give {names}, and their other readers, a qconfig, too",
+            Tool.ANY: "quantize the input of {names}, and their other readers",
         },
     ),
     Kind(
@@ -546,8 +561,8 @@ ABOUT_TIME = (
         remedies={
             Tool.ORT: (
                 "one quantizer for all readers: no DedicatedQDQPair; equal types on both sides; around a Concat, the "
-                'same "scale" and "zero_point" for its inputs and its output: extra_options={{"TensorQuantOverrides": '
-                "...}}"
+                'same "scale" and "zero_point" for its output and its inputs (of a part of a Split, for what is split): '
+                'extra_options={{"TensorQuantOverrides": ...}}'
             ),
             Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: all activations of one sign",
             Tool.PYTORCH: "share one FakeQuantize module between the readers of {names}",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ...ir.decision import Half
 from ..notation import layer_names
-from .numbers import rounds_too_coarsely
+from .numbers import multiplies_by_infinity, rounds_too_coarsely
 from .remedies import Tool
 from .view import View
 
@@ -27,6 +27,19 @@ def layers_of(view: View, steps: Sequence[int], ms: Sequence[float] = ()) -> tup
     return _without_quantizers(next(iter(_plain(view, index))) for index in ordered)
 
 
+def layers_in_front(view: View, steps: Sequence[int], ms: Sequence[float]) -> tuple[str, ...]:
+    """The nodes whose results these steps quantize, each once, the costliest first."""
+    names = (_quantized_by(view, index) for index in sorted(steps, key=lambda index: -ms[index]))
+    return _without_quantizers(names)
+
+
+def _quantized_by(view: View, index: int) -> str:
+    """The last node of a step that is no quantizer; of a step of quantizers alone, of the step in front."""
+    own = _plain(view, index)[-1]
+    fronts = [front for value in view.floats_read(index) for front in view.in_front(value)]
+    return _plain(view, fronts[0])[-1] if _QUANTIZING.search(own) and fronts else own
+
+
 def layers_around(view: View, steps: Sequence[int], tool: Tool) -> tuple[str, ...]:
     """The nodes to leave in f32 so that the quantizers go by which these steps round, or which they
     read where none of them rounds: of each, the node in front and those that read it. NNCF
@@ -43,6 +56,11 @@ def layers_around(view: View, steps: Sequence[int], tool: Tool) -> tuple[str, ..
             names += read[quantizer]
         elif rounding.isdisjoint(fronts):
             names.append(_plain(view, index)[-1])
+        if multiplies_by_infinity(
+            view, index
+        ):  # in f32 it is as large, and its readers' codes are not
+            behind = (made.get(reading.step, "") for reading in view.readings(index))
+            names += [name for each in behind for name in read.get(each, ())]
     return _without_quantizers(names)
 
 

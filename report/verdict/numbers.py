@@ -44,7 +44,11 @@ def absurd_scales(view: View) -> Iterator[int]:
     cannot use: softmax(x) tells x from x + 1, and codes further apart do not.
     """
     for index, step in enumerate(view.steps):
-        if _rounds_absurdly(view, index) or any(map(_is_absurd, _scales_read(view, step))):
+        if (
+            multiplies_by_infinity(view, index)
+            or _rounds_absurdly(view, index)
+            or any(map(_is_absurd, _scales_read(view, step)))
+        ):
             yield index
         elif step.primitive == "softmax":
             made = view.in_front(step.arg("src") or "")
@@ -84,6 +88,18 @@ def has_unusable_scale(view: View, index: int) -> bool:
     return scales is not None and any(
         scale == 0 or not math.isfinite(scale) or _is_absurd(scale)
         for scale in np.ravel(scales).astype(np.float64).tolist()
+    )
+
+
+def multiplies_by_infinity(view: View, index: int) -> bool:
+    """True of a multiplication by a constant that is infinite: -3.4e38 was rounded to a code that stands for
+    more than f32 holds, and 0 times that is no number.
+    """
+    step = view.steps[index]
+    constants = [view.plan.constants.get(value) for _, value in step.args]
+    return operator_of(step) == "Mul" and any(
+        each is not None and each.dtype.kind == "f" and bool(np.isinf(each).any())
+        for each in constants
     )
 
 

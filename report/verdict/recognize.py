@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from .numbers import has_unusable_scale
+from .numbers import has_unusable_scale, multiplies_by_infinity
 from .rules_of_products import (
     asymmetric_weights,
     control_flow,
@@ -26,6 +26,7 @@ from .rules_of_products import (
     fractional_zero,
     gru,
     index_arithmetic,
+    left_by_qoperator,
     lstm,
     not_quantized,
     other_recurrence,
@@ -61,6 +62,7 @@ Rule = Callable[[View], Iterable[int]]
 
 _WITH_QUANTIZERS = frozenset(
     {
+        "absurd-scale",
         "unquantized-recurrence",
         "f32-gru",
         "f32-rnn",
@@ -78,6 +80,7 @@ _WITH_QUANTIZERS = frozenset(
 """Kinds whose f32 is the only reason for the quantizer behind it to be a step of its own."""
 _PRODUCTS = frozenset(
     {
+        "left-by-qoperator",
         "f32-weights",
         "asymmetric-weights",
         "weights-along-inputs",
@@ -143,8 +146,12 @@ def _of_neighbours(view: View, index: int, found: Mapping[int, str]) -> str:
 
 
 def unusable_scale(view: View) -> Iterable[int]:
-    """Quantizers whose scale nothing can be divided by, and what writes f32 for them."""
-    found = steps_where(view, lambda index: has_unusable_scale(view, index))
+    """Quantizers whose scale nothing can be divided by, multiplications by what such a scale made infinite, and
+    what writes f32 for them.
+    """
+    found = steps_where(
+        view, lambda index: has_unusable_scale(view, index) or multiplies_by_infinity(view, index)
+    )
     return found | feeders_of(view, found)
 
 
@@ -170,6 +177,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "f32-embedding": embedding,
         "squeeze-excitation": squeeze_excitation,
         "f32-attention": f32_attention,
+        "left-by-qoperator": left_by_qoperator,
         "f32-weights": f32_weights,
         "asymmetric-weights": asymmetric_weights,
         "weights-along-inputs": weights_along_inputs,

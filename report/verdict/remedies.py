@@ -39,6 +39,11 @@ def tool_of(plan: Plan) -> Tool:
     return max(known, key=lambda item: item[0])[1] if known else Tool.ANY
 
 
+def is_qoperator(plan: Plan) -> bool:
+    """True of a model whose layers are operators on codes (`QLinearConv`), each with its own quantizer."""
+    return any(each.form.startswith(("QLinear", "QGemm")) for each in plan.quantizers.values())
+
+
 def _of(quantizer: Quantizer) -> Tool:
     if quantizer.form == "FakeQuantize":
         return Tool.NNCF

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ...ir.ops import OPS
 from ...ir.ops.computed_ranges import GRID
+from ...ir.ops.spec import Trait
 from ...ir.types import DType, Quantization
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import Eltwise
 from ...plan.types import Step, codes_source
+from .remedies import is_qoperator
 from .view import (
     ELEMENTWISE,
     View,
@@ -126,7 +129,9 @@ def double_floats(view: View) -> Iterable[int]:
 
 
 def wide_codes(view: View) -> Iterable[int]:
-    """Quantizers of 16 bits: in f32, rounded to more than 256 codes; and the products behind."""
+    """Quantizers of 16 bits: in f32, rounded to more than 256 codes; the products behind, and functions from
+    their codes to such codes, which 8 bits would make tables.
+    """
 
     def is_wide(index: int) -> bool:
         step = view.steps[index]
@@ -137,7 +142,20 @@ def wide_codes(view: View) -> Iterable[int]:
         )
         return wide or _rounds_wide(step)
 
-    return _with_products(view, steps_where(view, is_wide))
+    wide = steps_where(view, is_wide)
+    return _with_products(view, wide | steps_where(view, lambda i: _is_function(view, i, wide)))
+
+
+def _is_function(view: View, index: int, around: set[int]) -> bool:
+    """True of an operator outside the primitives, elementwise, of one value, which these steps alone make
+    and read.
+    """
+    spec, given = OPS.get(operator_of(view.steps[index])), view.floats_read(index)
+    if not view.is_foreign(index) or spec is None or Trait.ELEMENTWISE not in spec.traits:
+        return False
+    makers = {front for value in given for front in view.in_front(value)}
+    readers = {reading.step for reading in view.readings(index)}
+    return len(given) == 1 and bool(readers) and makers | readers <= around
 
 
 def _rounds_wide(step: Step) -> bool:
@@ -366,6 +384,16 @@ def _gate(view: View, pooling: int) -> set[int]:
 def _multiplies(step: Step, role: str) -> bool:
     algorithm = str(step.params.get("algorithm", step.op)).lower()
     return role == "binary mul" or (step.primitive == "binary" and algorithm == "mul")
+
+
+def left_by_qoperator(view: View) -> Iterable[int]:
+    """Transposed convolutions in f32 in a model of quantized operators, which have no form for them, and
+    what writes f32 for them.
+    """
+    if not is_qoperator(view.plan):
+        return ()
+    found = {i for i in float_products(view) if view.steps[i].primitive == "deconvolution"}
+    return found | feeders_of(view, found)
 
 
 def f32_weights(view: View) -> Iterable[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ...ir.decision import Outcome
 from ...plan.attributes import Binary, Eltwise, Sum
@@ -17,7 +17,7 @@ from .view import (
     skips_of,
     steps_where,
 )
-from .work import POOLINGS, SHAPES, WITH_BODIES, operator_of
+from .work import POOLINGS, SHAPES, WITH_BODIES, along_the_middle, operator_of
 
 _OPEN = "the model does not tell whether their sizes are the same"
 _SIZES = 6  # steps
@@ -103,6 +103,7 @@ def model_output(view: View) -> Iterable[int]:
         lambda index: (
             bool(view.floats_written(index))
             and not view.is_foreign(index)
+            and not along_the_middle(view.plan, view.steps[index])
             and not view.readings(index)
         ),
     )
@@ -132,12 +133,23 @@ def concat_parameters(view: View) -> Iterable[int]:
 
 def f32_residual(view: View) -> Iterable[int]:
     """Additions of two f32 tensors of one size, what writes their operands, and quantizers that are
-    steps of their own because an addition reads what they read.
+    steps of their own because an addition reads what they read; but for sums that stay f32.
     """
+    return _around_additions(view, lambda index: not _sum_stays_float(view, index))
+
+
+def _sum_stays_float(view: View, index: int) -> bool:
+    """True of an addition whose sum a layer normalization reads, as in transformers: quantized, it is decoded
+    there, and nothing is gained.
+    """
+    return any(map(view.stays_float, view.steps[index].outputs))
+
+
+def _around_additions(view: View, holds: Callable[[int], bool]) -> set[int]:
     found: set[int] = set()
     for index, step in enumerate(view.steps):
         skips = skips_of(view, step)
-        if not skips:
+        if not skips or not holds(index):
             continue
         if view.floats_written(index):
             found.add(index)
@@ -170,12 +182,14 @@ def f32_pooling(view: View) -> Iterable[int]:
 
 
 def float_operation(view: View) -> Iterable[int]:
-    """Operations that compute in f32 and have no int8 form here, and what writes f32 for them."""
+    """Operations that compute in f32 and have no int8 form here, what writes f32 for them, and what is around
+    additions whose sums they read.
+    """
     found = steps_where(
         view,
         lambda index: (
             bool(view.floats_read(index))
-            and bool(view.floats_written(index))
+            and (bool(view.floats_written(index)) or along_the_middle(view.plan, view.steps[index]))
             and not view.is_foreign(index)
             and not view.is_move(index)
             and view.steps[index].primitive != "reorder"
@@ -191,7 +205,8 @@ def float_operation(view: View) -> Iterable[int]:
         ),
     )
     ends = {index for index in storing if converts(view, index)}
-    return found | ends | feeders_of(view, storing)
+    sums = _around_additions(view, lambda index: _sum_stays_float(view, index))
+    return found | ends | sums | feeders_of(view, storing)
 
 
 def _ends_a_node(view: View, index: int) -> bool:

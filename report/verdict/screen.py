@@ -21,7 +21,8 @@ from .remedies import Tool
 from .shares import Shares, share_text
 
 _SHOWN = 5
-_FEW = 2  # 24 lines hold them
+_FEW = 2
+_LINES = 24  # of a screen, where nothing is to be changed
 _NOTABLE = 0.02  # of the estimated time, or
 _LEAST_MS = 0.001  # of an estimate; less is no number that anybody can use
 _NOTABLE_BYTES = 0.1  # of the bytes read and written, if of the time at least
@@ -57,13 +58,25 @@ def verdict_report(
     """
     width = min(layout.width or WIDTH, WIDTH)
     shown = _shown(verdict)
+    lines = _lines(plan, verdict, shown, width, title, more)
+    useful = any(not _only_explains(finding, verdict) for finding in shown)
+    while not useful and len(shown) > 1 and len(lines) > _LINES:
+        shown = shown[:-1]
+        lines = _lines(plan, verdict, shown, width, title, more)
+    return Group(*lines)
+
+
+def _lines(
+    plan: Plan, verdict: Verdict, shown: Sequence[Finding], width: int, title: str, more: str
+) -> list[RenderableType]:
+    """The screen with these findings, line by line."""
     parts: list[RenderableType] = [_heading(plan, title, width)]
-    parts += paragraph(_answer(verdict, shown), width, 2, _answer_style(shown))
+    parts += paragraph(_answer(verdict, shown), width, 2, _answer_style(verdict, shown))
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
         parts += [Text(), *_finding(finding, verdict, width, number)]
     parts += [Text(), *(paragraph(more, width, 2) if more else ())]
-    return Group(*parts, *paragraph(_further(verdict, shown), width, 2, "dim"))
+    return [*parts, *paragraph(_further(verdict, shown), width, 2, "dim")]
 
 
 def findings_report(
@@ -99,13 +112,23 @@ def is_shown(finding: Finding, verdict: Verdict) -> bool:
 
 
 def _shown(verdict: Verdict) -> list[Finding]:
-    """The first findings that belong there. Of those that nobody can change the costliest says where the
-    time goes, or two where nothing is to be changed at all.
+    """The first findings that belong there. Of those that only explain, the costliest says where the time
+    goes, or two where nothing is to be changed at all.
     """
     found = [finding for finding in verdict.findings if is_shown(finding, verdict)]
-    useful = [finding for finding in found if not finding.kind.no_remedy][:_SHOWN]
-    others = [finding for finding in found if finding.kind.no_remedy]
+    useful = [finding for finding in found if not _only_explains(finding, verdict)][:_SHOWN]
+    others = [finding for finding in found if _only_explains(finding, verdict)]
+    others.sort(key=lambda finding: -finding.ms)  # stable
     return [*useful, *others[: 1 if useful else _FEW]][:_SHOWN]
+
+
+def _only_explains(finding: Finding, verdict: Verdict) -> bool:
+    """True of a finding that nobody can change, or that gains nothing to speak of."""
+    if finding.kind.no_remedy or finding.kind.gain is Gain.NOTHING:
+        return True
+    if finding.kind.gain is not Gain.TIME or finding.saves_calls(verdict.timed):
+        return False
+    return finding.ms < _WORTH * verdict.estimate.ms
 
 
 def _further(verdict: Verdict, shown: Sequence[Finding]) -> str:
@@ -181,10 +204,11 @@ def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
     return f"{what} may save {_ms(best.ms)} of {_ms(verdict.estimate.ms)} ms."
 
 
-def _answer_style(shown: Sequence[Finding]) -> str:
+def _answer_style(verdict: Verdict, shown: Sequence[Finding]) -> str:
     if any(finding.kind.gain is Gain.NUMBERS for finding in shown):
         return "bold red"
-    return "bold yellow" if any(not finding.kind.no_remedy for finding in shown) else "bold green"
+    useful = any(not _only_explains(finding, verdict) for finding in shown)
+    return "bold yellow" if useful else "bold green"
 
 
 # -- numbers ---------------------------------------------------------------------------------------

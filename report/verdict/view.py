@@ -118,6 +118,11 @@ class View:
         type_ = self.type(value)
         return type_ is not None and type_.dtype.is_code
 
+    def is_quantized(self, value: str) -> bool:
+        """True of codes of any width."""
+        type_ = self.type(value)
+        return type_ is not None and (type_.dtype.is_code or type_.quant is not None)
+
     def is_constant(self, value: str) -> bool:
         """True of a constant."""
         return value in self.plan.constants
@@ -304,16 +309,16 @@ def multiplies(view: View, index: int) -> bool:
 
 
 def on_integers(view: View, index: int) -> bool:
-    """True of an operator on integers that are no codes, and none of which looks up floats."""
+    """True of an operator on integers that are no codes, of any width, and none of which looks up floats."""
     step = view.steps[index]
     given = [value for _, value in step.args if not view.is_constant(value)]
     results = [value for value in step.outputs if value]
-    if not view.is_foreign(index) or any(map(view.is_code, results)):
+    if not view.is_foreign(index) or any(map(view.is_quantized, results)):
         return False
     if operator_of(step) == "Gather" and any(map(view.is_float, results)):
         return False
     values = given or results
-    return all(not view.is_float(value) and not view.is_code(value) for value in values)
+    return not any(view.is_float(value) or view.is_quantized(value) for value in values)
 
 
 def converts(view: View, index: int) -> bool:

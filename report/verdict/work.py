@@ -267,3 +267,21 @@ def _recurrent(plan: Plan, step: Step) -> int:
     data, *weights = (type_ for type_ in types if type_ is not None)
     steps = (size if isinstance(size, int) else 1 for size in (data.shape or ())[:2])
     return math.prod(steps) * sum(map(elements_of, weights))
+
+
+def along_the_middle(plan: Plan, step: Step) -> bool:
+    """True of a softmax or reduction along an axis between others, for which the library has its reference
+    implementation only, so that NumPy computes it. Channels may be innermost for a softmax.
+    """
+    type_ = plan.find(step.args[0][1]) if step.args else None
+    if type_ is None or type_.shape is None:
+        return False
+    sizes = [size if isinstance(size, int) else 0 for size in type_.shape]
+    if step.primitive == "softmax":
+        axis = int(str(step.params.get("axis", -1))) % len(sizes)
+        return axis > 1 and any(size != 1 for size in sizes[axis + 1 :])
+    if step.primitive != "reduction":
+        return False
+    constant = plan.constants.get(step.arg("axes") or "")
+    axes = {int(axis) % len(sizes) for axis in ([] if constant is None else constant.reshape(-1))}
+    return bool(axes) and axes != set(range(min(axes), len(sizes)))

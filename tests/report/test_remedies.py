@@ -6,9 +6,13 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from support.masked_attention import cosine, quantized
+from onnx import numpy_helper
+from onnxruntime.quantization import QuantFormat, QuantType
+from support.masked_attention import WIDE, attention, cosine, feed, quantized
 from support.onnx_cases import model, node, random
+from support.ort_quantizer import quantized_by_ort
 
 import fqfuse
 from fqfuse.report.verdict.catalogue import CATALOGUE
@@ -42,12 +46,67 @@ def test_excluding_what_the_finding_names_mends_a_quantized_mask(
     assert "absurd-scale" not in kinds(mended)
 
 
+FORMS = {
+    "qoperator": {"quant_format": QuantFormat.QOperator},
+    "qoperator-s8": {"quant_format": QuantFormat.QOperator, "activation_type": QuantType.QInt8},
+    "16-bit": {"activation_type": QuantType.QUInt16},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_quantized_mask_is_found_in_every_form(tmp_path: Path, form: str, masked: bool) -> None:
+    """Calibrated with padding or without it: the constant of -3.4e38 itself may have become -inf, and is no
+    operator without a primitive. Of 16 bits, all that has to stay f32 is named at once.
+    """
+    feeds = [feed(seed) for seed in range(4)]
+    for each in () if masked else feeds:
+        each["mask"][:] = 1
+    broken, mended = tmp_path / "broken.onnx", tmp_path / "mended.onnx"
+    onnx.save(attention(), tmp_path / "f32.onnx")
+    onnx.save(quantized_by_ort(attention(), feeds, **FORMS[form]), broken)
+    first = verdict_of(fqfuse.compile(broken), MACHINE).findings[0]
+    assert first.kind.code == "absurd-scale"
+    named = re.findall(r"'([^']+)'", first.change().partition("]")[0])
+    assert "/attn/bias" in named
+    assert not kinds(broken) & {"fallback", "index-arithmetic"}
+    left = quantized_by_ort(attention(), feeds, nodes_to_exclude=named, **FORMS[form])
+    onnx.save(left, mended)
+    assert "absurd-scale" not in kinds(mended)
+    if masked:  # else the scores behind the mask have no codes for it, which no scale tells
+        assert cosine(mended) > 0.999
+
+
 def test_calibrated_as_a_dynamic_transformer_is_advised_the_mask_stays_f32(tmp_path: Path) -> None:
     advice = CATALOGUE["dynamic-quantizer"].remedies[Tool.ORT_DYNAMIC]
     assert 'op_types_to_quantize=["MatMul", "Gemm"]' in advice
     calibrated = quantized(tmp_path, [], operators=["MatMul", "Gemm"])
     assert cosine(calibrated) > 0.999  # 0.98 and less with a quantized mask, see above
     assert "absurd-scale" not in kinds(calibrated)
+
+
+def test_the_remedies_of_a_transformer_lead_into_no_ring() -> None:
+    """Calibrated as a dynamic one is advised: no finding asks for the additions, which quantize the mask."""
+    proto = attention()
+    (given,) = (each for each in proto.graph.node if each.output[0] == "y")
+    given.output[0] = "attended"
+    ones = numpy_helper.from_array(np.ones(WIDE, np.float32), "ones")
+    proto.graph.initializer.append(ones)
+    proto.graph.node.extend(
+        [
+            node("Add", ["attended", "x"], ["sum"], name="/residual"),
+            node("LayerNormalization", ["sum", "ones"], ["y"], name="/norm"),
+        ]
+    )
+
+    def codes(*more: str) -> set[str]:
+        feeds = [feed(seed) for seed in range(4)]
+        types = ["MatMul", "Gemm", *more]
+        return kinds(quantized_by_ort(proto, feeds, op_types_to_quantize=types))
+
+    assert "f32-residual" not in codes()
+    assert "absurd-scale" not in codes()
+    assert "absurd-scale" in codes("Add", "LayerNormalization")
 
 
 def test_the_mask_that_is_advised_leaves_codes_for_the_scores(tmp_path: Path) -> None:
@@ -77,5 +136,25 @@ def test_the_approximation_that_a_gru_is_advised_keeps_what_the_finding_says() -
     assert sqnr == pytest.approx(int(told), abs=3)  # of other random weights
 
 
-def kinds(file: Path) -> set[str]:
-    return {each.kind.code for each in verdict_of(fqfuse.compile(file), MACHINE).findings}
+def test_what_stands_in_front_of_a_quantizer_is_named_by_the_f32_model() -> None:
+    """Only convolutions are quantized: what they read is, but a SiLU that others read hands on f32."""
+    filters = {"w0": random([8, 8, 1, 1]), "w1": random([4, 4, 1, 1]), "w2": random([8, 12, 1, 1])}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="conv1"),
+        node("Sigmoid", ["a"], ["s"], name="gate"),
+        node("Mul", ["a", "s"], ["b"], name="silu"),
+        node("Split", ["b"], ["p", "q"], name="split", axis=1, num_outputs=2),
+        node("Conv", ["q", "w1"], ["c"], name="conv2"),
+        node("Concat", ["p", "q", "c"], ["d"], name="join", axis=1),
+        node("Conv", ["d", "w2"], ["y"], name="conv3"),
+    ]
+    proto = model(nodes, inputs={"x": [1, 8, 16, 16]}, constants=filters)
+    broken = fqfuse.compile(quantized_by_ort(proto, op_types_to_quantize=["Conv"]))
+    (found,) = (each for each in broken.findings() if each["code"] == "quantizer-apart")
+    assert set(found["layers"]) <= {each.name for each in nodes}
+    assert "op_types_to_quantize" in found["change"]
+    assert "quantizer-apart" not in kinds(quantized_by_ort(proto))
+
+
+def kinds(model: Path | onnx.ModelProto) -> set[str]:
+    return {each.kind.code for each in verdict_of(fqfuse.compile(model), MACHINE).findings}

@@ -133,6 +133,18 @@ def test_what_a_pooling_reads_for_an_f32_product_belongs_to_that() -> None:
     assert "float-operation" not in kinds
 
 
+def test_a_function_between_16_bit_quantizers_is_theirs() -> None:
+    """Of 8 bits it would be a table of codes; decoding its codes is no arithmetic on indices."""
+    net = Net()
+    wide = np.uint16(32768)
+    hidden = net.quantized(net.conv(net.quantized("x", zero=wide), "conv1"), zero=wide)
+    bent = net.quantized(net.op("Erf", hidden, name="erf"), zero=wide)
+    net.conv(net.op("Mul", bent, hidden, name="mul"), "conv2", out="y")
+    kinds = found(net)
+    assert "erf" in kinds["wide-codes"]
+    assert not {"fallback", "index-arithmetic"} & set(kinds)
+
+
 def test_no_cnn_is_told_of_presets_for_transformers() -> None:
     for code in ("f32-product", "f32-weights", "f32-residual"):
         for item in verdict_of(fqfuse.compile(CASES[code](False)), MACHINE).findings:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 from onnx import TensorProto
+from onnxruntime.quantization import QuantFormat
 from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 from support.finding_networks import U8, Net, codes
 from support.onnx_cases import random
+from support.ort_quantizer import quantized_by_ort
 
 S8 = np.int8
 SEQUENCES = {"inputs": {"x": [4, 2, 16]}}
@@ -265,6 +267,17 @@ def f32_weights(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
+def deconvolution(cured: bool) -> onnx.ModelProto:
+    """By ONNX Runtime's quantizer, in the one format and the other."""
+    net = Net()
+    filters = {name: net.constant(random([8, 8, 3, 3], seed)) for seed, name in enumerate("abc")}
+    hidden = net.op("Relu", net.op("Conv", "x", filters["a"], name="conv1"), name="relu")
+    hidden = net.op("ConvTranspose", hidden, filters["b"], name="up", strides=[2, 2])
+    net.op("Conv", hidden, filters["c"], name="conv2", out="y")
+    form = QuantFormat.QDQ if cured else QuantFormat.QOperator
+    return quantized_by_ort(net.proto(), quant_format=form)
+
+
 def weights_only(cured: bool) -> onnx.ModelProto:
     """What MatMulNBits writes: one block of 16 weights in 4 bits for each of 16 outputs."""
     net = Net()
@@ -517,6 +530,7 @@ CASES: dict[str, Case] = {
     "dynamic-quantizer": dynamic,
     "f32-embedding": embedding,
     "f32-weights": f32_weights,
+    "left-by-qoperator": deconvolution,
     "weights-only": weights_only,
     "asymmetric-weights": asymmetric_weights,
     "weights-along-inputs": weights_along_inputs,
