@@ -15,6 +15,7 @@ arguments that write into those arrays.
   implementation
 - `saturation.py`, `defects/`: whether that implementation computes exactly; what oneDNN is known
   to compute wrongly
+- `packing.py`: an array -> a memory in a layout that the library chose
 - `primitive_cache.py`, `gemm.py`: its cache of primitives; products of matrices that are functions
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
   one C call

@@ -11,6 +11,7 @@
 - `depthwise.py`: the two convolutions that one with a depthwise post-op is
 - `operation.py`, `implementation.py`, `compiled.py`, `refusal.py`: what oneDNN 3.2 refuses
   at creation, and with which status
+- `untold.py`: what it is not told there, and takes to be so
 - `neglected.py`: what it takes there, and neglects when it runs
 - `narrowing.py`: fpmath modes
 - `schemes.py`: attributes of `onednn-v2` and `unified`

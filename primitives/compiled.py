@@ -1,7 +1,7 @@
 """What oneDNN 3.2's compiled code takes where the references do not, or compute otherwise.
 
-Source: `init_conf` and `post_ops_ok` of oneDNN 3.2.0's `jit_uni_x8s8s32x_deconvolution`, and
-`jit_uni_reduction`.
+Source: `init_conf` and `post_ops_ok` of oneDNN 3.2.0's `jit_uni_x8s8s32x_deconvolution`,
+`jit_uni_reduction` and `brdgmm_dw`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from .description import HALVES, Description, axes, grouped
 _CODES = (DType.S8, DType.U8)
 _LANES = (8, 4)
 """Channels of one register: AVX2, SSE4.1 (and groups that are no multiple of 8)."""
+
+_IMAGES = 4
+"""Dimensions of a batch of images."""
 
 _REGISTERS = 12
 _MOST_BLOCKS = 4
@@ -80,11 +83,7 @@ def _post_ops(description: Description) -> bool:
         isinstance(op, DepthwiseConv) for op in post_ops
     ):
         return False
-    return all(
-        _broadcasts(description.operands[op.operand].static_shape, description.dims("dst"))
-        for op in post_ops
-        if isinstance(op, Binary | Prelu)
-    )
+    return all(_broadcasts(shape, description.dims("dst")) for shape in _operands(description))
 
 
 def _broadcasts(shape: Sequence[int], dst: Sequence[int]) -> bool:
@@ -123,6 +122,42 @@ def _rows_fit(axis: _Axis, blocks: int) -> bool:
         if width % axis.stride == 0 and width >= max(left, right) * axis.stride:
             return True
     return False
+
+
+def compiled_depthwise(description: Description) -> bool:
+    """Whether the code for depthwise convolutions of images of floats (brdgmm) takes it: without
+    dilations, and with no bias wider than the destination.
+    """
+    if description.kind != "convolution" or len(description.dims("dst")) != _IMAGES:
+        return False
+    dst, dst_type = description.dims("dst"), description.dtype("dst")
+    bias = description.dtype("bias") if "bias" in description.tensors else dst_type
+    channels, outputs = (description.dims(role)[1] for role in ("src", "dst"))
+    return (
+        grouped(description)
+        and description.dims("weights")[0] == channels == outputs
+        and description.dtype("src").is_float
+        and not any(axes(description)[1])
+        and not (dst_type is DType.BF16 and bias is DType.F32)
+        and _sums_alike(description)
+        and all(_broadcasts(shape, dst) or tuple(shape) == dst for shape in _operands(description))
+    )
+
+
+def _sums_alike(description: Description) -> bool:
+    """Whether sums read what the destination is, with one scale and one zero point."""
+    sums = [op for op in description.attr.post_ops if isinstance(op, Sum)]
+    return all(
+        (op.scale, op.zero_point, op.dtype) == (sums[0].scale, sums[0].zero_point, None)
+        for op in sums
+    )
+
+
+def _operands(description: Description) -> Iterator[tuple[int, ...]]:
+    """The shapes of what post-ops read, but for sums."""
+    for op in description.attr.post_ops:
+        if isinstance(op, Binary | Prelu):
+            yield description.operands[op.operand].static_shape
 
 
 def uncompiled_reduction(description: Description) -> Iterator[str]:

@@ -133,6 +133,10 @@ def described(
     complete = _params(kind, found, params, max(len(types[written].static_shape) - 2, 0))
     if kind == "concat":
         _check_concat(types, complete["axis"])
+    if kind in ("convolution", "deconvolution"):
+        _check_groups(kind, types)
+    if "scales" in complete:
+        _check_sum(types, complete["scales"])
     if kind in CELLS:
         _check_layer(kind, complete["direction"], attr)
     return Description(
@@ -269,6 +273,35 @@ def _check_concat(types: Mapping[str, TensorType], axis: Any) -> None:
         raise InvalidInput(
             f"concat along axis {axis!r} of {rank} dimensions",
             hint=f"choose an axis from 0 to {rank - 1}",
+        )
+
+
+def _check_groups(kind: str, types: Mapping[str, TensorType]) -> None:
+    """Refuses what the library would divide by, and end the process.
+
+    Raises:
+        InvalidInput: there are no groups.
+    """
+    src, weights = (types[role].static_shape for role in ("src", "weights"))
+    if len(weights) == len(src) + 1 and weights[0] == 0:
+        raise InvalidInput(
+            f"{kind} with weights {list(weights)}, of 0 groups",
+            hint="give them one group at least, or leave that dimension out",
+        )
+
+
+def _check_sum(types: Mapping[str, TensorType], scales: Attr) -> None:
+    """Refuses other than one scale for each source: the library reads as many as there are sources.
+
+    Raises:
+        InvalidInput: there are more or less, or one is no number.
+    """
+    count = sum(role.startswith("src_") for role in types)
+    numbers = isinstance(scales, tuple) and all(isinstance(s, int | float) for s in scales)
+    if not numbers or len(scales) != count:  # type: ignore[arg-type]
+        raise InvalidInput(
+            f"sum of {count} sources with the scales {scales!r}",
+            hint=f"give a tuple of {count} numbers, one for each source",
         )
 
 

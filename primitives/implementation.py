@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from ..ir.types import DType
 from ..masks import mask_text
 from ..plan.attributes import Binary, DepthwiseConv, Eltwise, Prelu, PrimitiveAttr, Scale, Sum
-from .compiled import compiled_deconvolution, uncompiled_reduction
+from .compiled import compiled_deconvolution, compiled_depthwise, uncompiled_reduction
 from .depthwise import scales_of
 from .description import HALVES, Description, axes, grouped
+from .kinds import KINDS
 
 _TYPES = (DType.F32, DType.BF16, DType.F16, DType.S32, DType.S8, DType.U8)
 _INT8 = frozenset({DType.S8, DType.U8})
@@ -78,7 +79,9 @@ def missing(description: Description) -> Iterator[str]:
 
 def _known_halves(description: Description) -> bool:
     """f16 is moved and added alone on CPUs without AVX512-FP16, and not between all types."""
-    types = [type_.dtype for type_ in description.tensors.values()]
+    # of the parameters of normalizations the library is told no type
+    untold = KINDS[description.kind].flags
+    types = [type_.dtype for role, type_ in description.tensors.items() if role not in untold]
     if description.kind == "sum":
         return True
     if description.kind in ("reorder", "concat"):
@@ -129,17 +132,25 @@ def _of_pooling(description: Description) -> Collection[DType | None]:
 
 
 def _like_sums(description: Description) -> Iterator[str]:
-    """Sums of products read one type, and have zero points where that is an integer's."""
+    """Sums of products read one type, and have zero points where that is an integer's, or of a depthwise
+    convolution of images.
+    """
     sums, dst = _sums(description), description.dtype("dst")
     if any(op.dtype is not sums[0].dtype for op in sums):
         yield "sums that read their operand as several types"
+    if compiled_depthwise(description):
+        return
     for op in sums:
         if op.zero_point and (not _is_int8(description) or (op.dtype or dst).is_float):
             yield "a zero point of a sum whose operand is no integer"
 
 
 def _deconvolution_further(description: Description) -> Iterator[str]:
-    if not compiled_deconvolution(description):
+    weights = description.dims("weights")
+    # that of codes is the reference's, which looks at the kernel alone
+    if 0 in (weights[-len(axes(description)[0]) :] if _is_int8(description) else weights):
+        yield f"weights {list(weights)}"
+    elif not compiled_deconvolution(description):
         yield from _like_sums(description)
 
 
@@ -233,7 +244,7 @@ def _deconvolution_types(description: Description) -> bool:
         return False
     if dst in (DType.F32, src) or (_is_int8(description) and dst is not DType.F16):
         return True
-    biased = "bias" in description.tensors and dst in (*_INT8, DType.F16)
+    biased = "bias" in description.tensors and (src, dst) != (DType.F32, DType.S32)
     return biased or description.attr != PrimitiveAttr()
 
 

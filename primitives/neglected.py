@@ -25,7 +25,7 @@ def neglected(description: Description) -> str | None:
         return next(neglected_of_layer(description), None)
     chain = parts(description)
     for part in chain:
-        for reason in _windows(part):
+        for reason in (*_windows(part), *_nothing_to_read(part)):
             return reason
     for part in chain[1:]:
         for reason in misfits(part):
@@ -84,3 +84,10 @@ def _windows(description: Description) -> Iterator[str]:
     reason = hangs_out(description)
     if reason is not None:
         yield reason
+
+
+def _nothing_to_read(description: Description) -> Iterator[str]:
+    """The library returns at once where a source is empty, also where something is to be written."""
+    read, written = description.dims(description.sources()[0]), description.dims("dst")
+    if description.kind == "resampling" and 0 in read and 0 not in written:
+        yield f"of src {list(read)} there is nothing to resample, and dst stays what it was"

@@ -30,6 +30,7 @@ from ..onednn.enums import (
 from ..onednn.layouts import row_major
 from ..onednn.library import Engine, Stream
 from ..onednn.memory import Memory, MemoryDesc, data_type_of, numpy_dtype
+from ..onednn.packing import pack
 from ..onednn.primitive import ExecArgs, Primitive, run_once
 from ..onednn.primitive_cache import switch_off
 from ..onednn.primitive_desc import PrimitiveDesc, describe
@@ -145,7 +146,7 @@ def _objection(desc: PrimitiveDesc) -> str:
     """Why an implementation is passed over; '' where it is not."""
     defect = defect_of(desc)
     if defect is not None:
-        return f"it computes wrongly {defect.when}"
+        return f"it computes that wrongly ({defect.name}): {defect.when}"
     if desc.library.effective_isa().has_vnni and may_saturate(desc):
         return "its products saturate, as this CPU's need not"
     return ""
@@ -429,13 +430,11 @@ def _moved(
 ) -> Memory:
     engine = stream.engine
     plain = row_major(engine.library, array.shape, _type_of(array))
-    source = Memory(engine, plain, np.ascontiguousarray(array))
     if wanted == plain:
         # a copy: a sum writes to it
         return Memory(engine, plain, np.array(array, order="C", copy=True))
     target = Memory.allocate(engine, wanted)
-    reorder = describe(engine, "reorder", plain, wanted, attributes=packing)
-    run_once(stream, reorder, {Arg.SRC: source, Arg.DST: target})
+    pack(stream, np.ascontiguousarray(array), plain, target, packing)
     return target
 
 

@@ -77,6 +77,8 @@ def run(
     same = description.kind == "reorder" and description.dtype("src") is description.dtype("dst")
     if same and attr == PrimitiveAttr():
         return args["src"].copy()  # not by way of f32
+    if 0 in description.dims("dst"):
+        return np.empty(description.dims("dst"), description.dtype("dst").numpy)
     types = [*description.tensors.values(), *description.operands.values()]
     if HALVES.isdisjoint(type_.dtype for type_ in types):
         return _run(description, attr, args, profile, fpmath)
@@ -515,14 +517,18 @@ def _batch_normalization(
 
 
 def _lrn(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
-    """A window of an even size reaches as far as the one that is smaller by 1."""
+    """A window of an even size reaches as far as the one that is smaller by 1, and one of 0 channels as
+    far as that of 1.
+    """
     size, alpha, beta, k = (
         description.params[name] for name in ("local_size", "alpha", "beta", "k")
     )
     assert isinstance(size, int)
     assert isinstance(alpha, float | int)
-    odd = size - 1 + size % 2
-    params: dict[str, Attr] = {"size": odd, "alpha": alpha * odd / size, "beta": beta, "bias": k}
+    odd = max(size - 1 + size % 2, 1)
+    with np.errstate(all="ignore"):  # the share of a window of none is infinite, or no number
+        share = float(np.float64(alpha) / size)
+    params: dict[str, Attr] = {"size": odd, "alpha": share * odd, "beta": beta, "bias": k}
     return Work("lrn", "LRN", {"src": args["src"]}, attr, params)
 
 

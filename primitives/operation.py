@@ -68,6 +68,8 @@ def _windowed(description: Description) -> Iterator[str]:
         yield f"src {list(src)} and weights {list(weights)}"
     if dst[1] != groups * weights[grouped]:
         yield f"dst {list(dst)} and weights {list(weights)}"
+    if 0 in weights and description.kind == "convolution":
+        yield f"weights {list(weights)}"
     longer, shorter = (dst, src) if description.kind == "deconvolution" else (src, dst)
     yield from _spatial(description, longer[2:], shorter[2:], weights[grouped + 2 :])
 
@@ -121,6 +123,8 @@ def _inner_product(description: Description) -> Iterator[str]:
         yield f"bias {list(description.dims('bias'))} for {dst[1]} outputs"
     if src[0] != dst[0] or src[1:] != weights[1:] or dst[1] != weights[0]:
         yield f"src {list(src)}, weights {list(weights)} and dst {list(dst)}"
+    if 0 in weights:
+        yield f"weights {list(weights)}"
 
 
 def _matmul(description: Description) -> Iterator[str]:
@@ -148,7 +152,9 @@ def _eltwise(description: Description) -> Iterator[str]:
     reason = empty_clip(algorithm, alpha, beta)
     if reason is not None:
         yield reason
-    if src.is_integer and algorithm not in ("relu", "linear"):
+    if (src.is_integer and algorithm not in ("relu", "linear")) or (
+        algorithm == "round" and src is not DType.F32
+    ):
         yield f"{algorithm!r} of {src.value}"
     yield from _same(description, "src", "dst")
 
@@ -242,6 +248,14 @@ def _normalization(description: Description) -> Iterator[str]:
     yield from _same(description, "src", "dst")
 
 
+def _lrn(description: Description) -> Iterator[str]:
+    size = description.params["local_size"]
+    assert isinstance(size, int)
+    if size < 0:
+        yield f"a window of {size} channels"
+    yield from _normalization(description)
+
+
 def _shuffle(description: Description) -> Iterator[str]:
     axis, size = description.params["axis"], description.params["group_size"]
     dims = description.dims("src")
@@ -277,7 +291,7 @@ OPERATIONS: Mapping[str, Callable[[Description], Iterator[str]]] = {
     "softmax": _softmax,
     "layer_normalization": _normalization,
     "batch_normalization": _normalization,
-    "lrn": _normalization,
+    "lrn": _lrn,
     "shuffle": _shuffle,
     "prelu": _prelu,
 }

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..errors import InvalidInput
 from ..ir.ops.spec import Array
-from ..ir.text_write import type_text
 from ..ir.types import DType
 from ..onednn import workers
 from ..onednn.capi import Status, failure
@@ -23,7 +22,6 @@ from ..plan.summation import summation
 from ..runtime.numerics import PROFILES, check_isa
 from ..runtime.processors import default_threads
 from . import on_library, on_numpy, recurrent_on_numpy
-from .depthwise import parts
 from .description import Description, at_execution, described, with_values
 from .kinds import CELLS
 from .narrowing import in_environment, mode_of
@@ -32,6 +30,7 @@ from .on_library import Made
 from .recurrent import of_library
 from .refusal import refusal
 from .schemes import SCHEME, converted, in_own_terms, placeholders, refusal_of_scheme
+from .untold import check_untold
 
 ENGINES = ("numpy", "onednn")
 _PLAIN = PrimitiveAttr()
@@ -80,28 +79,14 @@ def prim(
     description = described(kind, given, attr, target)
     asked = in_own_terms(description)
     if asked.target == SCHEME:
-        if kind not in CELLS:
-            _check_written(description)
+        if kind not in CELLS and refusal(description) is None:
+            check_untold(description)
         _check_neglected(description, asked)
     else:
         _check(description, refusal_of_scheme(description))
     if engine == "numpy":
         return OnNumpy(description, in_environment() if mode is None else mode, isa or "vnni")
     return OnLibrary(description, mode, users=users)
-
-
-def _check_written(description: Description) -> None:
-    """Refuses another destination than the one that depthwise post-ops make, when they can be made.
-
-    Raises:
-        InvalidInput: its type or a size is another.
-    """
-    dst, made = description.tensors["dst"], parts(description)[-1].tensors["dst"]
-    if dst != made and refusal(description) is None:
-        raise InvalidInput(
-            f"{description}, whose depthwise post-op writes {type_text(made)}",
-            hint=f'give dst="{type_text(made)}"',
-        )
 
 
 def _check_neglected(description: Description, asked: Description) -> None:

@@ -14,6 +14,7 @@ from ..ir.ops.spec import Array
 from ..onednn.capi import Status, failure
 from ..plan.attributes import Binary, PrimitiveAttr, Scale
 from ..plan.conversion.convert import convert_steps
+from ..plan.findings import called
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
@@ -47,7 +48,7 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
             return Status.unimplemented, f"there is no argument {role} with a scale or a zero point"
     args = placeholders(description)
     try:
-        plan, _ = one_step(description, with_values(description, args), args)
+        plan, step = one_step(description, with_values(description, args), args)
         for status, row in (
             (Status.invalid_arguments, shapes_fit),
             (Status.unimplemented, types_fit),
@@ -56,7 +57,7 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
             (Status.unimplemented, post_ops_fit),
         ):
             for found in row(plan):
-                return status, f"it {found.message}"
+                return status, found.message.replace(called(step), "it", 1)
     except NO_FIT as error:
         return Status.invalid_arguments, f"its arguments do not fit each other: {error}"
     return None

@@ -13,6 +13,7 @@ docs/onednn-defects.md from these rows.
 - `poolings.py`: of poolings and resamplings
 - `pointwise.py`: of binaries, softmaxes and reorders
 - `layers.py`: of recurrent layers
+- `sizes.py`: of tensors of more than five dimensions, and of empty ones
 - `rounding.py`: of the last bit: what is rounded twice where other implementations round once
 - `document.py`: the page
 """
@@ -28,6 +29,7 @@ from .pointwise import POINTWISE
 from .poolings import POOLINGS
 from .products import PRODUCTS
 from .rounding import ROUNDING
+from .sizes import SIZES
 
 __all__ = ["DEFECTS", "Defect", "defect_of", "defects_document"]
 
@@ -37,6 +39,7 @@ DEFECTS: tuple[Defect, ...] = (
     *POOLINGS,
     *POINTWISE,
     *LAYERS,
+    *SIZES,
     *ROUNDING,
 )
 

@@ -139,11 +139,11 @@ def _ms(
     if work.within:
         int8 = index in change.primitives  # of products
         works = (
-            replace(own, int8=own.int8 or (int8 and own.macs > 0)) for _, own, _ in work.within
+            replace(own, int8=own.int8 or (int8 and own.macs > 0)) for _, _, own, _ in work.within
         )
         return sum(
-            _ms(inner, own, machine) * times
-            for (inner, _, times), own in zip(work.within, works, strict=True)
+            _ms(part, inner, own, machine) * times
+            for (part, inner, _, times), own in zip(work.within, works, strict=True)
         )
     foreign = on_numpy(step) or along_the_middle(plan, step)
     if foreign and index not in change.primitives:

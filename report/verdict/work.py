@@ -70,7 +70,7 @@ class Work:
         read, written: bytes, weights and what post-ops read included; 0 for a view.
         calls: how many operations are called: 1, or as many as the bodies have nodes, in all trips.
         once: it has a body whose trips nobody knows before it runs, and which counts once.
-        within: the steps of its bodies that have plans, their work, and how often each runs.
+        within: the steps of its bodies that have plans, each with its plan in front, its work, and how often it runs.
     """
 
     macs: int
@@ -79,12 +79,12 @@ class Work:
     written: int
     calls: int = 1
     once: bool = False
-    within: tuple[tuple[Step, Work, int], ...] = ()
+    within: tuple[tuple[Plan, Step, Work, int], ...] = ()
 
     @property
     def int8_macs(self) -> int:
         """The multiply-adds of 8-bit codes."""
-        inside = sum(work.int8_macs * times for _, work, times in self.within)
+        inside = sum(work.int8_macs * times for _, _, work, times in self.within)
         return self.macs if self.int8 else inside
 
     @property
@@ -124,13 +124,13 @@ def _work_within(plan: Plan, step: Step, read: int, written: int) -> Work:
 
     parts = parts_of(plan, step)
     within = tuple(
-        (inner, work_of(part.plan, inner), part.times)
+        (part.plan, inner, work_of(part.plan, inner), part.times)
         for part in parts.parts
         for inner in part.plan.steps
     )
-    macs = sum(work.macs * times for _, work, times in within)
-    calls = sum(work.calls * times for _, work, times in within)
-    once = parts.once or any(work.once for _, work, _ in within)
+    macs = sum(work.macs * times for _, _, work, times in within)
+    calls = sum(work.calls * times for _, _, work, times in within)
+    once = parts.once or any(work.once for _, _, work, _ in within)
     return Work(macs, False, read, written, max(1, calls), once, within)
 
 

@@ -51,6 +51,8 @@ class DepthwiseConvolution(Tiled):
         channels = slice(0, self._channels)
         boxes = [(*t, channels) for t in tiles(leading, max(1, limit // max(1, self._channels)))]
         self._weights = self._per_tap(matrix.astype(dtype), boxes)
+        # where no weight is positive, all products of a window of zeros are -0, and their sum is
+        self._below = bool(np.less_equal(matrix, 0).all(axis=0).any())
         super().__init__(epilogue, [src], boxes, dtype, self._tile_bytes)
 
     def _per_tap(self, columns: Array, boxes: Sequence[Tile]) -> list[Array]:
@@ -93,3 +95,5 @@ class DepthwiseConvolution(Tiled):
             record(np.multiply, part, factor, term if position else acc)
             if position:
                 record(np.add, acc, term, acc)
+        if self._below:
+            record(np.add, acc, dtype.type(0), acc)

@@ -11,12 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...onednn.attributes import Attributes
-from ...onednn.defects import defect_of
-from ...onednn.enums import Arg
 from ...onednn.library import Engine, Stream
 from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.primitive import run_once
-from ...onednn.primitive_desc import describe
+from ...onednn.packing import pack
 from ...onednn.slabs import Slabs
 from ...plan.types import Plan
 
@@ -121,31 +118,5 @@ class Constants:
         if given == desc:
             return Memory(self._engine, desc, array)
         memory = Memory(self._engine, desc, self._slabs.take(desc.size))
-        pack = describe(
-            self._engine,
-            "reorder",
-            given,
-            desc,
-            attributes=attributes,
-            origin="packing constants",
-        )
-        if defect_of(pack) is not None:
-            array = _with_gaps(array)
-            given = MemoryDesc.like(library, array)
-            pack = describe(
-                self._engine,
-                "reorder",
-                given,
-                desc,
-                attributes=attributes,
-                origin="packing constants",
-            )
-        run_once(self._stream, pack, {Arg.SRC: Memory(self._engine, given, array), Arg.DST: memory})
+        pack(self._stream, array, given, memory, attributes, "packing constants")
         return memory
-
-
-def _with_gaps(array: NDArray[Any]) -> NDArray[Any]:
-    """The same array, of whose elements no two lie side by side."""
-    wide = np.zeros((*array.shape, 2), array.dtype)
-    wide[..., 0] = array
-    return wide[..., 0]

@@ -36,17 +36,17 @@ from fqfuse.primitives import (
     on_library,
     prim,
 )
-from fqfuse.primitives.depthwise import parts
 from fqfuse.primitives.description import Description, at_execution, described
 from fqfuse.primitives.neglected import neglected
 from fqfuse.primitives.refusal import refusal
+from fqfuse.primitives.untold import check_untold
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TYPES = ("f32", "bf16", "f16", "s32", "s8", "u8")
 DYADIC = (0.25, 0.5, 1.0, 2.0)
 """Scales by which products of small integers stay exact, in whatever order they are multiplied."""
 
-EXACT = ("relu", "abs", "square", "linear", "clip", "clip_v2")
+EXACT = ("relu", "abs", "square", "linear", "clip", "clip_v2", "round")
 INEXACT = ("tanh", "elu", "logistic", "exp", "gelu_tanh", "gelu_erf", "swish", "mish", "soft_relu")
 
 
@@ -100,7 +100,7 @@ def _factors(rng: Generator) -> tuple[str, str, str]:
     if _chance(rng, 0.1):
         return _one(rng, TYPES), _one(rng, TYPES), _one(rng, TYPES)
     if _chance(rng, 0.25):
-        return "f32", "f32", "f32"
+        return "f32", "f32", "f32" if _chance(rng, 0.8) else _one(rng, TYPES)
     if _chance(rng, 0.25):
         return "bf16", "bf16", _one(rng, ("bf16", "f32"))
     return _one(rng, ("u8", "s8")), "s8", _one(rng, TYPES)
@@ -125,6 +125,13 @@ def _window(rng: Generator, spatial: int) -> dict[str, tuple[int, ...]]:
     }
 
 
+_EIGHT_TAPS = {
+    1: ((8,), (4,)),
+    2: ((1, 8), (8, 1), (2, 4), (4, 2), (3, 3)),
+    3: ((2, 2, 2), (1, 2, 4), (3, 1, 3)),
+}
+
+
 def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
     if not transposed and _chance(rng, 0.15):
         return _plain_convolution(rng)
@@ -132,6 +139,9 @@ def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
     groups = _one(rng, (1, 1, 1, 2, 4))
     inside, outside = _one(rng, (1, 2, 4)), _one(rng, (1, 2, 4, 8))
     kernel = tuple(_one(rng, (1, 1, 2, 3)) for _ in range(spatial))
+    if _chance(rng, 0.15):  # depthwise, with as many taps as vectors have elements
+        groups, inside, outside = _one(rng, (2, 3, 8, 16)), 1, 1
+        kernel = _one(rng, _EIGHT_TAPS[spatial])
     window = _window(rng, spatial)
     short = tuple(_one(rng, (1, 2, 3)) for _ in range(spatial))
     long = tuple(
@@ -186,7 +196,7 @@ def _inner_product(rng: Generator) -> dict[str, Any]:
 
 def _matmul(rng: Generator) -> dict[str, Any]:
     m, k, n = (_one(rng, (1, 2, 3, 8)) for _ in range(3))
-    batch = tuple(_one(rng, (1, 2, 3)) for _ in range(_one(rng, (0, 0, 1, 2))))
+    batch = tuple(_one(rng, (1, 2, 3)) for _ in range(_one(rng, (0, 0, 1, 2, 4))))
     shared = tuple(1 if _chance(rng, 0.3) else size for size in batch)
     src, weights, dst = _factors(rng)
     bias = (*(1 for _ in batch), 1, n)
@@ -200,9 +210,13 @@ def _matmul(rng: Generator) -> dict[str, Any]:
     }
 
 
-def _shape(rng: Generator, least: int = 1, most: int = 5) -> tuple[int, ...]:
+def _shape(rng: Generator, least: int = 1, most: int = 6) -> tuple[int, ...]:
+    """Sizes, of which now and then one is 0."""
     rank = int(rng.integers(least, most + 1))
-    return tuple(_one(rng, (1, 2, 3, 4, 5)) for _ in range(rank))
+    shape = [_one(rng, (1, 2, 3, 4, 5)) for _ in range(rank)]
+    if _chance(rng, 0.04):
+        shape[int(rng.integers(rank))] = 0
+    return tuple(shape)
 
 
 def _eltwise(rng: Generator) -> dict[str, Any]:
@@ -323,28 +337,34 @@ def _softmax(rng: Generator) -> dict[str, Any]:
     }
 
 
+def _parameter(rng: Generator, size: int) -> str:
+    """Of a normalization: f32, one number for each channel, or now and then what it may not be."""
+    sound = _chance(rng, 0.97)
+    return f"f32[{size}]" if sound else _text(_one(rng, TYPES), _spoiled(rng, (size,)))
+
+
 def _layer_normalization(rng: Generator) -> dict[str, Any]:
-    shape = _shape(rng, 1 if _chance(rng, 0.1) else 2, 5)
-    flags = {role: f"f32[{shape[-1]}]" for role in ("scale", "shift") if _chance(rng, 0.5)}
+    shape = _shape(rng, 1 if _chance(rng, 0.1) else 2)
+    flags = {role: _parameter(rng, shape[-1]) for role in ("scale", "shift") if _chance(rng, 0.5)}
     types = _one(rng, TYPES), _one(rng, TYPES)
     return {"src": _text(types[0], shape), "dst": _text(types[1], shape), **flags}
 
 
 def _batch_normalization(rng: Generator) -> dict[str, Any]:
-    shape, dtype = _shape(rng, 2, 5), _one(rng, ("f32", "f32", "s8", *TYPES))
+    shape, dtype = _shape(rng, 2), _one(rng, ("f32", "f32", "s8", *TYPES))
     roles = [role for role in ("scale", "shift") if _chance(rng, 0.5)]
     roles += ["mean", "variance"] if _chance(rng, 0.7) else []
-    flags = dict.fromkeys(roles, f"f32[{shape[1]}]")
+    flags = {role: _parameter(rng, shape[1]) for role in roles}
     dst = dtype if _chance(rng, 0.9) else _one(rng, TYPES)
     return {"src": _text(dtype, shape), "dst": _text(dst, _spoiled(rng, shape)), **flags}
 
 
 def _lrn(rng: Generator) -> dict[str, Any]:
-    shape, dtype = _shape(rng, 2, 5), "f32" if _chance(rng, 0.8) else _one(rng, TYPES)
+    shape, dtype = _shape(rng, 2), "f32" if _chance(rng, 0.8) else _one(rng, TYPES)
     return {
         "src": _text(dtype, shape),
         "dst": _text(dtype, _spoiled(rng, shape)),
-        "local_size": _one(rng, (1, 2, 3, 5)),
+        "local_size": _one(rng, (0, 1, 2, 3, 5)),
         "alpha": 0.5,
     }
 
@@ -518,7 +538,8 @@ def _depthwise(
         between,
     )
     channels = dims[1] if len(dims) > 1 else 1
-    words = {op.weights: _text(weights, (channels, 1, kernel, kernel))}
+    shape = (channels, 1, kernel, kernel)
+    words = {op.weights: _text(weights, shape if _chance(rng, 0.97) else (channels, 1, *shape[1:]))}
     if op.bias:
         words[op.bias] = _text("f32", (channels,))
     if fused and len(dims) == 4:
@@ -554,11 +575,30 @@ def made(drawn: Drawn, engine: str, target: str = "onednn-v3") -> Primitive | On
 
 
 def _misnamed(drawn: Drawn, engine: str) -> bool:
-    """Whether it is told that this is not what the primitive writes."""
+    """Whether it is told that this is not what the primitive reads or writes."""
     try:
         made(drawn, engine)
-    except InvalidInput as error:
-        return "whose depthwise post-op writes" in str(error)
+    except InvalidInput:
+        return True
+    return False
+
+
+def _counted(drawn: Drawn) -> bool:
+    """Whether a sum with one scale more, or one less, is refused."""
+    scales = drawn.given["scales"]
+    others = [
+        replace(drawn, given={**drawn.given, "scales": more})
+        for more in (scales[1:], (*scales, 1.0))
+    ]
+    return all(_misnamed(other, engine) for other in others for engine in ("numpy", "onednn"))
+
+
+def _unfit(what: Description) -> bool:
+    """Whether another type or size was given than that of which the library is told none."""
+    try:
+        check_untold(what)
+    except InvalidInput:
+        return True
     return False
 
 
@@ -610,15 +650,17 @@ def complaint(
     drawn, seen = draw(seed, kind), Counter() if seen is None else seen
     if has_halves(drawn) and not halves_are_known(engine.library):
         return ""
-    what, ours, theirs = statuses(drawn, engine)
     told = f"{seed}: {drawn}"
+    if drawn.kind == "sum" and not _counted(drawn):
+        return f"{told}\n  with another number of scales"
+    what, ours, theirs = statuses(drawn, engine)
     seen[f"status {theirs}"] += 1
     if ours != theirs:
         return f"{told}\n  statuses {ours} and {theirs}, {refusal(what)}"
     if theirs:
         return ""
-    if parts(what)[-1].tensors["dst"] != what.tensors["dst"]:
-        seen["another destination"] += 1
+    if _unfit(what):
+        seen["unfit"] += 1
         return "" if all(_misnamed(drawn, engine) for engine in ("numpy", "onednn")) else told
     found = [made(drawn, engine) for engine in ("numpy", "onednn")]
     refused = [p.status for p in found if isinstance(p, OneDnnError)]
@@ -699,12 +741,15 @@ def _differs(drawn: Drawn, ours: Array, theirs: Array, told: str) -> str:
         if not _exact(drawn) and ours.dtype.kind in "iu":
             near |= np.abs(wide - other) <= 1 + 1e-5 * np.abs(other)
         near |= (wide == other) | (np.isnan(wide) & np.isnan(other))
+        if drawn.kind in _SUMS_OF_PRODUCTS and not drawn.attr.post_ops:
+            near &= np.signbit(wide) == np.signbit(other)  # of zeros
     if near.all():
         return ""
     at = tuple(int(i) for i in np.argwhere(~near)[0])
     return f"{told}\n  {(~near).sum()} of {near.size} differ, at {at}: {ours[at]} and {theirs[at]}"
 
 
+_SUMS_OF_PRODUCTS = ("convolution", "deconvolution", "inner_product", "matmul")
 _UNITS = {"bf16": 2.0**-7, "f16": 2.0**-10}
 _DIVIDED = {"div", "mean", "avg_include_padding", "avg_exclude_padding"}
 _ROUNDED = ("softmax", "layer_normalization", "batch_normalization", "lrn", "resampling")

@@ -1,0 +1,96 @@
+"""Of tensors of more than five dimensions, and of empty ones."""
+
+from __future__ import annotations
+
+import math
+
+from ..attributes import PRelu
+from ..primitive_desc import Request
+from .defect import Defect, operand
+
+_MOST = 5
+"""Dimensions by which the references count elements."""
+
+
+def _more_dimensions(request: Request) -> bool:
+    return len(operand(request, "src").dims) > _MOST
+
+
+def _more_dimensions_with_post_ops(request: Request) -> bool:
+    return bool(request.attributes.post_ops) and _more_dimensions(request)
+
+
+def _more_dimensions_with_slopes(request: Request) -> bool:
+    with_slopes = any(isinstance(op, PRelu) for op in request.attributes.post_ops)
+    return with_slopes and _more_dimensions(request)
+
+
+def _scales_of_none(request: Request) -> bool:
+    """A dimension is empty that scales run along, or one in front of these."""
+    dims = operand(request, "src").dims
+    masks = request.attributes.scales.values()
+    return any(mask > 0 and 0 in dims[: mask.bit_length()] for mask in masks)
+
+
+def _no_products(request: Request) -> bool:
+    return operand(request, "src").dims[-1] == 0 and math.prod(operand(request, "dst").dims) > 0
+
+
+SIZES: tuple[Defect, ...] = (
+    *(
+        Defect(
+            f"{kind} of more than five dimensions",
+            kind,
+            r"ref:",
+            _more_dimensions,
+            "the tensor has six dimensions or more",
+            "wrong numbers, and others behind the ends of the tensors: the process may end",
+            "NumPy",
+            figure,
+        )
+        for kind, figure in (
+            ("batch_normalization", "f32, bf16 and s8 of 6 and 7 dimensions"),
+            ("lrn", "f32 and bf16 of 6 and 7 dimensions"),
+        )
+    ),
+    Defect(
+        "eltwise of more than five dimensions with post-ops",
+        "eltwise",
+        r"ref:",
+        _more_dimensions_with_post_ops,
+        "the tensor has six dimensions or more, and there are post-ops",
+        "wrong numbers, and others behind the ends of the tensors: the process may end",
+        "NumPy",
+        "with a binary 23 of 26 drawn shapes of 6 and 7 dimensions, with an eltwise bf16[1,5,3,3,2,2]",
+    ),
+    Defect(
+        "matmul of more than five dimensions with slopes",
+        "matmul",
+        r"gemm:jit|ref:",
+        _more_dimensions_with_slopes,
+        "the matrices have six dimensions or more, and there is a prelu post-op",
+        "other slopes",
+        "NumPy",
+        "24 of 27 drawn shapes of 6 and 7 dimensions by gemm, and one by the reference",
+    ),
+    Defect(
+        "matmul without products",
+        "matmul",
+        r".*",
+        _no_products,
+        "the rows of the source are empty, and the destination is not",
+        "the destination is not written",
+        "NumPy",
+        "f32 and u8",
+    ),
+    Defect(
+        "reorder of none with scales",
+        "reorder",
+        r"simple:",
+        _scales_of_none,
+        "scales run along an empty dimension, or along one behind it",
+        "the process ends: a division by 0",
+        "NumPy",
+        "420 of 420 shapes, types and masks",
+    ),
+)
