@@ -14,6 +14,7 @@ from ..errors import InvalidInput
 from ..ir.ops import dims
 from ..ir.ops.spec import Array
 from ..ir.types import DType
+from ..locks import ProcessLock
 from ..plan.shapes import symbol_sizes
 from ..plan.types import Bodies, Plan, Step
 from .budget import RunBudget
@@ -62,7 +63,7 @@ class BodyRunner:
         self._step, self._bodies, self._make, self._budget = step, bodies, make, budget
         self._where = ", ".join(step.origin) or step.name
         self._executors: dict[int, Executor] = {}
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._op = str(step.params["op_type"])
 
     def __call__(self, arrays: Sequence[Array | None]) -> list[Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -110,6 +111,42 @@ def test_a_forked_process_runs_bodies(runtime: str) -> None:
     child.start()
     assert ours.poll(60), "the child waits for ever"
     same(ours.recv(), expected)
+    child.join()
+
+
+@EACH_RUNTIME
+def test_a_fork_while_a_body_is_made_ready_waits_for_nobody(runtime: str, monkeypatch) -> None:
+    session, given, expected = of_loop(runtime)
+    begun, done = threading.Event(), threading.Event()
+    (runner,) = session._executor._bodies.values()
+    make = runner._make
+    runner._executors.clear()
+
+    def slow(plan: fqfuse.Plan) -> object:
+        begun.set()
+        assert done.wait(60)
+        return make(plan)
+
+    monkeypatch.setattr(runner, "_make", slow)
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def run() -> None:
+        monkeypatch.setattr(runner, "_make", make)
+        theirs.send(session.run(None, given))
+
+    with ThreadPoolExecutor(1) as pool:
+        here = pool.submit(session.run, None, given)
+        assert begun.wait(60)
+        child = context.Process(target=run)
+        child.start()
+        try:
+            assert ours.poll(60), "the child waits for ever"
+        finally:
+            done.set()
+            child.kill()
+        same(ours.recv(), expected)
+        same(here.result(60), expected)
     child.join()
 
 
