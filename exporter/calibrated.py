@@ -26,7 +26,7 @@ from .biases import decoded_codes, stored_by
 Ranges = Mapping[str, tuple[float, float]]
 """Value -> the smallest and the largest number that it has been seen to hold."""
 
-_UNIT = (0.0, 1.0)
+_CHANNELS = 1
 _PASSED = ("Relu", "Clip")
 
 
@@ -35,7 +35,10 @@ def quantize_rest(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> tuple
 
         Conv(x, w)                       ->  Dequantize(Quantize(Conv(x, w)))   u8, the range that samples give
         Swish(y), y of such a Conv       ->  Mul(y, Dequantize(Quantize(Sigmoid(y))))
-        Conv(Dequantize(Quantize(x)), w) ->  the same with one scale, for the range of all channels
+        Conv(Dequantize(Quantize(x)), w) ->  the same with one scale, for the range of all channels together
+
+    The last keeps what a channel's own range cut off. To cut it off by Max and Min took as long as the
+    convolutions gain (EfficientNet-B0: 15.6 ms, 10.5 without, 15.9 with scales for each channel).
 
     Returns:
         The names of the nodes with a new quantizer, and of the quantizers with one scale, as the user's
@@ -44,7 +47,9 @@ def quantize_rest(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> tuple
     Raises:
         InvalidInput: the samples do not fit the model.
     """
-    widened = [subject(node) for node in list(graph.each("Quantize")) if _widen(graph, node)]
+    stores = [node for node in graph.each("Quantize") if _is_wide(graph, node)]
+    for store in stores:
+        _widen(graph, store)
     places = [(node, _end(graph, node)) for node in graph.each("Conv") if _lacks(graph, node)]
     ranges = measured(graph, (value for _, value in places), samples)
     for _, value in places:
@@ -52,50 +57,45 @@ def quantize_rest(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> tuple
         for node in graph.consumers(decoded):
             if node.op == "Swish" and node.attr("alpha", float) == 1:
                 _spell_swish(graph, node)
-    return (*(subject(node) for node, _ in places), *widened)
+    return (*(subject(node) for node, _ in places), *map(subject, stores))
 
 
-def _widen(graph: Graph, store: Node) -> bool:
-    """Gives codes with a scale for each channel that convolutions read one scale, which cuts off nothing that
-    any of them kept; False where they have one, or no convolution reads them.
-    """
+def _is_wide(graph: Graph, store: Node) -> bool:
+    """True of codes with a scale for each channel that a convolution reads."""
     quant, decodes = store.quant, graph.consumers(store.output)
-    if quant.per_tensor or graph.is_output(store.output) or (quant.scales <= 0).any():
+    if quant.axis != _CHANNELS or graph.is_output(store.output) or (quant.scales <= 0).any():
         return False
     if any(node.op != "Dequantize" or node.quant != quant for node in decodes):
         return False
-    if not any(r.op == "Conv" for node in decodes for r in graph.consumers(node.output)):
-        return False
+    return any(r.op == "Conv" for node in decodes for r in graph.consumers(node.output))
+
+
+def _widen(graph: Graph, store: Node) -> None:
+    """Gives codes with a scale for each channel one scale."""
     low, high = _ends(store)
     whole = _covering(float(low.min()), float(high.max()))
     value = _through_codes(graph, store, store.input, whole)
-    for node in decodes:
+    for node in graph.consumers(store.output):
         swap(graph, node, value)
     graph.erase(store)
-    return True
 
 
-def measured(
-    graph: Graph,
-    values: Iterable[str],
-    samples: Iterable[Mapping[str, Array]],
-) -> Ranges:
-    """The smallest and the largest number of each value, on samples.
+def measured(graph: Graph, values: Iterable[str], samples: Iterable[Mapping[str, Array]]) -> Ranges:
+    """The smallest and the largest number of each value, 0 among them, on samples.
 
     Raises:
         InvalidInput: there is no sample, one does not fit the model, or makes a value infinite or NaN.
     """
     watched = graph.copy()
-    wanted = list(dict.fromkeys(values))
-    watched.set_outputs(wanted)
+    found = dict.fromkeys(values, (0.0, 0.0))
+    watched.set_outputs(list(found))
     erase_dead(watched)
-    found = dict.fromkeys(wanted, (0.0, 0.0))
     foreign = Foreigners()
     count = 0
     for sample in samples:
         count += 1
-        arrays = run_graph(watched, sample, foreign=foreign)
-        for value, array in arrays.items():
+        _check(sample)
+        for value, array in run_graph(watched, sample, foreign=foreign).items():
             if not np.isfinite(array).all():
                 raise InvalidInput(
                     "the data makes a value infinite or NaN",
@@ -103,11 +103,23 @@ def measured(
                     hint="give data as the model expects it",
                 )
             low, high = found[value]
-            ends = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
-            found[value] = (min(low, ends[0]), max(high, ends[1]))
+            found[value] = (
+                min(low, float(array.min(initial=0))),
+                max(high, float(array.max(initial=0))),
+            )
     if not count:
         raise InvalidInput("there is no sample", hint="give one array for each input")
     return found
+
+
+def _check(sample: object) -> None:
+    hint = "give a dictionary for each sample: {name of input: array}"
+    if not isinstance(sample, Mapping):
+        raise InvalidInput(f"a sample is of type {type(sample).__name__}", hint=hint)
+    for name, array in sample.items():
+        given = np.asarray(array)
+        if given.dtype.kind == "f" and np.isnan(given).any():
+            raise InvalidInput("a sample holds NaN", where=str(name), hint="give real inputs")
 
 
 def _lacks(graph: Graph, node: Node) -> bool:
@@ -189,5 +201,5 @@ def _covering(low: float, high: float) -> Quantization:
 def _spell_swish(graph: Graph, node: Node) -> None:
     """x * sigmoid(x), the sigmoid in codes: ONNX Runtime has operators on codes for both."""
     gate = graph.part(node, "Sigmoid", [node.input], "gate")
-    gate = _through_codes(graph, node, gate, _covering(*_UNIT))
+    gate = _through_codes(graph, node, gate, _covering(0.0, 1.0))
     swap(graph, node, graph.part(node, "Mul", [node.input, gate], "product"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from onnx import AttributeProto, NodeProto, defs
 
+from ..frontend.structure import captured_names
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..plan.foreign import foreign_model
@@ -22,8 +23,10 @@ def write_foreign(writer: Writer, graph: Graph, node: Node) -> None:  # noqa: AR
     """
     model, reads = foreign_model(node.attrs, ", ".join(node.origin) or node.name)
     proto, own = model.graph.node[0], len(model.graph.node[0].input)
-    for was, now in zip(reads[own:], node.inputs[own:], strict=False):
-        if was and was != now:
+    captured = set(captured_names(proto))
+    names = dict(zip(reads, node.inputs, strict=False))
+    for was, now in names.items():
+        if was in captured and was != now:
             if writer.fresh(was) != was:
                 raise refused(node, f"its subgraph reads {was}, and another value has that name")
             writer.node("Identity", [now], [was], f"{node.name}/{was}")

@@ -53,7 +53,7 @@ def export_report(
 
 def _added(nodes: Sequence[str]) -> str:
     return (
-        f"{count_text(len(nodes), 'quantizer')} that the model has not, or not with one scale, by the given data"
+        f"{count_text(len(nodes), 'quantizer')} that the model has not, or has with a scale and a range for each channel, by the given data"
         f" ({_some(nodes)}): fqfuse compare says what they cost"
     )
 

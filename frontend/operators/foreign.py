@@ -68,7 +68,7 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         return
     # the evaluator would take an absent condition for false
     if node.op == "Loop" and not node.input(1):
-        always = ctx.add_constant(node, "cond", True, DType.BOOL)
+        always = ctx.add_constant(node, "cond", _true_for(node), DType.BOOL)
         node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)
     problem = shown_problem(proto)
@@ -91,6 +91,14 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         "proto": proto.SerializeToString(deterministic=True),
     }
     ctx.emit(node, "Onnx", reads, attrs, outputs=node.outputs, quantizer=quantizer, types=types)
+
+
+def _true_for(node: OnnxNode) -> list[bool] | bool:
+    """True, in the shape that the body of a Loop declares for the condition: none, or one element."""
+    for body in subgraphs(node.as_proto()):
+        if len(body.input) > 1 and len(body.input[1].type.tensor_type.shape.dim) == 1:
+            return [True]
+    return True
 
 
 def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:

@@ -100,7 +100,7 @@ def test_quantizers_are_added_by_data(call, tmp_path: Path, monkeypatch) -> None
     result = call("export", "net.onnx", "-o", "cli.onnx", "--calibrate", "data.npz")
     told = " ".join(result.stdout.split())
     assert (
-        "quantizers 1 quantizer that the model has not, or not with one scale, by the given" in told
+        "quantizers 1 quantizer that the model has not, or has with a scale and a range for" in told
     )
     assert "(first/conv)" in told
     fqfuse.export("net.onnx", "library.onnx", calibrate=feeds)

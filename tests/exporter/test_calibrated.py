@@ -183,6 +183,8 @@ def test_one_sample_may_be_given_alone(tmp_path: Path) -> None:
         ([], "there is no sample"),
         ([{"z": SAMPLES[0]["x"]}], "z"),
         ([{"x": np.zeros((1, 8, 12), np.float32)}], "x"),
+        ([None], "a sample is of type NoneType"),
+        ([{"x": np.full(SHAPE, np.nan, np.float32)}], "a sample holds NaN"),
     ],
 )
 def test_samples_that_do_not_fit_are_refused(samples: list[Any], said: str, tmp_path: Path) -> None:
@@ -199,3 +201,23 @@ def test_a_range_that_has_no_end_is_refused(tmp_path: Path) -> None:
     net.constants["y.b"][3] = np.inf
     with pytest.raises(InvalidInput, match="infinite or NaN"):
         fqfuse.export(net.proto(result), tmp_path / "new.onnx", calibrate=SAMPLES)
+
+
+def test_one_scale_has_the_range_of_all_channels(tmp_path: Path) -> None:
+    """What the range of its own channel cut off is kept, up to the widest one."""
+    net = Writer()
+    value = net.quantized("x", [0.01, 0.02, 0.04, 0.01, 0.01, 0.01, 0.01, 0.03], "d")
+    proto = net.proto(net.convolved(value, "y", group=8))
+    exported = fqfuse.export(proto, tmp_path / "new.onnx", calibrate=SAMPLES)
+    assert len(exported.added) == 2  # a new one behind the convolution, and this
+    feeds = {"x": np.full(SHAPE, 9.0, np.float32)}
+    wide = onnx.ModelProto()
+    wide.CopyFrom(proto)
+    for tensor in wide.graph.initializer:
+        if tensor.name == "d.s":
+            tensor.CopyFrom(numpy_helper.from_array(np.full(8, 0.04, np.float32), "d.s"))
+    found, wanted = run_ort(exported.model, feeds)[0], run_ort(wide, feeds)[0]
+    # the last quantizer, by the samples, cuts off what is far beyond them
+    inside = np.abs(wanted) < 2
+    assert inside.any()
+    np.testing.assert_allclose(found[inside], wanted[inside], atol=0.1)

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
-from support.onnx_cases import run_ort
+from support.onnx_cases import model, run_ort
 from support.packed_models import Scheme
 from support.packed_models import network as packed_network
 
@@ -536,3 +536,48 @@ def test_plans_and_unknown_forms_are_refused(tmp_path: Path) -> None:
     with pytest.raises(fqfuse.InvalidInput, match="there is no form array"):
         fqfuse.export(digits_model_path("qdq"), tmp_path / "out.onnx", to=np.zeros(2))
     assert not (tmp_path / "out.onnx").exists()
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def looped(nodes: list[onnx.NodeProto], condition: list[str], shape: list[int]) -> onnx.GraphProto:
+    """The body of a Loop whose counters have that shape."""
+    info, kinds = helper.make_tensor_value_info, onnx.TensorProto
+    trip = [info("trip", kinds.INT64, shape), info("going", kinds.BOOL, shape)]
+    on = helper.make_node("Identity", condition, ["on"])
+    state, next_ = info("state", kinds.FLOAT, [2]), info("next", kinds.FLOAT, [2])
+    return helper.make_graph(
+        [*nodes, on], "body", [*trip, state], [info("on", kinds.BOOL, shape), next_]
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_value_that_a_loop_reads_and_its_body_captures(form: str, tmp_path: Path) -> None:
+    body = looped([helper.make_node("Add", ["state", "d"], ["next"])], ["going"], [])
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "k", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "k", "z"], ["d"]),
+        helper.make_node("Loop", ["n", "go", "d"], ["y"], body=body, name="loop"),
+    ]
+    kinds = {"n": onnx.TensorProto.INT64, "go": onnx.TensorProto.BOOL}
+    constants = {"k": np.float32(0.5), "z": np.int8(-128)}
+    proto = model(nodes, inputs={"x": [2], "n": [], "go": []}, types=kinds, constants=constants)
+    feeds = {"x": np.ones(2, np.float32), "n": np.array(2), "go": np.array(True)}
+    exported = fqfuse.export(proto, tmp_path / "out.onnx", to=form).model
+    np.testing.assert_array_equal(run_ort(exported, feeds)[0], run_ort(proto, feeds)[0])
+
+
+@pytest.mark.parametrize("shape", [[], [1]])
+def test_a_loop_without_a_condition_has_one_of_its_bodys_shape(
+    shape: list[int], tmp_path: Path
+) -> None:
+    body = looped([helper.make_node("Neg", ["state"], ["next"])], ["going"], shape)
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body, name="loop")
+    proto = model([loop], inputs={"x": [2], "n": []}, types={"n": onnx.TensorProto.INT64})
+    feeds = {"x": np.ones(2, np.float32), "n": np.array(3)}
+    exported = fqfuse.export(proto, tmp_path / "out.onnx").model
+    np.testing.assert_array_equal(run_ort(exported, feeds)[0], run_ort(proto, feeds)[0])
+    for backend in ("numpy", "onednn"):
+        found = fqfuse.InferenceSession(proto, backend).run(None, feeds)
+        np.testing.assert_array_equal(found[0], run_ort(proto, feeds)[0])
