@@ -428,7 +428,9 @@ def test_a_change_is_known_for_what_the_trials_find():
     """Each belongs to a finding that has a remedy, and changes a recipe."""
     for code, change in CHANGES.items():
         assert not CATALOGUE[code].no_remedy
-        before = Recipe("nncf", transformer=True, activations="QInt16", exclude=("a",))
+        before = Recipe(
+            "nncf", transformer=True, activations="QInt16", exclude=("a",), layout="QOperator"
+        )
         assert change(before, ["a", "b"]) != before, code
 
 
