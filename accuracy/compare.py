@@ -22,10 +22,9 @@ from ..report.verdict.kind import Gain
 from ..report.verdict.remedies import Tool, tool_of
 from ..report.verdict.work import NO_SIZES
 from .data import Samples, check_alike, drawn
-from .grids import grid_of
 from .layers import Layer, Measured, Run, measure_layers
 from .matching import Pair, pairs_of
-from .measures import Measure
+from .measures import Measure, grid_of
 from .peers import TELLS_VALUES, TRIAL_SECONDS, peer
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..runtime.fallback import Foreigners
 from .data import no_pair
-from .grids import Grid, grid_of
 from .matching import Pair
-from .measures import Floats, Measure, unmasked
+from .measures import Floats, Grid, Measure, grid_of, unmasked
 from .walk import Live, Walk
 
 _TOO_WIDE = 8.0  # of 255 codes fewer than 32 are used then

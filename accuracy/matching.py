@@ -26,7 +26,7 @@ from ..ir.node import Node
 from ..ir.ops import dims
 from ..ir.ops.spec import Trait
 from ..ir.types import DType, Shape
-from .grids import grid_of
+from .measures import grid_of
 from .segments import segment_of
 
 _DERIVED = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,17 +11,24 @@ from rich.text import Text as RichText
 
 from ..errors import printable
 from ..report.approximations import approximated_text
-from ..report.layout import Layout, Text, heading, plain_table
+from ..report.layout import Layout, Text, heading
 from ..report.lines import WIDTH, labelled, paragraph
-from ..report.notation import count_text, cut_names
+from ..report.notation import count_text
 from .compare import EXACT, OURS, Comparison
 from .layers import Cause, Layer
 from .suggest import NOTABLE, Suggestion, Trial
-from .words import advice_on, reason_of, share_shown, why
+from .words import (
+    LONGEST_NAME,
+    advice_on,
+    all_named,
+    decibels,
+    reason_of,
+    share_shown,
+    table_of,
+    why,
+)
 
 _SHOWN = 8
-_TEXTS = {"layer", "operator", "why", "output", "left out", "for the noise of", "7 bits"}
-_NAME = 36
 _WHYS = 3
 _FEW_ALIKE = (
     0.1  # of the values: QOperator files of ONNX Runtime keep a third of the names and more
@@ -161,7 +168,7 @@ def _about_layers(
         return
     what = "every layer, in the model's order" if all_rows else "the layers that add most noise"
     yield heading(what, "SQNR in dB")
-    room = None if layout.width is None and all_rows else _NAME
+    room = None if layout.width is None and all_rows else LONGEST_NAME
     columns = ["layer", "adds", "so far", "codes", "beyond", "why"]
     legend = _LEGEND
     if found.told_by_peer:
@@ -296,30 +303,8 @@ def _lines(text: str, width: int, style: str = "") -> list[RichText]:
     return paragraph(text, width, 2, style)
 
 
-def table_of(*columns: str) -> Table:
-    """A table whose numbers stand below each other."""
-    table = plain_table(*columns)
-    for column, name in zip(table.columns[1:], columns, strict=True):
-        column.no_wrap = True
-        if name not in _TEXTS:
-            column.justify = "right"
-    return table
-
-
-def all_named(names: Sequence[str], room: int | None = _NAME) -> list[RichText]:
-    """The names of one column, cut so that they stay apart."""
-    return list(map(Text, cut_names(list(map(printable, names)), room)))
-
-
 def _number(value: float) -> str:
     return decibels(value).removesuffix(" dB")
-
-
-def decibels(value: float) -> str:
-    """An SQNR."""
-    if math.isinf(value):
-        return "exact" if value > 0 else "none"
-    return f"{value:.1f} dB"
 
 
 def _cosine(value: float) -> str:

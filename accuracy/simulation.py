@@ -31,8 +31,7 @@ from ..report.verdict.work import NO_SIZES
 from ..runtime.numerics import PROFILES, check_isa
 from ..runtime.numpy_runtime import run_step
 from .data import Samples, drawn
-from .grids import grid_of
-from .measures import Measure
+from .measures import Measure, grid_of
 
 EXACT: Any = "vnni"
 """The instruction set whose sums are exact."""

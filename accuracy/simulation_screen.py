@@ -13,9 +13,8 @@ from ..report.layout import Layout, Text, heading
 from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text
 from .remedy import Change, Outcome, What, changes_for
-from .screen import all_named, decibels, table_of
 from .simulation import Answer, Effect, Simulation
-from .words import share_shown
+from .words import all_named, decibels, share_shown, table_of
 
 _CPUS = {
     "vnni": "VNNI",

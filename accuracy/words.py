@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text as RichText
+
 from ..errors import printable
+from ..report.layout import Text, plain_table
+from ..report.notation import cut_names
 from .layers import Cause, Layer
+
+LONGEST_NAME = 36
+"""Columns of a name in a table."""
+
+_TEXTS = {"layer", "operator", "why", "output", "left out", "for the noise of", "7 bits"}
 
 _WHY = {
     Cause.MISSING: "the int8 model has no {missing}, and none of its ranges does it",
@@ -55,3 +68,25 @@ def share_shown(value: float) -> str:
     if value >= 0.995:
         return "100 %" if value == 1 else ">99 %"
     return "<0.01 %" if value < 1e-4 else f"{100 * value:.2g} %"
+
+
+def table_of(*columns: str) -> Table:
+    """A table whose numbers stand below each other."""
+    table = plain_table(*columns)
+    for column, name in zip(table.columns[1:], columns, strict=True):
+        column.no_wrap = True
+        if name not in _TEXTS:
+            column.justify = "right"
+    return table
+
+
+def all_named(names: Sequence[str], room: int | None = LONGEST_NAME) -> list[RichText]:
+    """The names of one column, cut so that they stay apart."""
+    return list(map(Text, cut_names(list(map(printable, names)), room)))
+
+
+def decibels(value: float) -> str:
+    """An SQNR."""
+    if math.isinf(value):
+        return "exact" if value > 0 else "none"
+    return f"{value:.1f} dB"

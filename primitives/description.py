@@ -131,14 +131,7 @@ def described(
     if found.algorithms:
         _check_algorithm(found.algorithms, params.get("algorithm", found.params["algorithm"]))
     complete = _params(kind, found, params, max(len(types[written].static_shape) - 2, 0))
-    if kind == "concat":
-        _check_concat(types, complete["axis"])
-    if kind in ("convolution", "deconvolution"):
-        _check_groups(kind, types)
-    if "scales" in complete:
-        _check_sum(types, complete["scales"])
-    if kind in CELLS:
-        _check_layer(kind, complete["direction"], attr)
+    _check_kind(kind, types, complete, attr)
     return Description(
         kind,
         MappingProxyType(types),
@@ -274,6 +267,20 @@ def _check_concat(types: Mapping[str, TensorType], axis: Any) -> None:
             f"concat along axis {axis!r} of {rank} dimensions",
             hint=f"choose an axis from 0 to {rank - 1}",
         )
+
+
+def _check_kind(
+    kind: str, types: Mapping[str, TensorType], params: Mapping[str, Attr], attr: PrimitiveAttr
+) -> None:
+    """Refuses what one kind of primitive cannot be asked for."""
+    if kind == "concat":
+        _check_concat(types, params["axis"])
+    if kind in ("convolution", "deconvolution"):
+        _check_groups(kind, types)
+    if "scales" in params:
+        _check_sum(types, params["scales"])
+    if kind in CELLS:
+        _check_layer(kind, params["direction"], attr)
 
 
 def _check_groups(kind: str, types: Mapping[str, TensorType]) -> None:

@@ -30,8 +30,7 @@ from ..onednn.enums import (
 from ..onednn.layouts import row_major
 from ..onednn.library import Engine, Stream
 from ..onednn.memory import Memory, MemoryDesc, data_type_of, numpy_dtype
-from ..onednn.packing import pack
-from ..onednn.primitive import ExecArgs, Primitive, run_once
+from ..onednn.primitive import ExecArgs, Primitive, pack, run_once
 from ..onednn.primitive_cache import switch_off
 from ..onednn.primitive_desc import PrimitiveDesc, describe
 from ..onednn.saturation import may_saturate

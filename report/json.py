@@ -30,8 +30,7 @@ from .tables import cost_of
 from .verdict.estimate import Costs, costs_of
 from .verdict.findings import Verdict, as_data, verdict_of
 from .verdict.machine import Machine, this_machine
-from .verdict.within import parts_of
-from .verdict.work import NO_SIZES
+from .verdict.work import NO_SIZES, parts_of
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away, not

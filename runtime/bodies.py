@@ -17,11 +17,8 @@ from ..ir.types import DType
 from ..locks import ProcessLock
 from ..plan.shapes import symbol_sizes
 from ..plan.types import Bodies, Plan, Step
-from .budget import RunBudget
+from .budget import MOST_TRIPS, RunBudget
 from .executor import Executor
-
-MOST_TRIPS = 1 << 16
-"""Trips of all loops in one run of a step; each takes 20 microseconds or more."""
 
 NO_BODIES: Mapping[str, BodyRunner] = MappingProxyType({})
 """Of a plan without If, Loop and Scan."""

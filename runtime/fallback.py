@@ -18,7 +18,7 @@ from ..ir.ops.foreign_guards import onnx_speaking
 from ..ir.ops.movement import tiled
 from ..ir.ops.spec import Array, Attr
 from ..plan.foreign import foreign_model
-from .bodies import MOST_TRIPS
+from .budget import MOST_TRIPS
 
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
 

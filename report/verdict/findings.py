@@ -27,13 +27,13 @@ from .remedies import Tool, tool_of
 from .rules_of_products import is_whole_quantizer, takes_a_range
 from .shares import Shares, shares_of
 from .view import View, is_recurrent, multiplies
-from .within import parts_of
 from .work import (
     NO_SIZES,
     POOLINGS,
     are_batches,
     at_sizes,
     bytes_of,
+    parts_of,
     symbols_of,
 )
 

@@ -87,10 +87,7 @@ ABOUT_TIME = (
         "whatever is quantized around it.",
         _ONE_BY_ONE,
         effect=Effect.PRIMITIVES,
-        no_remedy=(
-            "no quantizer helps: none writes codes for a GRU or RNN, and the library has no primitive for the codes "
-            "of this one"
-        ),
+        no_remedy="no quantizer helps: oneDNN multiplies no codes in this one",
     ),
     Kind(
         "dynamic-recurrence",

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ...plan.types import Plan
 from ..notation import bytes_text
 from .view import View
-from .within import parts_of
-from .work import bytes_of
+from .work import bytes_of, parts_of
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...errors import InvalidInput
 from ...ir.ops import dims
 from ...ir.types import Dim, DType, TensorType
 from ...plan.attributes import DepthwiseConv
 from ...plan.shapes import bind_shapes
 from ...plan.types import Plan, Step, runs_in_int8
+from ...plan.verify_bodies import given_to
 
 if TYPE_CHECKING:
     from .bodies import Body
@@ -120,8 +123,6 @@ def work_of(plan: Plan, step: Step, narrow: frozenset[str] = frozenset()) -> Wor
 
 def _work_within(plan: Plan, step: Step, read: int, written: int) -> Work:
     """The work of a step whose bodies are plans."""
-    from .within import parts_of  # which asks for the work of a body
-
     parts = parts_of(plan, step)
     within = tuple(
         (part.plan, inner, work_of(part.plan, inner), part.times)
@@ -285,3 +286,91 @@ def along_the_middle(plan: Plan, step: Step) -> bool:
     constant = plan.constants.get(step.arg("axes") or "")
     axes = {int(axis) % len(sizes) for axis in ([] if constant is None else constant.reshape(-1))}
     return bool(axes) and axes != set(range(min(axes), len(sizes)))
+
+
+# -- how often the plans in bodies run, at which sizes --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """A body of a step.
+
+    Attributes:
+        plan: its plan, all sizes known.
+        times: how often it runs in a run of the step.
+    """
+
+    plan: Plan
+    times: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The bodies of a step.
+
+    Attributes:
+        parts: each body.
+        once: it is a loop whose trips nobody knows before it runs.
+    """
+
+    parts: tuple[Part, ...] = ()
+    once: bool = False
+
+
+def parts_of(plan: Plan, step: Step) -> Parts:
+    """The bodies of a step that has plans for them; none of another one.
+
+    Of the branches of an If the costlier one runs; a loop whose trips nobody knows before it runs takes
+    one. A body has the sizes of the first trip.
+    """
+    if step.bodies is None:
+        return Parts()
+    plans = [_sized(plan, step, body) for body in step.bodies.plans]
+    if step.params.get("op_type") == "If":
+        costs = [macs_inside(body) for body in plans]
+        chosen = costs.index(max(costs))
+        return Parts(tuple(Part(body, int(n == chosen)) for n, body in enumerate(plans)))
+    trips = _trips(plan, step, plans[0])
+    return Parts((Part(plans[0], 1 if trips is None else trips),), trips is None)
+
+
+def _sized(plan: Plan, step: Step, body: Plan) -> Plan:
+    """The plan of a body at the sizes of what it is given first."""
+    sizes: dict[str, int] = {}
+    values, constants = dict(body.values), dict(body.constants)
+    if step.params.get("op_type") == "Loop":
+        constants[body.inputs[1]] = np.array(True)  # or no trip begins
+    for name, given in zip(body.inputs, given_to(plan, step, body), strict=False):
+        own = body.values[name]
+        if given is None or given.shape is None:
+            continue
+        if own.shape is None:
+            values[name] = replace(own, shape=given.shape)
+        pairs = zip(own.shape or (), given.shape, strict=False)
+        sizes |= {a: b for a, b in pairs if isinstance(a, str) and isinstance(b, int)}
+    return at_sizes(replace(body, values=values, constants=constants), sizes)
+
+
+def _trips(plan: Plan, step: Step, body: Plan) -> int | None:
+    """How often a Loop or Scan runs its body; None where data decide."""
+    if step.params.get("op_type") == "Scan":
+        assert step.bodies is not None
+        rows = plan.find(step.args[step.bodies.states][1])
+        first = rows.shape[0] if rows is not None and rows.shape else None
+        return first if isinstance(first, int) else None
+    most, going = (plan.constants.get(step.arg(role) or "") for role in ("x_0", "x_1"))
+    if going is not None and not going.any():
+        return 0
+    if most is None or most.size != 1 or (step.arg("x_1") and going is None) or not _goes_on(body):
+        return None
+    return max(0, int(most.reshape(-1)[0]))
+
+
+def _goes_on(body: Plan) -> bool:
+    """True of a body that hands on its condition as it is, or as a constant that holds."""
+    made = {name: step for step in body.steps for name in step.outputs}
+    name = body.outputs[0]
+    while name in made and made[name].op in ("Identity", "Cast") and made[name].args:
+        name = made.pop(name).args[0][1]
+    known = body.constants.get(name)
+    return name == body.inputs[1] or (known is not None and bool(known.all()))

@@ -14,7 +14,7 @@ from ...aligned import aligned
 from ...onednn.coded_kernels import LARGEST_BLOCK, LEAST_BLOCK, PANEL_BYTES
 from ...onednn.kernels import Kernels
 from ..kernels.block_gemm import Blocks
-from .decoder import Arranged, panels_of
+from .constants import Arranged, panels_of
 from .program import Tensor
 
 _FEW = 6  # rows that take less time one by one than together

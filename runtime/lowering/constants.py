@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.ops.blocks import middle
 from ...onednn.attributes import Attributes
+from ...onednn.coded_kernels import in_panels
 from ...onednn.library import Engine, Stream
 from ...onednn.memory import Memory, MemoryDesc
-from ...onednn.packing import pack
+from ...onednn.primitive import pack
 from ...onednn.slabs import Slabs
+from ...plan.arguments import BLOCKS_OF_WEIGHTS
 from ...plan.types import Plan
+from ..kernels.block_gemm import Blocks
 
 _PLAIN = Attributes()
 
@@ -120,3 +124,23 @@ class Constants:
         memory = Memory(self._engine, desc, self._slabs.take(desc.size))
         pack(self._stream, array, given, memory, attributes, "packing constants")
         return memory
+
+
+Arranged = Callable[[str, Callable[[], NDArray[Any]]], NDArray[Any]]
+"""Of a role of the step, and what makes an array of its constant: that array, made once."""
+
+
+def panels_of(
+    blocks: Blocks, arranged: Arranged
+) -> tuple[NDArray[np.uint32], NDArray[np.float32], NDArray[np.uint8] | None]:
+    """Words of codes, scales and zero points in panels of columns; no zero points where all are the
+    middle code.
+    """
+    scales, zeros = BLOCKS_OF_WEIGHTS
+    words, points = np.ascontiguousarray(blocks.codes).view(np.uint32), blocks.zero_points
+    plain = points is None or bool((points == middle(blocks.bits)).all())
+    return (
+        arranged("weights", lambda: in_panels(words)),
+        arranged(scales, lambda: in_panels(blocks.scales.astype(np.float32))),
+        None if plain else arranged(zeros, lambda: in_panels(np.asarray(points, np.uint8))),
+    )

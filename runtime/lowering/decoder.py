@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from ...aligned import aligned
 from ...ir.ops.blocks import middle
 from ...onednn.block_kernels import PADDING, PANEL_BYTES, TABLE
-from ...onednn.coded_kernels import in_panels
 from ...onednn.enums import DataType
 from ...onednn.kernels import Kernels, Work
 from ...onednn.library import Library
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
 from ...onednn.primitive_desc import PrimitiveDesc
-from ...plan.arguments import BLOCKS_OF_WEIGHTS
 from ..kernels.base import Recorder, Scratch
 from ..kernels.block_gemm import Blocks
+from .constants import Arranged, panels_of
 from .program import Tensor
 
 LANES = 64
@@ -34,9 +33,6 @@ _MANY = 20
 """
 _ADDRESSED = 1 << 31  # bytes that the kernels' offsets reach
 _SEVERAL = 3  # rows from which on four at a time take less time than one after the other
-
-Arranged = Callable[[str, Callable[[], NDArray[Any]]], NDArray[Any]]
-"""Of a role of the step, and what makes an array of its constant: that array, made once."""
 
 
 class Decoder:
@@ -211,22 +207,6 @@ class Decoder:
             block=blocks.block,
             rows=count,
         )
-
-
-def panels_of(
-    blocks: Blocks, arranged: Arranged
-) -> tuple[NDArray[np.uint32], NDArray[np.float32], NDArray[np.uint8] | None]:
-    """Words of codes, scales and zero points in panels of columns; no zero points where all are the
-    middle code.
-    """
-    scales, zeros = BLOCKS_OF_WEIGHTS
-    words, points = np.ascontiguousarray(blocks.codes).view(np.uint32), blocks.zero_points
-    plain = points is None or bool((points == middle(blocks.bits)).all())
-    return (
-        arranged("weights", lambda: in_panels(words)),
-        arranged(scales, lambda: in_panels(blocks.scales.astype(np.float32))),
-        None if plain else arranged(zeros, lambda: in_panels(np.asarray(points, np.uint8))),
-    )
 
 
 @functools.cache

@@ -33,7 +33,8 @@ from ...plan.types import Step, codes_source
 from ..kernels.block_gemm import Blocks
 from .binding import Binder, first_accepted, first_lowered, need
 from .coded import CodedRows
-from .decoder import LANES, Arranged, Decoder
+from .constants import Arranged
+from .decoder import LANES, Decoder
 from .joining import Groups, Way, joined, joined_frame, wide
 from .program import Buffer, Owner, Tensor
 from .translation import bias_of, translate

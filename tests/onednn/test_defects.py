@@ -31,8 +31,7 @@ from fqfuse.onednn.enums import (
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
-from fqfuse.onednn.packing import with_gaps
-from fqfuse.onednn.primitive import ExecArgs, Primitive, run_once
+from fqfuse.onednn.primitive import ExecArgs, Primitive, run_once, with_gaps
 from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"
