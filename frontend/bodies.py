@@ -24,7 +24,7 @@ from ..ir.ops.spec import Array
 from ..ir.types import Dim, DType, Shape, TensorType
 from ..plan.foreign import INPUTS_KEY, OPSETS_KEY, declared
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
-from .structure import captured_names, initializer_names, subgraphs
+from .structure import captured_names, initializer_names, read_of_others, subgraphs
 
 BODIES: Final[Mapping[str, tuple[str, ...]]] = {
     "If": ("then_branch", "else_branch"),
@@ -83,7 +83,7 @@ def with_weights_inside(graph: GraphProto, constants: GraphProto) -> GraphProto:
     nodes = [NodeProto.FromString(node.SerializeToString()) for node in graph.node]
     for index in wanted:
         for body in subgraphs(nodes[index]):
-            _prepend(body, _decoding(_captured(body), makers, known, _own_names(body)))
+            _prepend(body, _decoding(read_of_others(body), makers, known, _own_names(body)))
     return GraphProto(
         name=graph.name,
         input=graph.input,
@@ -143,10 +143,6 @@ def _prepend(body: GraphProto, nodes: Sequence[NodeProto]) -> None:
     body.node.extend(copied)
 
 
-def _captured(body: GraphProto) -> tuple[str, ...]:
-    return captured_names(helper.make_node("If", [], [], then_branch=body))
-
-
 def _still_read(
     nodes: Sequence[NodeProto], graph: GraphProto, moved: AbstractSet[str]
 ) -> Iterator[NodeProto]:
@@ -188,7 +184,7 @@ def models_of(
 
 
 def _alone(body: GraphProto, name: str, known: Known, fed: Sequence[str]) -> GraphProto:
-    read = set(_captured(body))
+    read = set(read_of_others(body))
     taken = _own_names(body) | read
     result = GraphProto(
         name=name,

@@ -78,22 +78,17 @@ def captured_names(node: NodeProto) -> tuple[str, ...]:
     """
     found: dict[str, None] = {}
     for body in subgraphs(node):
-        inside = {value.name for value in body.input} | set(initializer_names(body))
-        inside.update(name for inner in body.node for name in inner.output)
-        for inner in body.node:
-            found.update(
-                dict.fromkeys(
-                    name
-                    for name in (*inner.input, *captured_names(inner))
-                    if name and name not in inside
-                )
-            )
-        found.update(
-            dict.fromkeys(
-                value.name for value in body.output if value.name and value.name not in inside
-            )
-        )
+        found.update(dict.fromkeys(read_of_others(body)))
     return tuple(found)
+
+
+def read_of_others(body: GraphProto) -> tuple[str, ...]:
+    """Values of the graphs around it that a subgraph reads or returns, each once, in the order of first use."""
+    inside = {value.name for value in body.input} | set(initializer_names(body))
+    inside.update(name for inner in body.node for name in inner.output)
+    read = [name for inner in body.node for name in (*inner.input, *captured_names(inner))]
+    read += [value.name for value in body.output]
+    return tuple(dict.fromkeys(name for name in read if name and name not in inside))
 
 
 def check_wiring(graph: GraphProto, constants: GraphProto) -> Wiring:

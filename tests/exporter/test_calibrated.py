@@ -4,17 +4,15 @@ that the data gives, and nothing else is changed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
-from support.onnx_cases import model, node, random, run_ort
+from support.onnx_cases import model, node, optimized_operators, random, run_ort
 
 import fqfuse
 from fqfuse.errors import InvalidInput
@@ -114,15 +112,6 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-def optimized(proto: onnx.ModelProto, folder: Path) -> Counter[str]:
-    """The operators that ONNX Runtime makes of a model."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return Counter(n.op_type for n in onnx.load(folder / "optimized.onnx").graph.node)
-
-
 @pytest.mark.each_case
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NETWORKS)
@@ -134,7 +123,7 @@ def test_every_convolution_is_one_of_codes(name: str, form: str, tmp_path: Path)
     assert plain.products
     assert plain.added == ()
     assert exported.products == ()
-    found = optimized(exported.model, tmp_path)
+    found = optimized_operators(exported.model, tmp_path)
     assert found["QLinearConv"] == count
     assert not {"Conv", "FusedConv", "Swish", "QuickGelu"} & found.keys()
     for feeds in (*SAMPLES, {"x": random(SHAPE, 77)}):

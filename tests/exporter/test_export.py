@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
-from support.onnx_cases import model, run_ort
+from support.onnx_cases import model, optimized_operators, run_ort
 from support.packed_models import Scheme
 from support.packed_models import network as packed_network
 
@@ -25,16 +24,6 @@ from fqfuse.models.digits import digits_model_path, digits_test_set
 from fqfuse.plan.types import runs_in_int8
 
 RANDOM = np.random.default_rng
-
-
-def optimized(proto: onnx.ModelProto, folder: Path) -> Counter[str]:
-    """The operators that ONNX Runtime makes of a model."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    found = onnx.load(folder / "optimized.onnx")
-    return Counter(node.op_type for node in found.graph.node)
 
 
 def int8_steps(source: str | Path | onnx.ModelProto) -> int:
@@ -159,7 +148,7 @@ def dense(behind: bool, rows: int | str | None) -> onnx.ModelProto:
 def test_a_scale_for_each_channel_becomes_one(form: str, tmp_path: Path) -> None:
     source = depthwise_pair()
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
-    found = optimized(exported.model, tmp_path)
+    found = optimized_operators(exported.model, tmp_path)
     assert found["QLinearConv"] == 2
     assert not found["Conv"]
     assert not found["Clip"]  # 6 is the last code of the channel with the largest scale, or beyond
@@ -191,7 +180,7 @@ def test_products_with_a_bias_stay_on_codes(
 ) -> None:
     source = dense(behind, rows)
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
-    found = optimized(exported.model, tmp_path)
+    found = optimized_operators(exported.model, tmp_path)
     assert found[wanted] == 1, found
     assert not found["Gemm"]
     assert not found["MatMul"]
@@ -216,7 +205,7 @@ def test_signed_residuals_are_added_on_codes(form: str, tmp_path: Path) -> None:
         y=(1, 4, 5, 5),
     )
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
-    found = optimized(exported.model, tmp_path)
+    found = optimized_operators(exported.model, tmp_path)
     assert (found["QLinearConv"], found["QLinearAdd"]) == (1, 1), found
     feeds = {"x": np.abs(random.normal(size=(1, 4, 5, 5))).astype(np.float32) * 5}
     (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
@@ -270,7 +259,10 @@ def dense_block() -> onnx.ModelProto:
 def test_a_dense_block_computes_on_codes(form: str, tmp_path: Path) -> None:
     source = dense_block()
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
-    before, after = optimized(source, tmp_path), optimized(exported.model, tmp_path)
+    before, after = (
+        optimized_operators(source, tmp_path),
+        optimized_operators(exported.model, tmp_path),
+    )
     wanted = ("QLinearConv", "QLinearConcat", "BatchNormalization")
     assert [after[op] for op in wanted] == [4, 3, 0], after  # normalizations are convolutions
     assert sum(after.values()) <= sum(before.values()), (before, after)
@@ -314,7 +306,7 @@ def test_ranges_taken_in_each_run_stay_whole(rank: int, form: str, tmp_path: Pat
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
     written = Counter(node.op_type for node in exported.model.graph.node)
     assert written == Counter(node.op_type for node in source.graph.node)
-    assert optimized(exported.model, tmp_path) == optimized(source, tmp_path)
+    assert optimized_operators(exported.model, tmp_path) == optimized_operators(source, tmp_path)
     feeds = {"x": RANDOM(13).normal(size=[3] * (rank - 1) + [16]).astype(np.float32)}
     (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
     # scales of another order of products
@@ -379,7 +371,7 @@ def test_attention_scales_and_residuals(form: str, tmp_path: Path) -> None:
     source = attention_scores()
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
     assert not {node.op_type for node in exported.model.graph.node} & {"Div", "Add"}
-    found = optimized(exported.model, tmp_path)
+    found = optimized_operators(exported.model, tmp_path)
     assert (found["MatMulIntegerToFloat"], found["SkipLayerNormalization"]) == (1, 0), found
     feeds = {"x": RANDOM(6).normal(size=(2, 6, 6)).astype(np.float32)}
     (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)
@@ -411,7 +403,7 @@ def test_a_quantized_bias_is_added_on_codes(lowest: int, form: str, tmp_path: Pa
         y=(2, 5, 12),
     )
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
-    found = optimized(exported.model, tmp_path)
+    found = optimized_operators(exported.model, tmp_path)
     assert (found["QLinearMatMul"], found["QLinearAdd"], found["Add"]) == (1, 1, 0), found
     feeds = {"x": random.normal(size=(2, 5, 16)).astype(np.float32)}
     (before,), (after,) = run_ort(source, feeds), run_ort(exported.model, feeds)

@@ -4,18 +4,16 @@ those, and writes them so that they are no slower than in f32.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnxruntime.quantization import quantize_dynamic
 from support.finding_cases import SEQUENCES, coded_lstm, in_rows
 from support.finding_networks import U8, Net, codes
-from support.onnx_cases import random, run_ort
+from support.onnx_cases import optimized_operators, random, run_ort
 from support.small_networks import NETWORKS as F32_NETWORKS
 from support.small_networks import Writer, feeds_of
 
@@ -78,17 +76,7 @@ def network(make: Callable[[Net], str]) -> onnx.ModelProto:
 
 def in_f32(proto: onnx.ModelProto, folder: Path) -> int:
     """How many products ONNX Runtime computes in f32."""
-    return sum(count for op, count in optimized(proto, folder).items() if op in PRODUCTS)
-
-
-def optimized(proto: onnx.ModelProto, folder: Path) -> Counter[str]:
-    """The operators that ONNX Runtime makes of a model."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    nodes = onnx.load(folder / "optimized.onnx").graph.node
-    return Counter(node.op_type for node in nodes)
+    return sum(count for op, count in optimized_operators(proto, folder).items() if op in PRODUCTS)
 
 
 @pytest.mark.each_case
@@ -160,7 +148,7 @@ def test_a_range_taken_in_each_run_is_none_in_f32(network: str, form: str, tmp_p
     """
     source = dynamically(network, tmp_path)
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
-    before, after = (optimized(proto, tmp_path) for proto in (source, exported.model))
+    before, after = (optimized_operators(proto, tmp_path) for proto in (source, exported.model))
     assert not exported.operations
     assert len(exported.products) == before["ConvInteger"] == after["Conv"] + after["FusedConv"]
     kinds = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "DynamicQuantizeLSTM")
@@ -184,6 +172,6 @@ def test_an_lstm_on_codes_is_none_in_f32(form: str, tmp_path: Path) -> None:
     both = net.op("Mul", "scale", own)
     net.op("Mul", net.op("Cast", sums, to=1), both, name="last", out="y")
     exported = fqfuse.export(net.proto(**SEQUENCES), tmp_path / "out.onnx", to=form)
-    after = optimized(exported.model, tmp_path)
+    after = optimized_operators(exported.model, tmp_path)
     assert (after["DynamicQuantizeLSTM"], after["DynamicQuantizeMatMul"]) == (1, 1)
     assert (exported.products, exported.operations) == ((), ())

@@ -4,15 +4,13 @@ the real number.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from support.finding_networks import Net, codes
-from support.onnx_cases import run_ort
+from support.onnx_cases import optimized_operators, run_ort
 
 import fqfuse
 from fqfuse.exporter import FORMS
@@ -39,15 +37,6 @@ def normalized(scale: np.ndarray, shift: np.ndarray, *, relu: bool = False) -> o
 
 def feed(channels: int) -> np.ndarray:
     return np.broadcast_to(EVERY.reshape(1, 1, 16, 16), (1, channels, 16, 16)).copy()
-
-
-def operators(proto: onnx.ModelProto, folder: Path) -> Counter[str]:
-    """What ONNX Runtime makes of a model."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
 
 
 def check(proto: onnx.ModelProto, scale: np.ndarray, shift: np.ndarray, low: int = 0) -> None:
@@ -81,7 +70,7 @@ def test_every_code_of_every_channel(form: str, relu: bool, tmp_path: Path) -> N
     source = normalized(scale, shift, relu=relu)
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
     assert len(exported.operations) == (relu and form == "qdq"), "the relu, behind a quantizer"
-    made = operators(exported.model, tmp_path)
+    made = optimized_operators(exported.model, tmp_path)
     assert made["QLinearConv"] == 1
     assert made["BatchNormalization"] == 0
     check(exported.model, scale, shift, low=int(Y) if relu else 0)
@@ -93,7 +82,7 @@ def test_a_shift_that_no_code_holds_stays_in_f32(wrong: float, form: str, tmp_pa
     source = normalized(np.array([1.0, 2.0]), np.array([0.5, wrong]))
     exported = fqfuse.export(source, tmp_path / "out.onnx", to=form)
     assert [node for node, _ in exported.operations] == ["norm"]
-    assert operators(exported.model, tmp_path)["QLinearConv"] == 0
+    assert optimized_operators(exported.model, tmp_path)["QLinearConv"] == 0
     np.testing.assert_array_equal(
         run_all(exported.model, 2), run_ort(source, {"x": feed(2)}, optimized=False)[0]
     )
@@ -106,7 +95,7 @@ def test_a_normalization_that_somebody_else_reads_stays(tmp_path: Path) -> None:
     net.op("Add", net.quantized(net.conv(net.quantized(hidden), "c")), hidden, name="a", out="y")
     exported = fqfuse.export(net.proto(), tmp_path / "out.onnx", to="qoperator")
     assert "QLinearConv" in {node.op_type for node in exported.model.graph.node}
-    assert operators(exported.model, tmp_path)["QLinearConv"] == 1
+    assert optimized_operators(exported.model, tmp_path)["QLinearConv"] == 1
     assert "x_DequantizeLinear" in {node for node, _ in exported.operations}, "which has its scale"
 
 

@@ -4,11 +4,14 @@ ONNX Runtime.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from fqfuse.frontend import graph_from_onnx
@@ -88,6 +91,15 @@ def run_ort(proto: onnx.ModelProto, feeds: Feeds, *, optimized: bool = False) ->
 def ort_session(proto: onnx.ModelProto, *, optimized: bool = False) -> Any:
     """A session of ONNX Runtime without any optimization, or with all of them."""
     return onnxruntime_session(proto.SerializeToString(), 1, optimized=optimized)
+
+
+def optimized_operators(proto: onnx.ModelProto, folder: Path) -> Counter[str]:
+    """The operators that ONNX Runtime makes of a model with all optimizations, which it writes to a folder."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    options.log_severity_level = 4  # that the file belongs to this CPU
+    onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    return Counter(found.op_type for found in onnx.load(folder / "optimized.onnx").graph.node)
 
 
 def run_import(proto: onnx.ModelProto, feeds: Feeds) -> tuple[Graph, list[Any]]:
