@@ -33,11 +33,17 @@ def stored_by(graph: Graph, value: str) -> Node | None:
     """The Quantize that alone reads a value, behind a relu or clip or not; None where there is
     another reader.
     """
+    node = graph.sole_consumer(behind_activations(graph, value))
+    return node if node is not None and node.op == "Quantize" else None
+
+
+def behind_activations(graph: Graph, value: str) -> str:
+    """A value, or what it becomes by a relu or clip that alone reads it."""
     node = graph.sole_consumer(value)
     while node is not None and node.op in _PASSED and node.input == value:
         value = node.output
         node = graph.sole_consumer(value)
-    return node if node is not None and node.op == "Quantize" else None
+    return value
 
 
 def bias_codes(source: Node, weights: Node, bias: Array, store: Node) -> tuple[Array, Array] | None:

@@ -21,13 +21,12 @@ from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, Quantization
 from ..passes.base import swap
 from ..runtime.fallback import Foreigners
-from .biases import decoded_codes, stored_by
+from .biases import behind_activations, decoded_codes, stored_by
 
 Ranges = Mapping[str, tuple[float, float]]
 """Value -> the smallest and the largest number that it has been seen to hold."""
 
 _CHANNELS = 1
-_PASSED = ("Relu", "Clip")
 
 
 def quantize_rest(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> tuple[str, ...]:
@@ -50,7 +49,11 @@ def quantize_rest(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> tuple
     stores = [node for node in graph.each("Quantize") if _is_wide(graph, node)]
     for store in stores:
         _widen(graph, store)
-    places = [(node, _end(graph, node)) for node in graph.each("Conv") if _lacks(graph, node)]
+    places = [
+        (node, behind_activations(graph, node.output))
+        for node in graph.each("Conv")
+        if _lacks(graph, node)
+    ]
     ranges = measured(graph, (value for _, value in places), samples)
     for _, value in places:
         decoded = _quantized(graph, value, ranges[value])
@@ -127,14 +130,6 @@ def _lacks(graph: Graph, node: Node) -> bool:
     source, weights = (decoded_codes(graph, value) for value in node.inputs[:2])
     coded = source is not None and source.quant.per_tensor and weights is not None
     return coded and stored_by(graph, node.output) is None
-
-
-def _end(graph: Graph, node: Node) -> str:
-    """The result, behind a relu or clip that alone reads it."""
-    value, reader = node.output, graph.sole_consumer(node.output)
-    while reader is not None and reader.op in _PASSED and reader.input == value:
-        value, reader = reader.output, graph.sole_consumer(reader.output)
-    return value
 
 
 def _quantized(graph: Graph, value: str, ends: tuple[float, float]) -> str:
