@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .types import Quantization
 
-DYNAMIC_FORM = "dynamic"
+DYNAMIC_FORM = "dynamic, added by fqfuse"
 """The form of quantizers that `compile(..., dynamic=...)` adds."""
 
 MAY_ROUND = " (accuracy_level=4)"
