@@ -31,7 +31,10 @@ _TEMPORARIES = 3
 """Times that NumPy moves an operation's bytes, which has no fused loops."""
 
 _REORDERS = 2
-"""Of a softmax that runs behind them: as much is moved before and after it."""
+"""Of a softmax that runs behind them: one before it, one after."""
+
+_TURNED = 2
+"""Times as long as bytes that are moved straight on take those that a reorder brings into another order."""
 
 _ROUNDING = 4
 """Multiply-adds of f32 that take as long as rounding an element in post-ops. Measured on one core of
@@ -163,7 +166,7 @@ def _ms(
         moved = work.bytes * _TEMPORARIES / machine.bytes_per_ms(cores=1)
         return max(macs, moved) + machine.numpy_call * work.calls
     reorders = _REORDERS if behind_reorders(plan, step) else 0
-    moved = reorders * work.bytes / machine.bytes_per_ms()
+    moved = reorders * _TURNED * work.bytes / machine.bytes_per_ms()
     return _least(work, machine) + moved + machine.call * (work.calls + reorders)
 
 

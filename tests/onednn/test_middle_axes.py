@@ -61,8 +61,8 @@ def ms(op: str, axis: int, shape: tuple[int, ...] = (2, 4, 64, 64)) -> float:
 def test_the_way_that_runs_is_what_counts() -> None:
     assert ms("ReduceSum", 2) == ms("ReduceSum", 3), "a product"
     assert ms("ReduceMean", 2) > 2 * ms("ReduceMean", 3), "on NumPy"
-    assert 3 * ms("Softmax", 3) == pytest.approx(ms("Softmax", 2)), "behind reorders, and in front"
-    assert ms("Softmax", 2, (2, 9, 7, 64)) > 1.5 * ms("Softmax", 2, (2, 7, 9, 64)), "on NumPy"
+    assert ms("Softmax", 2) > 3 * ms("Softmax", 3), "between reorders"
+    assert ms("Softmax", 2, (2, 9, 7, 64)) > ms("Softmax", 2, (2, 7, 9, 64)), "on NumPy"
 
 
 @pytest.mark.parametrize("tail", ["", "number", "row", "codes", "row and codes"])
