@@ -19,6 +19,8 @@ from ..measure.feeds import NORMAL, ONES, ZEROS, Kind, drawn_array
 
 SEED = 1
 
+MADE_FROM = "compare a quantized model with the f32 model that it was made from"
+
 _IMAGE, _SEQUENCE = 224, 16  # sizes that the model leaves open: of rank 4, of any other
 _NO_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType({})
 _MOST_ELEMENTS = 1 << 28
@@ -80,8 +82,7 @@ def _may_be_one(a: Shape | None, b: Shape | None) -> bool:
 
 def no_pair(what: str, where: str) -> InvalidInput:
     """The error of two models of which one was not made from the other."""
-    hint = "compare a quantized model with the f32 model that it was made from"
-    return InvalidInput(what, where=where, hint=hint)
+    return InvalidInput(what, where=where, hint=MADE_FROM)
 
 
 def given(graph: Graph, feeds: Iterable[Mapping[str, npt.ArrayLike]], told: str) -> Samples:

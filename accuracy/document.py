@@ -81,6 +81,7 @@ def as_data(found: Comparison, suggestion: Suggestion | None = None) -> dict[str
         "samples": len(found.samples.feeds),
         "matched": len(found.models.pairs),
         "unmatched": list(found.models.unmatched),
+        "doubt": found.models.evidence if found.models.are_doubtful else None,
         "masked": found.masked,
         "outputs": {name: _measure(measure) for name, measure in found.outputs.items()},
         "against": found.peer or None,

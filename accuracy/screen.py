@@ -30,13 +30,7 @@ from .words import (
 
 _SHOWN = 8
 _WHYS = 3
-_FEW_ALIKE = (
-    0.1  # of the values: QOperator files of ONNX Runtime keep a third of the names and more
-)
-_NO_PAIR = (
-    "Hardly any name is the same: were the int8 model not made from this f32 model, nothing of this would "
-    "mean anything"
-)
+_DOUBT = "Was the second not quantized from the first, nothing below means anything: compare it with its own"
 _CLEAN = 32.0  # dB: what 8 bits leave at least of a value with a well chosen range
 
 _SAME = (
@@ -82,6 +76,9 @@ def comparison_report(
     """
     width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [heading(title, "int8 against f32")]
+    if found.models.are_doubtful:
+        doubt = f"These may be two different networks: {found.models.evidence}. {_DOUBT}."
+        parts += [*_lines(printable(doubt), width, "bold red"), Text()]
     parts += _answer(found, width)
     parts += [Text(), _outputs(found), Text()]
     if approximated := approximated_text(found.models.plan):
@@ -276,8 +273,6 @@ def _notes(found: Comparison, width: int, *, suggested: bool) -> Iterator[RichTe
             else ""
         )
     yield from _lines(f"{text}.", width, "dim")
-    if len(models.pairs) < _FEW_ALIKE * every:
-        yield from _lines(f"{_NO_PAIR}.", width, "bold yellow")
     if found.masked:
         yield from _lines(
             f"Left out: {found.masked:,} entries of attention masks (f32 is below -9,000 there, far from all others).",

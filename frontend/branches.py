@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx import GraphProto, NodeProto, TensorProto
 
+from .nodes import origin_of_proto
 from .structure import subgraphs
 
 
@@ -39,6 +40,7 @@ def branch_nodes(
 def _renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     copied = NodeProto()
     copied.CopyFrom(node)
+    copied.name = origin_of_proto(node)  # a node without a name is called as its result was
     copied.input[:] = [names.get(name, name) for name in node.input]
     copied.output[:] = [names.get(name, name) for name in node.output]
     for body in subgraphs(copied):

@@ -124,9 +124,9 @@ class Importer:
             value.name: value.type for value in (*source.value_info, *source.output)
         }
         self._taken: list[NodeProto] = []
-        self._names = _Names(
-            {value.name for value in source.input} | set(wiring.producer) | set(wiring.readers)
-        )
+        values = {value.name for value in source.input} | set(wiring.producer) | set(wiring.readers)
+        self._in_file = {name: name for name in values}
+        self._names = _Names(values)
         self._folder = Folder(self.graph, budgets, self._names.value)
 
     # -- reading -----------------------------------------------------------------------------------
@@ -183,6 +183,12 @@ class Importer:
     def fresh(self, base: str) -> str:
         """A value name that neither the model nor the import has used: `base`, `base.1`, ..."""
         return self._names.value(base)
+
+    def renamed(self, node: OnnxNode, value: str) -> str:
+        """A name for a value of a branch of a node, which the file has as `value`."""
+        name = self.fresh(f"{node.name}/{value}")
+        self._in_file[name] = value
+        return name
 
     def node_name(self, proto: NodeProto) -> str:
         """A name for a node of the model that no other node has: its own, or its first output's."""
@@ -302,15 +308,39 @@ class Importer:
         if len(self.readers(value)) == 1 and not self.graph.is_read(value):
             self.graph.forget_constant(value)
 
-    def add_quantizer(self, name: str, form: str, value: str) -> str:
-        """Records a quantizer of the model; its name."""
-        unique = name
+    def add_quantizer(self, node: OnnxNode, form: str, value: str, *, operand: bool = False) -> str:
+        """Records a quantizer of the model; its name, one that the user's file has.
+
+        Args:
+            node: the node that it is, or is part of.
+            form: how it was written.
+            value: what it quantizes, or its codes.
+            operand: it decodes one of the codes that the node reads, and is called by the name of
+                these; others are called as the node is.
+        """
+        held = self.graph.quantizers
+        values = [
+            self._in_file[name]
+            for name in (*(() if operand else node.outputs), value, *node.inputs)
+            if name in self._in_file
+        ]
+        own = [*values, node.origin] if operand else [node.origin, *values]
+        name = next((name for name in own if name not in held), "")
         number = 1
-        while unique in self.graph.quantizers:
+        while not name or name in held:  # all that it is near to is taken
             number += 1
-            unique = f"{name}.{number}"
-        self.graph.quantizers[unique] = Quantizer(unique, form, value)
-        return unique
+            name = f"{node.origin}.{number}"
+        held[name] = Quantizer(name, form, value)
+        return name
+
+    def quantizers_of_codes(self, node: OnnxNode, codes: str) -> tuple[str, ...]:
+        """The quantizers of codes that an operator on codes reads: those behind which they stand,
+        or one of their own, of the same name, for all that read them.
+        """
+        if codes not in self.codes:
+            name = self.add_quantizer(node, f"{node.op} of codes", codes, operand=True)
+            self.codes[codes] = (name,)
+        return self.codes[codes]
 
     def refuse(self, node: OnnxNode, rule: str, why: Refusal) -> None:
         """Leaves the decision that a rule of the import did not take a node, and why."""

@@ -154,9 +154,7 @@ def _take_branch(ctx: Importer, node: OnnxNode) -> bool:
     body = node.attr(taken, None)
     if not isinstance(body, GraphProto) or len(body.output) != len(node.outputs):
         return False
-    nodes, constants = branch_nodes(
-        body, node.outputs, lambda name: ctx.fresh(f"{node.name}/{name}")
-    )
+    nodes, constants = branch_nodes(body, node.outputs, partial(ctx.renamed, node))
     for tensor in constants:
         _add_initializer(ctx, tensor, None)
     told = (

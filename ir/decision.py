@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .types import Quantization
 
-DYNAMIC_FORM = "dynamic"
+DYNAMIC_FORM = "dynamic, added by fqfuse"
 """The form of quantizers that `compile(..., dynamic=...)` adds."""
 
 MAY_ROUND = " (accuracy_level=4)"
@@ -129,7 +129,8 @@ class Quantizer:
     """A quantizer as the user's model has it, recorded at import.
 
     Attributes:
-        name: its name in the model (a node without one takes its output's).
+        name: its name in the model: the node's, or its output's where that has none or one that is
+            taken; of codes that an operator on codes reads, that of the codes.
         form: how it was written (`FakeQuantize`, `QuantizeLinear`, `DequantizeLinear` on a constant
             or an input ...).
         value: the value in the model that it quantizes, by name.

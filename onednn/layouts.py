@@ -25,6 +25,14 @@ def channels_last(library: Library, dims: Sequence[int], dtype: DataType) -> Mem
     return MemoryDesc.with_strides(library, dims, dtype, channels_last_strides(tuple(dims)))
 
 
+def innermost(library: Library, dims: Sequence[int], dtype: DataType, axis: int) -> MemoryDesc:
+    """The dense layout whose innermost dimension is `axis`, the others in their order around it."""
+    order = [*(at for at in range(len(dims)) if at != axis), axis]
+    strides = row_major_strides(tuple(dims[at] for at in order))
+    placed = dict(zip(order, strides, strict=True))
+    return MemoryDesc.with_strides(library, dims, dtype, [placed[at] for at in range(len(dims))])
+
+
 def relaid(desc: MemoryDesc, dims: Sequence[int], dtype: DataType) -> MemoryDesc | None:
     """Shape and type given, dense, with the order of dimensions that a plain layout of the same
     rank has; None where it has none.

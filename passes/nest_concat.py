@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir.graph import Graph
+from ..ir.node import subject
 from .base import Contract, Pass, decide, swap
 
 
@@ -46,7 +47,9 @@ def nest_concat(graph: Graph) -> None:
             count, earlier = found
             value = graph.node(earlier).output
             graph.set_inputs(node, [value, *node.inputs[count:]])
-            verdict = f"its first {count} inputs are joined by {earlier} already"
+            verdict = (
+                f"its first {count} inputs are joined by {subject(graph.node(earlier))} already"
+            )
             decide(graph, NEST_CONCAT.name, node, verdict)
 
 

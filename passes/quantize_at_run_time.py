@@ -28,7 +28,7 @@ DYNAMIC: dict[str, tuple[str, ...]] = {
 }
 """Word of the option -> the products whose sources are quantized."""
 
-_WEIGHTS = "weights of a dynamic product"
+_WEIGHTS = "weights of a dynamic product, added by fqfuse"
 """The form of the quantizers of weights that it adds."""
 
 _CODES = (DType.S8, DType.U8, DType.S4, DType.U4)
@@ -127,7 +127,7 @@ def _rewrite(graph: Graph, node: Node, decoded: dict[str, str]) -> Verdict:
     if source not in decoded:
         decoded[source] = _quantized(graph, node)
     graph.set_inputs(node, [decoded[source], weights, *node.inputs[2:]])
-    return f"{source} is quantized by its range"
+    return "its source is quantized by its range"
 
 
 def _in_blocks(graph: Graph, node: Node, decode: Node, decoded: dict[str, str]) -> Verdict:
@@ -152,7 +152,7 @@ def _in_blocks(graph: Graph, node: Node, decode: Node, decoded: dict[str, str]) 
     source = node.input
     key = f"{source} in blocks of {block}"
     if key not in decoded:
-        name = _quantizer(graph, f"{source}.dynamic", DYNAMIC_FORM, source)
+        name = _quantizer(graph, f"{subject(node)}.dynamic", DYNAMIC_FORM, source)
         decoded[key] = graph.add(
             "DynamicBlocks",
             [source],
@@ -162,7 +162,7 @@ def _in_blocks(graph: Graph, node: Node, decode: Node, decoded: dict[str, str]) 
             quantizer=[name],
         ).output
     graph.set_inputs(node, [decoded[key], *node.inputs[1:]])
-    return f"each block of {block} along a row of {source} is quantized by its largest magnitude"
+    return f"each block of {block} along a row of its source is quantized by its largest magnitude"
 
 
 def _weights(graph: Graph, node: Node) -> str | Refusal:
@@ -174,7 +174,9 @@ def _weights(graph: Graph, node: Node) -> str | Refusal:
     data = graph.constant(value)
     if data is None:
         hint = "export the weights as a constant (an initializer)"
-        return Refusal("the second factor is computed", "constant weights", value, hint)
+        maker = graph.producer(value)
+        found = value if maker is None else f"what {subject(maker)} computes"
+        return Refusal("the second factor is computed", "constant weights", found, hint)
     array = np.asarray(data, np.float64)
     if not array.size:
         return Refusal(
@@ -267,7 +269,7 @@ def _symmetric(weights: Array, outputs: int) -> tuple[Array, Array]:
 def _quantized(graph: Graph, node: Node) -> str:
     """The source of a product, decoded from codes by its range."""
     source = node.input
-    name = _quantizer(graph, f"{source}.dynamic", DYNAMIC_FORM, source)
+    name = _quantizer(graph, f"{subject(node)}.dynamic", DYNAMIC_FORM, source)
     ranges = graph.add(
         "DynamicRange",
         [source],

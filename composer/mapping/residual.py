@@ -5,7 +5,7 @@ cheap to write and to read.
 from __future__ import annotations
 
 from ...ir.graph import Graph
-from ...ir.node import Node
+from ...ir.node import Node, subject
 from ...ir.ops import dims
 from ...ir.ops.spec import Trait
 from ...ir.paths import chain_anchor, keeps_shape
@@ -52,7 +52,7 @@ def absorbing(graph: Graph, node: Node) -> list[tuple[str, Home]]:
     for value, other in ((first, second), (second, first)):
         anchor = anchors[value]
         if anchor is not None:
-            found.append((value, _home(graph, node, anchor.name, value, other, dst)))
+            found.append((value, _home(graph, node, subject(anchor), value, other, dst)))
     return found
 
 

@@ -132,7 +132,7 @@ def decode_grouped(
         np.transpose(part, order).reshape(rows, -1)
         for part in (data, scale, zeros.astype(np.int16))
     ]
-    names = (ctx.add_quantizer(node.name, form, codes),)
+    names = (ctx.add_quantizer(node, form, codes),)
     value = _emit(ctx, node, kind, block, parts, names, absorbed)
     if inner == 1:
         value = ctx.emit(node, "Transpose", (value,), {"perm": (1, 0)}, role="turned")
@@ -253,7 +253,7 @@ def _product(at: Derived) -> None:
     wide = ctx.type(at.input(0)).dtype
     coarse = node.attr("accuracy_level", 0) == _COARSEST
     form = f"{node.op}{MAY_ROUND if coarse else ''} of codes"
-    names = (ctx.add_quantizer(node.name, form, at.input(1)),)
+    names = (ctx.add_quantizer(node, form, at.input(1)),)
     weights = _decoding(
         ctx,
         node,
@@ -368,7 +368,7 @@ def _gathered(at: Derived) -> None:
             f"scales {list(scales.shape)} do not fit codes {list(codes.shape)} in blocks of {block} along axis {axis}"
         )
     zeros = _gathered_zeros(at, kind, bits, scales.shape)
-    names = (ctx.add_quantizer(node.name, f"{node.op} of codes", at.input(0)),)
+    names = (ctx.add_quantizer(node, f"{node.op} of codes", at.input(0)),)
     order = (*(i for i in range(rank) if i != axis), axis)
     parts = [np.transpose(part, order) for part in (codes, scales, zeros)]
     value = _emit(ctx, node, kind, block, parts, names, bits=bits)

@@ -68,7 +68,7 @@ def import_decoded(ctx: Importer, node: OnnxNode) -> bool:
         (found.codes,),
         {"quant": quant},
         outputs=node.outputs[:1] if plain else None,
-        quantizer=(ctx.add_quantizer(node.name, form, found.codes),),
+        quantizer=(ctx.add_quantizer(node, form, found.codes),),
         absorbed=found.absorbed,
     )
     if not plain:

@@ -82,6 +82,7 @@ class Derived:
             raise node.invalid(f"{node.op} lacks {'a tensor' if not codes else 'a scale'} ({role})")
         key = (codes, scale, zero_point, str(axis))
         if key not in ctx.decoded:
+            ctx.quantizers_of_codes(node, codes)
             attrs = {} if axis is None else {"axis": axis}
             inputs = [name for name in (codes, scale, zero_point) if name]
             made = ctx.derived(node, role, "DequantizeLinear", inputs, attrs)
@@ -107,7 +108,7 @@ class Derived:
         inputs = [name for name in (value, scale, zero_point) if name]
         codes = ctx.fresh(f"{node.name}.codes") if perm else node.output(0)
         made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=codes)
-        name = ctx.add_quantizer(node.name, node.op, node.output(0))
+        name = ctx.add_quantizer(node, node.op, node.output(0))
         ctx.codes[codes] = (name,)
         ctx.take(made)
         if perm:

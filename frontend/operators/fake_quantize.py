@@ -55,7 +55,7 @@ def import_fake_quantize(ctx: Importer, node: OnnxNode) -> None:
             "cast it to float first",
         )
     ranges = [_range(ctx, node, index, role) for index, role in enumerate(_RANGES, 1)]
-    quantizer = ctx.add_quantizer(node.name, "FakeQuantize", x)
+    quantizer = ctx.add_quantizer(node, "FakeQuantize", x)
     attrs: dict[str, Attr] = {"levels": levels, "auto_broadcast": _broadcasting(ctx, node)}
     if x_type is DType.F32:
         ctx.emit(

@@ -50,7 +50,7 @@ def _quant(at: Derived) -> None:
         codes = _rounded(at, _clipped(at, _shifted(at, x, scale, zero), low, high), mode)
         _restored(at, codes, scale, zero)
         return
-    quantizer = (ctx.add_quantizer(node.name, node.op, x),)
+    quantizer = (ctx.add_quantizer(node, node.op, x),)
     attrs: dict[str, Attr] = {
         "quant": quant,
         "dtype": dtype,
@@ -97,7 +97,7 @@ def _two_levels(at: Derived, x: str, scale: str) -> None:
         at.constant("low", -high),
         at.constant("high", high),
     )
-    quantizer = (ctx.add_quantizer(node.name, node.op, x),)
+    quantizer = (ctx.add_quantizer(node, node.op, x),)
     inputs = (x, threshold, threshold, lower, upper)
     ctx.emit(
         node, "FakeQuantize", inputs, {"levels": 2}, outputs=node.outputs[:1], quantizer=quantizer

@@ -51,7 +51,7 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     _check_wires(node)
     x, output = node.input(0), node.output(0)
     # A part of a dialect's node has a quantizer already.
-    names = ctx.codes.get(output) or (ctx.add_quantizer(node.name, node.op, x),)
+    names = ctx.codes.get(output) or (ctx.add_quantizer(node, node.op, x),)
     dtype = _code_type(ctx, node)
     if dtype.is_small_float:
         float_codes.encode(ctx, node, dtype, names)
@@ -89,7 +89,7 @@ def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     """DequantizeLinear(x, x_scale, x_zero_point?){axis, block_size, output_dtype}."""
     _check_wires(node)
     x = node.input(0)
-    names = ctx.codes.get(x) or (ctx.add_quantizer(node.name, _source_form(ctx, x), x),)
+    names = ctx.codes.get(x) or (ctx.add_quantizer(node, _source_form(ctx, x), x),)
     if ctx.type(x).dtype.is_small_float:
         float_codes.decode(ctx, node, names)
         return

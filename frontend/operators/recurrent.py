@@ -41,11 +41,9 @@ def _import(ctx: Importer, node: OnnxNode) -> None:
                 "give both as uint8, or both as int8",
             )
     names = (
-        *(ctx.add_quantizer(f"{node.name}.{part}", DYNAMIC, given[0]) for part in ("x", "h")),
-        *(
-            ctx.add_quantizer(f"{node.name}.{part}", f"{DYNAMIC} of codes", given[index])
-            for index, part in ((1, "w"), (2, "r"))
-        ),
+        ctx.add_quantizer(node, DYNAMIC, given[0]),
+        ctx.add_quantizer(node, DYNAMIC, next(filter(None, node.outputs), given[0])),
+        *(ctx.quantizers_of_codes(node, weights)[0] for weights in given[1:3]),
     )
     ctx.emit(
         node,

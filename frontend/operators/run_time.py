@@ -180,7 +180,7 @@ def _import_dynamic_quantize(ctx: Importer, node: OnnxNode) -> None:
         )
     scale, zero = scale or ctx.fresh(f"{node.name}.scale"), zero or ctx.fresh(f"{node.name}.zero")
     ctx.emit(node, "DynamicRange", (x,), outputs=(scale, zero), role="range")
-    names = (ctx.add_quantizer(node.name, node.op, x),)
+    names = (ctx.add_quantizer(node, node.op, x),)
     _store(ctx, node, x, scale, zero, DType.U8, names, y)
 
 
@@ -210,7 +210,7 @@ def _import_integer_product(ctx: Importer, node: OnnxNode) -> None:
         return
     index, proto = cast
     ctx.absorbed.add(index)
-    names = ctx.codes.get(a) or (ctx.add_quantizer(f"{node.name}.a", f"{node.op} of codes", a),)
+    names = ctx.quantizers_of_codes(node, a)
     one = ctx.add_constant(node, "scale", 1.0, DType.F32)
     inputs = (a, one, a_zero) if a_zero else (a, one)
     left = ctx.emit(node, "RunTimeDequantize", inputs, role="a", quantizer=names)
@@ -461,10 +461,7 @@ def _weights(ctx: Importer, node: OnnxNode, codes: str, zero: str) -> str | None
             return None
     if zeros is None and not _are_single(ctx, zero):
         return None
-    if codes not in ctx.codes:
-        name = ctx.add_quantizer(f"{node.name}.b", f"{node.op} of codes", codes)
-        ctx.codes[codes] = (name,)
-    names = ctx.codes[codes]
+    names = ctx.quantizers_of_codes(node, codes)
     if zeros is None:
         one = ctx.add_constant(node, "b_scale", 1.0, DType.F32)
         inputs = (codes, one, zero)

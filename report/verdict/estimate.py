@@ -13,13 +13,28 @@ from dataclasses import dataclass, replace
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import OWN_PRIMITIVES
 from .machine import Machine
-from .work import MOVES, VIEWS, Work, along_the_middle, elements_of, operator_of, work_of
+from .work import (
+    MOVES,
+    VIEWS,
+    Work,
+    along_the_middle,
+    behind_reorders,
+    elements_of,
+    operator_of,
+    work_of,
+)
 
 _NUMPY_SHARE = 0.25
 """Of a core's f32 peak, for products on NumPy: small ones, one after the other."""
 
 _TEMPORARIES = 3
 """Times that NumPy moves an operation's bytes, which has no fused loops."""
+
+_REORDERS = 2
+"""Of a softmax that runs behind them: one before it, one after."""
+
+_TURNED = 2
+"""Times as long as bytes that are moved straight on take those that a reorder brings into another order."""
 
 _ROUNDING = 4
 """Multiply-adds of f32 that take as long as rounding an element in post-ops. Measured on one core of
@@ -150,7 +165,9 @@ def _ms(
         macs = work.macs / (machine.macs_per_ms(int8=False, cores=1) * _NUMPY_SHARE)
         moved = work.bytes * _TEMPORARIES / machine.bytes_per_ms(cores=1)
         return max(macs, moved) + machine.numpy_call * work.calls
-    return _least(work, machine) + machine.call * work.calls
+    reorders = _REORDERS if behind_reorders(plan, step) else 0
+    moved = reorders * _TURNED * work.bytes / machine.bytes_per_ms()
+    return _least(work, machine) + moved + machine.call * (work.calls + reorders)
 
 
 def least_ms(plan: Plan, index: int, machine: Machine) -> float:

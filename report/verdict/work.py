@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -270,22 +270,51 @@ def _recurrent(plan: Plan, step: Step) -> int:
     return math.prod(steps) * sum(map(elements_of, weights))
 
 
+_SHORT_ROWS = 8  # softmaxes of fewer elements between other axes stay on NumPy
+
+
 def along_the_middle(plan: Plan, step: Step) -> bool:
-    """True of a softmax or reduction along an axis between others, for which the library has its reference
-    implementation only, so that NumPy computes it. Channels may be innermost for a softmax.
+    """True of a softmax of few elements or a reduction, along an axis between others, that NumPy computes:
+    the library has its reference implementation only, and no other primitive is faster.
     """
-    type_ = plan.find(step.args[0][1]) if step.args else None
-    if type_ is None or type_.shape is None:
-        return False
-    sizes = [size if isinstance(size, int) else 0 for size in type_.shape]
+    sizes = _sizes_read(plan, step)
     if step.primitive == "softmax":
-        axis = int(str(step.params.get("axis", -1))) % len(sizes)
-        return axis > 1 and any(size != 1 for size in sizes[axis + 1 :])
+        axis = _softmax_axis(step, sizes)
+        return _is_between(sizes, axis) and 0 < sizes[axis] < _SHORT_ROWS
     if step.primitive != "reduction":
         return False
     constant = plan.constants.get(step.arg("axes") or "")
     axes = {int(axis) % len(sizes) for axis in ([] if constant is None else constant.reshape(-1))}
-    return bool(axes) and axes != set(range(min(axes), len(sizes)))
+    if not axes or axes == set(range(min(axes), len(sizes))):
+        return False
+    floats = plan.type(step.args[0][1]).dtype is DType.F32
+    in_codes = plan.type(step.outputs[0]).dtype is not DType.F32
+    told = in_codes and (step.attr.scales or step.attr.zero_points)
+    product = step.op == "ReduceSum" and floats and not (told or step.attr.operands)
+    return not product or axes != set(range(min(axes), max(axes) + 1))
+
+
+def behind_reorders(plan: Plan, step: Step) -> bool:
+    """True of a softmax along an axis between others, for which reorders bring that innermost, and back."""
+    sizes = _sizes_read(plan, step)
+    between = step.primitive == "softmax" and _is_between(sizes, _softmax_axis(step, sizes))
+    return between and not along_the_middle(plan, step)
+
+
+def _sizes_read(plan: Plan, step: Step) -> list[int]:
+    """The shape of what a step reads first, 0 for what is not known."""
+    type_ = plan.find(step.args[0][1]) if step.args else None
+    shape = () if type_ is None else type_.shape or ()
+    return [size if isinstance(size, int) else 0 for size in shape]
+
+
+def _softmax_axis(step: Step, sizes: Sequence[int]) -> int:
+    return int(str(step.params.get("axis", -1))) % max(1, len(sizes))
+
+
+def _is_between(sizes: Sequence[int], axis: int) -> bool:
+    """True of an axis with others behind it; channels may be innermost."""
+    return axis != 1 and any(size != 1 for size in sizes[axis + 1 :])
 
 
 # -- how often the plans in bodies run, at which sizes --------------------------------------------------

@@ -179,7 +179,7 @@ class Index:
         text = name.lower()
         if not text:
             return []
-        if self.nodes:  # a quantizer inside of an operator on codes has a name of ours
+        if self.nodes:  # what `compile(dynamic=...)` adds has a name of ours
             names = [item for item in names if self._is_in_file(item)]
         known = list(
             dict.fromkeys([*names, *self.maker, *(() if self.nodes else self.plan.values)])

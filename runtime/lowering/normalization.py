@@ -5,6 +5,8 @@ primitives.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -13,21 +15,71 @@ from ...ir.ops import OPS
 from ...ir.ops.rows import integer, number
 from ...ir.ops.windows import Window
 from ...onednn.enums import AlgKind, Arg, DataType, NormalizationFlags
-from ...onednn.layouts import row_major
-from ...onednn.memory import MemoryDesc
+from ...onednn.layouts import innermost, row_major
+from ...onednn.memory import Memory, MemoryDesc
+from ...plan.attributes import PrimitiveAttr, Sum
 from ...plan.types import Step
 from .binding import Binder, first_accepted, first_lowered, need
-from .joining import wide
+from .joining import Frame, wide
 from .pointwise import follow, pool
+from .program import Buffer, Owner, Tensor
 from .translation import same_frame, translate
 from .values import Args, NotLowered, Offer, Wanted
 
+_SHORT_ROWS = 8
+"""Elements: 100,000 rows of 4 take NumPy 0.9 ms, behind reorders 3.1; of 8 2.8 and 3.2, of 16 5.8 and 3.9."""
+
 
 def softmax(binder: Binder, step: Step) -> None:
-    """Softmax or LogSoftmax along an axis."""
+    """Softmax or LogSoftmax along an axis: as the source lies, or of rows, for which reorders bring
+    the axis innermost, and back.
+    """
     kind = {"Softmax": AlgKind.softmax_accurate, "LogSoftmax": AlgKind.softmax_log}[step.op]
     axis = integer(OPS[step.op].known(step.params), "axis") % len(binder.dims(step.output))
-    follow(binder, step, "softmax", alg=kind, axis=axis)
+    ways: list[Callable[[], None]] = [
+        lambda: follow(binder, step, "softmax", alg=kind, axis=axis),
+        lambda: _softmax_of_rows(binder, step, kind, axis),
+    ]
+    first_lowered(ways, lambda way: way())
+
+
+def _softmax_of_rows(binder: Binder, step: Step, kind: AlgKind, axis: int) -> None:
+    """oneDNN 3.2 has its reference implementation only where the axis is not innermost. Of 86,016
+    elements in rows of 16 NumPy takes 0.27 ms, the two reorders and the primitive 0.16.
+    """
+    src, dims, dtype = need(step, "src"), binder.dims(step.output), binder.dtype(step.output)
+    shape = (math.prod(dims) // dims[axis], dims[axis])
+    source, target = (
+        row_major(binder.library, shape, type_) for type_ in (binder.dtype(src), dtype)
+    )
+
+    def attempt(like: MemoryDesc) -> Offer:
+        frame = Frame(dims, shape, partial(_along_rows, axis=axis), like)
+        translated = translate(binder, step.attr, frame, dtype)
+        attributes = translated.attributes
+        desc = binder.describe(
+            step, "softmax", source, like, attributes=attributes, alg=kind, axis=1
+        )
+        return translated.offer(desc, {})
+
+    if dims[axis] < _SHORT_ROWS:
+        raise NotLowered(f"NumPy is faster than reorders of rows of {dims[axis]}")
+    if any(isinstance(op, Sum) for op in step.attr.post_ops):
+        raise NotLowered("the operand of a sum lies in another order than rows")
+    found = first_accepted(binder, [target], attempt)
+    lies = innermost(binder.library, dims, binder.dtype(src), axis)
+    flat = binder.flattened(src, lies)
+    binder.commit(
+        step,
+        found.reading({Arg.SRC: Wanted(flat.value, source)}),
+        layout=innermost(binder.library, dims, dtype, axis),
+    )
+
+
+def _along_rows(shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
+    """The shape of a post-op's operand beside rows: one number, or one for each place in a row."""
+    alone = math.prod(shape) == shape[axis]
+    return (1, shape[axis]) if alone else None
 
 
 def layer_normalization(binder: Binder, step: Step) -> None:
@@ -115,9 +167,11 @@ _POOLED = {"ReduceMean": AlgKind.pooling_avg_include_padding, "ReduceMax": AlgKi
 
 def reduction(binder: Binder, step: Step) -> None:
     """A mean or maximum over all spatial dimensions as global pooling, in whatever layout; any
-    other reduction over the last dimensions by the library's own.
+    other reduction over the last dimensions by the library's own; a sum over dimensions between
+    others as a product.
     """
-    first_lowered((_as_pooling, _as_reduction), lambda lower: lower(binder, step))
+    ways = (_as_pooling, _as_reduction, _as_product)
+    first_lowered(ways, lambda lower: lower(binder, step))
 
 
 def _as_pooling(binder: Binder, step: Step) -> None:
@@ -160,6 +214,72 @@ def _as_reduction(binder: Binder, step: Step) -> None:
         return translated.offer(desc, {Arg.SRC: Wanted(src, source)})
 
     binder.commit(step, first_accepted(binder, [target], attempt))
+
+
+def _as_product(binder: Binder, step: Step) -> None:
+    """A sum over neighbouring dimensions as a product with a row of ones: exact, but for the order of
+    the additions. Sums of 16 of 86,016 elements take NumPy 0.10 ms, the library's reduction behind a
+    reorder 0.07, the product 0.02.
+    """
+    src, dtype = need(step, "src"), binder.dtype(step.output)
+    shape, axes = binder.dims(src), sorted(_reduced_axes(binder, step, len(binder.dims(src))))
+    if step.op != "ReduceSum" or binder.dtype(src) != DataType.f32:
+        raise NotLowered("only sums of f32 are products with ones")
+    first, last = axes[0], axes[-1] + 1
+    if axes != list(range(first, last)):
+        raise NotLowered("the dimensions that it sums over are no neighbours")
+    if step.attr.operands:
+        raise NotLowered("operands of post-ops beside a sum in the middle")
+    around, inside, behind = (
+        math.prod(shape[a:b]) for a, b in ((0, first), (first, last), (last, len(shape)))
+    )
+    library, sums = binder.library, (around, 1, behind)
+    ones = row_major(library, (1, 1, inside), DataType.f32)
+    source = row_major(library, (around, inside, behind), DataType.f32)
+    args: Args = {
+        Arg.SRC: Memory(binder.engine, ones, np.ones(ones.dims, np.float32)),
+        Arg.WEIGHTS: Wanted(src, source),
+    }
+
+    def attempt(attr: PrimitiveAttr) -> Offer:
+        target = row_major(library, sums, DataType.f32)
+        translated = translate(binder, attr, same_frame(sums, target), DataType.f32)
+        attributes = translated.attributes
+        desc = binder.describe(step, "matmul", ones, source, None, target, attributes=attributes)
+        return translated.offer(desc, args)
+
+    if dtype == DataType.f32:
+        binder.commit(step, first_accepted(binder, [step.attr], attempt))
+        return
+    product = first_accepted(binder, [PrimitiveAttr()], attempt)
+    size = product.desc.dst_md().size
+    bare = Tensor(Buffer(f"{step.name} sums", Owner.ARENA, size), product.desc.dst_md())
+    stored = _in_codes(binder, step, bare)
+    binder.commit_part(product, bare)
+    binder.commit(step, stored)
+
+
+def _in_codes(binder: Binder, step: Step, real: Tensor) -> Offer:
+    """What makes the codes that a step stores of its f32: a product of f32 stores none itself."""
+    if step.attr.scales or step.attr.zero_points:
+        raise NotLowered("a binary has no scale and no zero point of its destination")
+    one = row_major(binder.library, (1,) * len(real.desc.dims), DataType.f32)
+    args: Args = {
+        Arg.SRC_0: real,
+        Arg.SRC_1: Memory(binder.engine, one, np.ones(1, np.float32)),
+    }
+
+    def attempt(target: MemoryDesc) -> Offer:
+        dtype, frame = target.dtype, same_frame(target.dims, target)
+        translated = translate(binder, step.attr, frame, dtype)
+        attributes, alg = translated.attributes, AlgKind.binary_mul
+        desc = binder.describe(
+            step, "binary", real.desc, one, target, attributes=attributes, alg=alg
+        )
+        return translated.offer(desc, args)
+
+    target = row_major(binder.library, real.desc.dims, binder.dtype(step.output))
+    return first_accepted(binder, [target], attempt)
 
 
 def _reduced_axes(binder: Binder, step: Step, rank: int) -> set[int]:

@@ -109,7 +109,8 @@ def test_models_that_are_no_pair_are_told_and_what_to_do(call, tmp_path: Path, k
             proto = onnx.load(path)
             last = helper.make_node("Reshape", ["sum", "shape"], ["y"], name="last")
             proto.graph.node[-1].output[0] = "sum"
-            proto.graph.node.append(last)
+            shared = [helper.make_node("Relu", ["x"], [f"shared{at}"]) for at in range(9)]
+            proto.graph.node.extend([*shared, last])  # one network, by these
             proto.graph.input.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [1]))
             onnx.save(proto, path)
     data = tmp_path / "data.npz"
@@ -121,12 +122,32 @@ def test_models_that_are_no_pair_are_told_and_what_to_do(call, tmp_path: Path, k
     assert "compare a quantized model with the f32 model that it was made from" in result.stderr
 
 
-def test_models_of_which_hardly_a_name_is_the_same_are_doubted(call, tmp_path: Path) -> None:
+def test_two_networks_are_refused(call, tmp_path: Path) -> None:
     f32 = classifier(tmp_path / "f32.onnx", 3, "a")
-    for name, doubted in (("b", True), ("a", False)):
-        other = classifier(tmp_path / "other.onnx", 3, name)
-        told = call("compare", f32, other).stdout
-        assert ("Hardly any name is the same" in told) is doubted
+    result = call("compare", f32, classifier(tmp_path / "other.onnx", 3, "b"))
+    assert result.exit_code == 2
+    assert not result.stdout
+    told = " ".join(result.stderr.split())
+    assert "these are not the same network: of 21 values that the first one computes, 1 is" in told
+    assert "compare a quantized model with the f32 model that it was made from" in told
+
+
+@pytest.mark.parametrize(("kept", "doubted"), [(4, True), (12, False)])
+def test_models_that_share_few_values_are_doubted_first(
+    call, tmp_path: Path, kept: int, doubted: bool
+) -> None:
+    f32 = classifier(tmp_path / "f32.onnx", 3, "a")
+    proto = onnx.load(f32)
+    for at in range(kept, 20):
+        proto.graph.node[at].output[0] = proto.graph.node[-1].input[at] = f"other{at}"
+    proto.graph.node.append(node("MatMul", ["x", "w"], ["more"]))
+    other = tmp_path / "other.onnx"
+    onnx.save(proto, other)
+    told = [line.strip() for line in call("compare", f32, other).stdout.splitlines()]
+    assert told[1].startswith("These may be two different networks: of 21 values") is doubted
+    assert ("20 MatMul and 21 MatMul" in " ".join(told)) is doubted
+    document = json.loads(call("compare", f32, other, "--json").stdout)
+    assert (document["doubt"] is not None) is doubted
 
 
 def test_exit_code_follows_the_bound(call, digits: Path) -> None:

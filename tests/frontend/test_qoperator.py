@@ -111,9 +111,9 @@ def test_convolution(channels, bias):
     assert graph.node("q").op == "Conv"
     assert graph.quantizers["q"] == Quantizer("q", "QLinearConv", "y")
     assert {name: found.form for name, found in graph.quantizers.items() if name != "q"} == {
-        "q.x": "DequantizeLinear on an input",
-        "q.weights": "DequantizeLinear on a constant",
-        **({"q.bias": "DequantizeLinear on a constant"} if bias else {}),
+        "x": "QLinearConv of codes",
+        "w": "QLinearConv of codes",
+        **({"b": "QLinearConv of codes"} if bias else {}),
     }
     assert all(found.origin == ("q",) for found in graph.nodes())
 
@@ -158,7 +158,7 @@ def test_convolution_of_a_chain_shares_quantizers():
     assert graph.node("c2.x").quantizer == ("c1",)  # through the pool, which only moves codes
     assert len(set(graph.node("add").inputs)) == 1  # decoded once
     assert graph.node("add.a").quantizer == ("c2",)
-    assert set(graph.quantizers) == {"c1.x", "c1.weights", "c1", "c2.weights", "c2", "add"}
+    assert set(graph.quantizers) == {"x", "w", "c1", "w2", "c2", "add"}
 
 
 def test_microsofts_convolution_may_have_its_channels_last():
