@@ -372,7 +372,7 @@ ABOUT_TIME = (
         "layers with asymmetric weights",
         "Weights with a zero point that is not 0, or with several.",
         "a zero point of weights needs a sum over every window of the input: convolutions take none, "
-        "so the layer runs in f32",
+        "so the layer runs in f32, or that sum does, as products of its own",
         remedies={
             Tool.ORT: 'weight_type=QuantType.QInt8, extra_options={{"WeightSymmetric": True}}',
             Tool.NNCF: (

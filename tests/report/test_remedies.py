@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnxruntime.quantization import QuantFormat, QuantType
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 from support.masked_attention import WIDE, attention, cosine, feed, quantized
 from support.onnx_cases import model, node, random
 from support.ort_quantizer import quantized_by_ort
@@ -154,6 +155,35 @@ def test_what_stands_in_front_of_a_quantizer_is_named_by_the_f32_model() -> None
     assert set(found["layers"]) <= {each.name for each in nodes}
     assert "op_types_to_quantize" in found["change"]
     assert "quantizer-apart" not in kinds(quantized_by_ort(proto))
+
+
+@pytest.mark.parametrize("form", QuantFormat)
+@pytest.mark.parametrize("groups", [1, 16])
+def test_weights_of_u8_are_told_by_their_zero_point(form: QuantFormat, groups: int) -> None:
+    """In groups they are multiplied in f32; else the sums of what they read, which are no input of the layer."""
+    filters = {"w0": random([16, 16, 3, 3]), "w1": random([16, 16 // groups, 3, 3])}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="conv0"),
+        node("Relu", ["a"], ["b"], name="relu"),
+        node("Conv", ["b", "w1"], ["y"], name="conv1", group=groups),
+    ]
+    proto = model(nodes, inputs={"x": [1, 16, 16, 16]}, constants=filters)
+    unsigned = {"weight_type": QuantType.QUInt8, "quant_format": form, "per_channel": False}
+    plan = fqfuse.compile(quantized_by_ort(proto, **unsigned))
+    found = {each["code"]: each for each in plan.findings()}
+    assert not set(found) & {"f32-product", "f32-weights"}
+    layers = found["asymmetric-weights"]["layers"]
+    assert [name.removesuffix("_quant") for name in layers] == ["conv0", "conv1"]
+    assert "the source is not quantized" not in found["asymmetric-weights"]["reasons"]
+    cured = quantized_by_ort(proto, **unsigned | _settings(found["asymmetric-weights"]["change"]))
+    assert "asymmetric-weights" not in kinds(cured)
+
+
+def _settings(change: str) -> dict[str, Any]:
+    """The arguments of quantize_static that a change writes as `name=value`."""
+    written = re.findall(r"\b(\w+=(?:\{.*?\}|[\w.]+))", change)
+    names = {each.__name__: each for each in (QuantType, QuantFormat, CalibrationMethod)}
+    return eval(f"dict({', '.join(written)})", names)  # noqa: S307 our own text
 
 
 def kinds(model: Path | onnx.ModelProto) -> set[str]:
