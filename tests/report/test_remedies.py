@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
+from onnxruntime.quantization.shape_inference import quant_pre_process
 from support.masked_attention import WIDE, attention, cosine, feed, quantized
 from support.onnx_cases import model, node, random
 from support.ort_quantizer import quantized_by_ort
@@ -177,6 +178,45 @@ def test_weights_of_u8_are_told_by_their_zero_point(form: QuantFormat, groups: i
     assert "the source is not quantized" not in found["asymmetric-weights"]["reasons"]
     cured = quantized_by_ort(proto, **unsigned | _settings(found["asymmetric-weights"]["change"]))
     assert "asymmetric-weights" not in kinds(cured)
+
+
+def test_symmetric_activations_behind_a_relu_are_told_by_their_option() -> None:
+    """With another type alone the zero point stays in the middle, and the finding as it was."""
+    filters = {f"w{each}": random([8, 8, 3, 3], each) for each in range(2)}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="conv0"),
+        node("Relu", ["a"], ["b"], name="relu"),
+        node("Conv", ["b", "w1"], ["y"], name="conv1"),
+    ]
+    proto = model(nodes, inputs={"x": [1, 8, 16, 16]}, constants=filters)
+    for type_ in (QuantType.QInt8, QuantType.QUInt8):
+        made = {"activation_type": type_, "extra_options": {"ActivationSymmetric": True}}
+        plan = fqfuse.compile(quantized_by_ort(proto, **made))
+        (found,) = (each for each in plan.findings() if each["code"] == "unused-sign")
+        cured = quantized_by_ort(proto, **made | _settings(found["change"]))
+        assert "unused-sign" not in kinds(cured)
+
+
+def test_a_normalization_behind_a_gemm_is_left_out_since_preprocessing_leaves_it(
+    tmp_path: Path,
+) -> None:
+    constants = {"w": random([16, 16]), "b": random([16])}
+    constants |= {each: np.linspace(0.5, 2, 16, dtype=np.float32) for each in "smgv"}
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["a"], name="fc"),
+        node("BatchNormalization", ["a", *"smgv"], ["y"], name="norm"),
+    ]
+    files = [str(tmp_path / each) for each in ("f32.onnx", "prepared.onnx")]
+    onnx.save(model(nodes, inputs={"x": [4, 16]}, constants=constants, opset=17), files[0])
+    quant_pre_process(*files, skip_symbolic_shape=True)
+    prepared = onnx.load(files[1])
+    plan = fqfuse.compile(quantized_by_ort(prepared))
+    (found,) = (each for each in plan.findings() if each["code"] == "norm-behind-quantizer")
+    assert "behind a Gemm: that BatchNormalization into nodes_to_exclude" in found["change"]
+    left = [each.name for each in prepared.graph.node if each.op_type == "BatchNormalization"]
+    assert left
+    cured = quantized_by_ort(prepared, nodes_to_exclude=left, **_settings(found["change"]))
+    assert "norm-behind-quantizer" not in kinds(cured)
 
 
 def _settings(change: str) -> dict[str, Any]:
