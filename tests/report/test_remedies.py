@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from support.masked_attention import WIDE, attention, cosine, feed, quantized
+from support.masked_attention import LONG, WIDE, attention, cosine, feed, quantized
 from support.onnx_cases import model, node, random
 from support.ort_quantizer import quantized_by_ort
 
@@ -77,6 +77,31 @@ def test_a_quantized_mask_is_found_in_every_form(tmp_path: Path, form: str, mask
     assert "absurd-scale" not in kinds(mended)
     if masked:  # else the scores behind the mask have no codes for it, which no scale tells
         assert cosine(mended) > 0.999
+
+
+@pytest.mark.parametrize("lowest", [-3.4028235e38, -1e4])
+@pytest.mark.parametrize("form", [*FORMS, "qdq"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_nothing_asks_to_quantize_what_is_to_stay_f32(
+    form: str, masked: bool, lowest: float
+) -> None:
+    """A node that one finding wants in nodes_to_exclude is none that another wants out of there: of a mask of
+    integers, as tokenizers give it.
+    """
+    feeds = [feed(seed) for seed in range(4)]
+    for each in feeds:
+        each["mask"] = each["mask"].astype(np.int64) if masked else np.ones([1, LONG], np.int64)
+    proto = attention(lowest)
+    for given in (each for each in proto.graph.input if each.name == "mask"):
+        given.type.tensor_type.elem_type = onnx.TensorProto.INT64
+    for each in proto.graph.node:
+        each.input[:] = ["floats" if name == "mask" else name for name in each.input]
+    proto.graph.node.insert(0, node("Cast", ["mask"], ["floats"], to=onnx.TensorProto.FLOAT))
+    made = quantized_by_ort(proto, feeds, **FORMS.get(form, {}))
+    found = {each["code"]: each["layers"] for each in fqfuse.compile(made).findings()}
+    left = set(found.get("absurd-scale", ()))
+    for code in ("quantizer-apart", "f32-residual", "f32-pooling", "f32-attention", "requantized"):
+        assert left.isdisjoint(found.get(code, ())), (code, found)
 
 
 def test_calibrated_as_a_dynamic_transformer_is_advised_the_mask_stays_f32(tmp_path: Path) -> None:
@@ -217,6 +242,33 @@ def test_a_normalization_behind_a_gemm_is_left_out_since_preprocessing_leaves_it
     assert left
     cured = quantized_by_ort(prepared, nodes_to_exclude=left, **_settings(found["change"]))
     assert "norm-behind-quantizer" not in kinds(cured)
+
+
+@pytest.mark.parametrize("form", QuantFormat)
+def test_a_factor_behind_a_split_is_folded_into_the_weights(form: QuantFormat) -> None:
+    """Queries, keys and values of one product have one scale, the scaled queries another one."""
+
+    def proto(folded: bool) -> onnx.ModelProto:
+        weights, factor = random([16, 48], 1, 0.3), np.float32(0.25)
+        scale = [node("Mul", ["q", "factor"], ["scaled"], name="scale")]
+        nodes = [
+            node("MatMul", ["x", "w"], ["a"], name="qkv"),
+            node("Split", ["a"], ["q", "k", "v"], name="parts", axis=2, num_outputs=3),
+            *([] if folded else scale),
+            node("Transpose", ["k"], ["kt"], name="turned", perm=[0, 2, 1]),
+            node("MatMul", ["q" if folded else "scaled", "kt"], ["s"], name="scores"),
+            node("Softmax", ["s"], ["p"], name="shares", axis=-1),
+            node("MatMul", ["p", "v"], ["y"], name="context"),
+        ]
+        if folded:
+            weights[:, :16] *= factor
+        constants = {"w": weights, "factor": factor}
+        return model(nodes, inputs={"x": [1, 8, 16]}, constants=constants)
+
+    plan = fqfuse.compile(quantized_by_ort(proto(False), quant_format=form))
+    (found,) = (each for each in plan.findings() if each["code"] == "requantized")
+    assert "fold it into the weights in front" in found["change"]
+    assert "requantized" not in kinds(quantized_by_ort(proto(True), quant_format=form))
 
 
 def _settings(change: str) -> dict[str, Any]:
