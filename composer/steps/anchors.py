@@ -108,6 +108,7 @@ class _Anchor:
             capability,
             fraction=self._takes_fraction(),
             groups=self.groups if self.primitive == "convolution" else 1,
+            reader=self.node,
         )
         weights = weights_of(self.graph, self.node, self.weights_axis, capability, self.groups)
         if isinstance(source, Refusal):

@@ -94,7 +94,13 @@ class Weights:
 
 
 def source_of(
-    graph: Graph, value: str, capability: Capability, *, fraction: bool = False, groups: int = 1
+    graph: Graph,
+    value: str,
+    capability: Capability,
+    *,
+    fraction: bool = False,
+    groups: int = 1,
+    reader: Node | None = None,
 ) -> Source | Refusal:
     """A source as codes, or why it must be read in f32.
 
@@ -107,12 +113,13 @@ def source_of(
         capability: of the primitive.
         fraction: the primitive has a place for a fraction of the zero point.
         groups: of a convolution.
+        reader: the product that reads it, if one does.
     """
     node = graph.producer(value)
     if node is not None and node.op == "RunTimeDequantize":
         return _source_at_run_time(graph, node, capability)
     if node is None or node.op != "Dequantize":
-        return _no_codes(graph, value, node)
+        return _no_codes(graph, value, node, reader)
     codes, quant = node.input, node.quant
     dtype = graph.type(codes).dtype
     along = groups > 1 and quant.axis == 1 and len(quant.scale) % groups == 0
@@ -146,13 +153,20 @@ def source_of(
     return Source(codes, dtype, quant.scale[0], nearest, node, fraction=part)
 
 
-def _no_codes(graph: Graph, value: str, maker: Node | None) -> Refusal:
+def _no_codes(graph: Graph, value: str, maker: Node | None, reader: Node | None) -> Refusal:
     if maker is not None and maker.op == "FakeQuantize":
         return Refusal(
             "the quantizer of the source stays an operator of its own",
             "a quantizer of u8 or s8 codes",
             f"FakeQuantize {subject(maker)}",
             "change this quantizer as its own refusal says",
+        )
+    if maker and reader and maker.origin and maker.origin[:1] == reader.origin[:1]:
+        return Refusal(
+            "the source is what another part of the same operation computes",
+            "per-tensor u8 or s8 codes",
+            str(graph.type(value)),
+            "nothing to quantize between them: the rule that took the operation apart says why it did",
         )
     return Refusal(
         "the source is not quantized",

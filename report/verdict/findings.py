@@ -340,10 +340,13 @@ def _collected(found: dict[str, Finding], one: Finding) -> dict[str, Finding]:
 
 def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding]:
     tool = tool_of(view.plan)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, code in claimed.items():
+        groups[code].append(index)
     found = [
         Finding(
             CATALOGUE[code],
-            steps,
+            tuple(sorted({*steps, *groups.get(code, ())})),
             layers_around(view, steps, tool) if code == "absurd-scale" else layers_of(view, steps),
             0.0,
             0,
@@ -351,9 +354,6 @@ def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding
         )
         for code, steps in about_numbers(view, costs.machine).items()
     ]
-    groups: dict[str, list[int]] = defaultdict(list)
-    for index, code in claimed.items():
-        groups[code].append(index)
     for code, steps in groups.items():
         if CATALOGUE[code].gain is Gain.NUMBERS:
             continue  # said above: right numbers come before fast ones

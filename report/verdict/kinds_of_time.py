@@ -32,6 +32,11 @@ _ONE_BY_ONE = (
     "is decoded"
 )
 
+_FOLDED = (
+    "a Mul by a constant behind a product (a query times 1/sqrt(d)): fold it into the weights in front before the "
+    "model is quantized"
+)
+
 ABOUT_TIME = (
     Kind(
         "not-quantized",
@@ -372,7 +377,7 @@ ABOUT_TIME = (
         "layers with asymmetric weights",
         "Weights with a zero point that is not 0, or with several.",
         "a zero point of weights needs a sum over every window of the input: convolutions take none, "
-        "so the layer runs in f32",
+        "so the layer runs in f32, or that sum does, as products of its own",
         remedies={
             Tool.ORT: 'weight_type=QuantType.QInt8, extra_options={{"WeightSymmetric": True}}',
             Tool.NNCF: (
@@ -530,8 +535,9 @@ ABOUT_TIME = (
         effect=Effect.CONVERSIONS_GO,
         remedies={
             Tool.NNCF: (
-                "quantize the input of {names}, and their other readers; transformers: call nncf.quantize without "
-                "model_type=TRANSFORMER, and check accuracy"
+                "quantize the input of {names}, and their other readers; if model_type=TRANSFORMER was given, call "
+                "nncf.quantize without it, and check accuracy; what it leaves in f32 besides (normalizations), no option "
+                "changes"
             ),
             Tool.ORT: (
                 "quantize the input of {names}, and their other readers: the types of all these into "
@@ -555,18 +561,23 @@ ABOUT_TIME = (
         "requantized",
         "step that only changes scales of codes",
         "steps that only change scales of codes",
-        "Codes with one scale where a reader needs another one; a concatenation of codes with several scales.",
+        "Codes with one scale where a reader needs another one: a concatenation of codes with several scales, a "
+        "part of a Split times a constant.",
         "all codes are read and written once more",
         effect=Effect.ALL_GO,
         remedies={
             Tool.ORT: (
                 "one quantizer for all readers: no DedicatedQDQPair; equal types on both sides; around a Concat, the "
                 'same "scale" and "zero_point" for its output and its inputs (of a part of a Split, for what is split): '
-                'extra_options={{"TensorQuantOverrides": ...}}'
+                'extra_options={{"TensorQuantOverrides": ...}}; '
+                f"{_FOLDED}"
             ),
-            Tool.NNCF: "preset=nncf.QuantizationPreset.PERFORMANCE: all activations of one sign",
+            Tool.NNCF: (
+                f"{_FOLDED}; where activations have several signs, preset=nncf.QuantizationPreset.PERFORMANCE, if "
+                "another one was given: it is the default"
+            ),
             Tool.PYTORCH: "share one FakeQuantize module between the readers of {names}",
-            Tool.ANY: "give both sides of {names} one scale and zero point",
+            Tool.ANY: f"give both sides of {{names}} one scale and zero point; {_FOLDED}",
         },
     ),
     Kind(

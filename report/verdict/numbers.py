@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...ir.decision import Outcome
 from ...ir.types import DType
 from ...plan.attributes import Binary, DepthwiseConv, Eltwise, Sum
 from ...plan.saturation import steps_at_risk
@@ -194,11 +193,7 @@ def _is_uneven(reach: npt.NDArray[Any]) -> bool:
 
 def norm_behind_quantizer(view: View) -> Iterator[int]:
     """Products that round to codes before they scale each channel, which a BatchNormalization asks for."""
-    norms = {
-        decision.subject
-        for decision in view.plan.decision_records
-        if decision.rule == _FOLDING and decision.outcome is Outcome.FIRED
-    }
+    norms = view.subjects_of(_FOLDING)
     for index, step in enumerate(view.steps):
         ops = step.attr.post_ops
         rounded = [isinstance(op, Eltwise) and op.algorithm == "round" for op in ops]

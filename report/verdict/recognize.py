@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from .numbers import has_unusable_scale, multiplies_by_infinity
+from .numbers import absurd_scales, has_unusable_scale, multiplies_by_infinity
 from .rules_of_products import (
     asymmetric_weights,
     control_flow,
@@ -113,11 +113,29 @@ def claims(view: View, *, inside: bool = False) -> dict[int, str]:
             )
             if len(fronts) == 1 and fronts <= (_WITH_QUANTIZERS | (_PRODUCTS if alone else set())):
                 found[index] = fronts.pop()
+    _take_from_apart(view, found)
     return {
         index: code
         for index, code in sorted(found.items())
         if view.steps[index].bodies is None or code == "control-flow"
     }
+
+
+def _take_from_apart(view: View, found: dict[int, str]) -> None:
+    """Quantizers apart that have an absurd scale, or are there for steps with one alone, go with those: they
+    are to stay f32, and nothing is to be quantized for them.
+    """
+    absurd = {
+        *absurd_scales(view),
+        *(each for each, code in found.items() if code == "absurd-scale"),
+    }
+    for index in reversed(range(len(view.steps))):
+        if found.get(index) != "quantizer-apart":
+            continue
+        readers = {item.step for value in view.steps[index].outputs for item in view.behind(value)}
+        if index in absurd or (readers and readers <= absurd):
+            found[index] = "absurd-scale"
+            absurd.add(index)
 
 
 def is_quantized(view: View) -> bool:

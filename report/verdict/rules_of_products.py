@@ -28,6 +28,7 @@ from .view import (
 from .work import POOLINGS, SHAPES, operator_of
 
 _CODES = 256
+_SPLITTING = "split_weights_zero_point"
 _MUCH = 0.05  # of the multiply-adds: for a classifier behind an LSTM calibration gained nothing
 
 
@@ -402,13 +403,20 @@ def f32_weights(view: View) -> Iterable[int]:
 
 
 def asymmetric_weights(view: View) -> Iterable[int]:
-    """Products whose weights have a zero point that the primitive does not take."""
-    return _refused(
+    """Products whose weights have a zero point that the primitive does not take, and those of sums that stand
+    for one in f32 where the rest of the layer multiplies codes.
+    """
+    split = view.subjects_of(_SPLITTING)
+    terms = {
+        index for index in float_products(view) if not split.isdisjoint(view.steps[index].origin)
+    }
+    apart = _refused(
         view,
         "takes no zero point on its weights",
         "the zero points of the weights differ",
         "the zero point of the weights is none of their codes",
     )
+    return apart | terms | feeders_of(view, terms)
 
 
 def weights_along_inputs(view: View) -> Iterable[int]:

@@ -258,7 +258,7 @@ def quantizer_apart(view: View) -> Iterable[int]:
         lambda index: (
             converts(view, index)
             and not _ends_a_node(view, index)
-            and any(front for value in view.floats_read(index) for front in [*view.in_front(value)])
+            and any(map(view.in_front, view.floats_read(index)))
         ),
     )
     return apart | feeders_of(view, apart)

@@ -158,6 +158,14 @@ class View:
         names = self.steps[index].origin
         return [reason for name in names for reason in self._refused.get(name, ())]
 
+    def subjects_of(self, rule: str) -> set[str]:
+        """The nodes on which a rule fired."""
+        return {
+            decision.subject
+            for decision in self.plan.decision_records
+            if decision.rule == rule and decision.outcome is Outcome.FIRED
+        }
+
     def in_int8_source(self, index: int) -> bool:
         """True where the first argument of a step is codes."""
         step = self.steps[index]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnxruntime.quantization import QuantFormat, QuantType
-from support.masked_attention import WIDE, attention, cosine, feed, quantized
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from support.masked_attention import LONG, WIDE, attention, cosine, feed, quantized
 from support.onnx_cases import model, node, random
 from support.ort_quantizer import quantized_by_ort
 
@@ -75,6 +77,31 @@ def test_a_quantized_mask_is_found_in_every_form(tmp_path: Path, form: str, mask
     assert "absurd-scale" not in kinds(mended)
     if masked:  # else the scores behind the mask have no codes for it, which no scale tells
         assert cosine(mended) > 0.999
+
+
+@pytest.mark.parametrize("lowest", [-3.4028235e38, -1e4])
+@pytest.mark.parametrize("form", [*FORMS, "qdq"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_nothing_asks_to_quantize_what_is_to_stay_f32(
+    form: str, masked: bool, lowest: float
+) -> None:
+    """A node that one finding wants in nodes_to_exclude is none that another wants out of there: of a mask of
+    integers, as tokenizers give it.
+    """
+    feeds = [feed(seed) for seed in range(4)]
+    for each in feeds:
+        each["mask"] = each["mask"].astype(np.int64) if masked else np.ones([1, LONG], np.int64)
+    proto = attention(lowest)
+    for given in (each for each in proto.graph.input if each.name == "mask"):
+        given.type.tensor_type.elem_type = onnx.TensorProto.INT64
+    for each in proto.graph.node:
+        each.input[:] = ["floats" if name == "mask" else name for name in each.input]
+    proto.graph.node.insert(0, node("Cast", ["mask"], ["floats"], to=onnx.TensorProto.FLOAT))
+    made = quantized_by_ort(proto, feeds, **FORMS.get(form, {}))
+    found = {each["code"]: each["layers"] for each in fqfuse.compile(made).findings()}
+    left = set(found.get("absurd-scale", ()))
+    for code in ("quantizer-apart", "f32-residual", "f32-pooling", "f32-attention", "requantized"):
+        assert left.isdisjoint(found.get(code, ())), (code, found)
 
 
 def test_calibrated_as_a_dynamic_transformer_is_advised_the_mask_stays_f32(tmp_path: Path) -> None:
@@ -154,6 +181,101 @@ def test_what_stands_in_front_of_a_quantizer_is_named_by_the_f32_model() -> None
     assert set(found["layers"]) <= {each.name for each in nodes}
     assert "op_types_to_quantize" in found["change"]
     assert "quantizer-apart" not in kinds(quantized_by_ort(proto))
+
+
+@pytest.mark.parametrize("form", QuantFormat)
+@pytest.mark.parametrize("groups", [1, 16])
+def test_weights_of_u8_are_told_by_their_zero_point(form: QuantFormat, groups: int) -> None:
+    """In groups they are multiplied in f32; else the sums of what they read, which are no input of the layer."""
+    filters = {"w0": random([16, 16, 3, 3]), "w1": random([16, 16 // groups, 3, 3])}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="conv0"),
+        node("Relu", ["a"], ["b"], name="relu"),
+        node("Conv", ["b", "w1"], ["y"], name="conv1", group=groups),
+    ]
+    proto = model(nodes, inputs={"x": [1, 16, 16, 16]}, constants=filters)
+    unsigned = {"weight_type": QuantType.QUInt8, "quant_format": form, "per_channel": False}
+    plan = fqfuse.compile(quantized_by_ort(proto, **unsigned))
+    found = {each["code"]: each for each in plan.findings()}
+    assert not set(found) & {"f32-product", "f32-weights"}
+    layers = found["asymmetric-weights"]["layers"]
+    assert [name.removesuffix("_quant") for name in layers] == ["conv0", "conv1"]
+    assert "the source is not quantized" not in found["asymmetric-weights"]["reasons"]
+    cured = quantized_by_ort(proto, **unsigned | _settings(found["asymmetric-weights"]["change"]))
+    assert "asymmetric-weights" not in kinds(cured)
+
+
+def test_symmetric_activations_behind_a_relu_are_told_by_their_option() -> None:
+    """With another type alone the zero point stays in the middle, and the finding as it was."""
+    filters = {f"w{each}": random([8, 8, 3, 3], each) for each in range(2)}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="conv0"),
+        node("Relu", ["a"], ["b"], name="relu"),
+        node("Conv", ["b", "w1"], ["y"], name="conv1"),
+    ]
+    proto = model(nodes, inputs={"x": [1, 8, 16, 16]}, constants=filters)
+    for type_ in (QuantType.QInt8, QuantType.QUInt8):
+        made = {"activation_type": type_, "extra_options": {"ActivationSymmetric": True}}
+        plan = fqfuse.compile(quantized_by_ort(proto, **made))
+        (found,) = (each for each in plan.findings() if each["code"] == "unused-sign")
+        cured = quantized_by_ort(proto, **made | _settings(found["change"]))
+        assert "unused-sign" not in kinds(cured)
+
+
+def test_a_normalization_behind_a_gemm_is_left_out_since_preprocessing_leaves_it(
+    tmp_path: Path,
+) -> None:
+    constants = {"w": random([16, 16]), "b": random([16])}
+    constants |= {each: np.linspace(0.5, 2, 16, dtype=np.float32) for each in "smgv"}
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["a"], name="fc"),
+        node("BatchNormalization", ["a", *"smgv"], ["y"], name="norm"),
+    ]
+    files = [str(tmp_path / each) for each in ("f32.onnx", "prepared.onnx")]
+    onnx.save(model(nodes, inputs={"x": [4, 16]}, constants=constants, opset=17), files[0])
+    quant_pre_process(*files, skip_symbolic_shape=True)
+    prepared = onnx.load(files[1])
+    plan = fqfuse.compile(quantized_by_ort(prepared))
+    (found,) = (each for each in plan.findings() if each["code"] == "norm-behind-quantizer")
+    assert "behind a Gemm: that BatchNormalization into nodes_to_exclude" in found["change"]
+    left = [each.name for each in prepared.graph.node if each.op_type == "BatchNormalization"]
+    assert left
+    cured = quantized_by_ort(prepared, nodes_to_exclude=left, **_settings(found["change"]))
+    assert "norm-behind-quantizer" not in kinds(cured)
+
+
+@pytest.mark.parametrize("form", QuantFormat)
+def test_a_factor_behind_a_split_is_folded_into_the_weights(form: QuantFormat) -> None:
+    """Queries, keys and values of one product have one scale, the scaled queries another one."""
+
+    def proto(folded: bool) -> onnx.ModelProto:
+        weights, factor = random([16, 48], 1, 0.3), np.float32(0.25)
+        scale = [node("Mul", ["q", "factor"], ["scaled"], name="scale")]
+        nodes = [
+            node("MatMul", ["x", "w"], ["a"], name="qkv"),
+            node("Split", ["a"], ["q", "k", "v"], name="parts", axis=2, num_outputs=3),
+            *([] if folded else scale),
+            node("Transpose", ["k"], ["kt"], name="turned", perm=[0, 2, 1]),
+            node("MatMul", ["q" if folded else "scaled", "kt"], ["s"], name="scores"),
+            node("Softmax", ["s"], ["p"], name="shares", axis=-1),
+            node("MatMul", ["p", "v"], ["y"], name="context"),
+        ]
+        if folded:
+            weights[:, :16] *= factor
+        constants = {"w": weights, "factor": factor}
+        return model(nodes, inputs={"x": [1, 8, 16]}, constants=constants)
+
+    plan = fqfuse.compile(quantized_by_ort(proto(False), quant_format=form))
+    (found,) = (each for each in plan.findings() if each["code"] == "requantized")
+    assert "fold it into the weights in front" in found["change"]
+    assert "requantized" not in kinds(quantized_by_ort(proto(True), quant_format=form))
+
+
+def _settings(change: str) -> dict[str, Any]:
+    """The arguments of quantize_static that a change writes as `name=value`."""
+    written = re.findall(r"\b(\w+=(?:\{.*?\}|[\w.]+))", change)
+    names = {each.__name__: each for each in (QuantType, QuantFormat, CalibrationMethod)}
+    return eval(f"dict({', '.join(written)})", names)  # noqa: S307 our own text
 
 
 def kinds(model: Path | onnx.ModelProto) -> set[str]:

@@ -51,6 +51,17 @@ def test_each_suspect_step_belongs_to_one_finding(plans: dict[str, Plan]) -> Non
     assert not unknown["other"], "each step has its rule"
 
 
+def test_no_source_of_codes_is_told_to_have_no_quantizer(plans: dict[str, Plan]) -> None:
+    """What is f32 within a layer that multiplies codes has its reason there, not in front of the layer."""
+    for name, plan in plans.items():
+        view = View(plan)
+        products = [each for each in range(len(plan.steps)) if view.is_product(each)]
+        on_codes = {plan.steps[each].origin[:1] for each in products if view.in_int8(each)} - {()}
+        claimed = claims(view)
+        told = {each for each in products if claimed.get(each) == "f32-product"}
+        assert not {plan.steps[each].origin[:1] for each in told} & on_codes, name
+
+
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
 def test_numbers_are_sound_and_texts_whole(plans: dict[str, Plan], machine) -> None:
     for name, plan in plans.items():
