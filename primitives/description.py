@@ -32,13 +32,11 @@ from ..plan.attributes import (
     ZeroPoint,
 )
 from ..plan.targets import check_target
-from .kinds import CELLS, EVERY_AXIS_0, EVERY_AXIS_1, KINDS, REQUIRED, Kind
+from .kinds import CELLS, EVERY_AXIS_0, EVERY_AXIS_1, KINDS, REQUIRED, SOURCE, Kind
 
 _TENSOR = re.compile(r"(f32|bf16|f16|s32|s8|u8)\[(\d+(?:,\d+)*)\]")
 HALVES = frozenset({DType.BF16, DType.F16})
 """Floats of 16 bits. Arrays of f16 are NumPy's, of bf16 f32 that hold such numbers."""
-
-_SOURCE = re.compile(r"src_(?:0|[1-9]\d{0,3})")
 
 
 @dataclass(frozen=True)
@@ -236,7 +234,7 @@ def _roles(kind: str, found: Kind, given: Mapping[str, Any]) -> list[str]:
     """
     roles = [*found.roles, *found.flags]
     if found.many:
-        numbered = [name for name in given if _SOURCE.fullmatch(name)]
+        numbered = [name for name in given if SOURCE.fullmatch(name)]
         if not numbered:
             raise InvalidInput(
                 f"{kind} lacks its argument src_0", hint="number the sources from 0: src_0, src_1"

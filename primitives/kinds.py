@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -146,3 +147,11 @@ ARGS: Mapping[str, int] = {
     "dst_iter_c": Arg.DST_ITER_C,
 }
 """Argument -> its number in the library; the sources of `sum` and `concat` have others."""
+
+SOURCE = re.compile(r"src_(?:0|[1-9]\d{0,3})")
+"""A source of `sum` or `concat`."""
+
+
+def is_numbered(kind: str, role: str) -> bool:
+    """Whether the library has a number for an argument of that name."""
+    return role in ARGS or (KINDS[kind].many and SOURCE.fullmatch(role) is not None)

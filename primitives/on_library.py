@@ -47,8 +47,10 @@ from ..plan.attributes import (
     ZeroPoint,
 )
 from .depthwise import parts, scales_of
-from .description import Description
-from .kinds import ARGS, CELLS, KINDS
+from .description import Description, axes
+from .kinds import ARGS, CELLS, KINDS, is_numbered
+from .operation import unlike
+from .refusal import refusal
 
 _TYPES = {
     DType.BF16: DataType.bf16,
@@ -171,6 +173,8 @@ def descriptor(
         OneDnnError: the library refuses; `status` says how.
     """
     kind = description.kind
+    if not _can_be_asked_for(description):
+        raise _refused(description)
     if kind in CELLS and description.dtype("src_layer") in (DType.U8, DType.S8):
         fpmath = FpmathMode.strict
     chosen = KINDS[kind].chosen
@@ -182,13 +186,37 @@ def descriptor(
         else None
         for role in roles
     ]
-    return describe(
+    desc = describe(
         engine,
         kind,
         *operands,
         attributes=replace(_attributes(engine, description), fpmath=fpmath, scratchpad=scratchpad),
         **_parameters(description),
     )
+    if unlike(description) is not None:
+        raise _refused(description)
+    return desc
+
+
+def _can_be_asked_for(description: Description) -> bool:
+    """Whether the library has a number for each argument with scales or zero points, and its numbers for
+    each spatial dimension, of which it reads as many as the source has, are so many.
+    """
+    attr = description.attr
+    numbered = all(
+        is_numbered(description.kind, role) for role in (*attr.scales, *attr.zero_points)
+    )
+    if "strides" not in description.params:
+        return numbered
+    return numbered and len(description.dims("src")) == len(axes(description)[0]) + 2
+
+
+def _refused(description: Description) -> OneDnnError:
+    """What the library would say if it could be asked, or looked."""
+    found = refusal(description)
+    assert found is not None
+    status, reason = found
+    return failure(status, f"{description}, where {reason},")
 
 
 def _desc(engine: Engine, description: Description, role: str, *, free: bool) -> MemoryDesc:

@@ -44,6 +44,14 @@ def _same(description: Description, *roles: str) -> Iterator[str]:
             yield f"{first} {list(description.dims(first))} and {role} {list(description.dims(role))}"
 
 
+def unlike(description: Description) -> str | None:
+    """Shapes that the library does not compare, and would read beyond the end of one for; None where there
+    are none.
+    """
+    shapes = _same(description, "src", "dst") if description.kind == "softmax" else ()
+    return next(iter(shapes), None)
+
+
 def _accumulator(description: Description) -> Iterator[str]:
     """Factors are both f32, or codes times s8."""
     src, weights = description.dtype("src"), description.dtype("weights")

@@ -17,8 +17,8 @@ from ..plan.attributes import DepthwiseConv, Eltwise, PostOp
 from .depthwise import parts, unfused
 from .description import Description
 from .implementation import missing
-from .kinds import ARGS, CELLS, KINDS
-from .operation import OPERATIONS, empty_clip, misfits
+from .kinds import ARGS, CELLS, KINDS, SOURCE
+from .operation import OPERATIONS, empty_clip, misfits, unlike
 from .recurrent import refusal as refusal_of_layer
 
 _MOST_POST_OPS = 32
@@ -27,8 +27,8 @@ _WITH_ZERO_POINTS = _WITH_SCALES - {Arg.SRC_1}
 
 
 def refusal(description: Description) -> tuple[Status, str] | None:
-    """The status with which oneDNN 3.2 refuses to make this primitive, and why; None where it makes
-    it.
+    """The status with which oneDNN 3.2 refuses to make this primitive, or documents that it does, and
+    why; None where it makes it.
     """
     if description.kind in CELLS:
         return _attributes(description) or refusal_of_layer(description)
@@ -45,7 +45,8 @@ def refusal(description: Description) -> tuple[Status, str] | None:
     for second in behind:
         for reason in _depthwise(first, second):
             return Status.unimplemented, reason
-    return None
+    different = unlike(first)
+    return None if different is None else (Status.invalid_arguments, different)
 
 
 def _depthwise(first: Description, second: Description) -> Iterator[str]:
@@ -61,7 +62,7 @@ def _depthwise(first: Description, second: Description) -> Iterator[str]:
 def _attributes(description: Description) -> tuple[Status, str] | None:
     attr, many = description.attr, KINDS[description.kind].many
     for role, scale in attr.scales.items():
-        one_of_many = many and role.startswith("src_")
+        one_of_many = many and SOURCE.fullmatch(role) is not None
         if (ARGS.get(role) not in _WITH_SCALES and not one_of_many) or scale.mask < 0:
             return Status.invalid_arguments, f"no argument {role} with scales of {scale.mask}"
     for role, zero in attr.zero_points.items():

@@ -92,6 +92,11 @@ def _spoiled(rng: Generator, dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _of_any_rank(rng: Generator, dims: Sequence[int]) -> tuple[int, ...]:
+    """The sizes, or now and then one more or less."""
+    return _one(rng, ((*dims, 1), tuple(dims[1:]))) if _chance(rng, 0.01) else tuple(dims)
+
+
 # -- operations ------------------------------------------------------------------------------------
 
 
@@ -125,11 +130,16 @@ def _window(rng: Generator, spatial: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-_EIGHT_TAPS = {
-    1: ((8,), (4,)),
-    2: ((1, 8), (8, 1), (2, 4), (4, 2), (3, 3)),
-    3: ((2, 2, 2), (1, 2, 4), (3, 1, 3)),
+_TAPS = {
+    1: ((4,), (8,), (16,), (64,)),
+    2: ((1, 8), (2, 4), (3, 3), (4, 4), (8, 8), (16, 1)),
+    3: ((2, 2, 2), (3, 1, 3), (1, 2, 4), (4, 4, 4), (1, 16, 4)),
 }
+"""Kernels whose taps fill vectors, by the number of spatial dimensions."""
+
+
+_WIDE = 9
+"""Taps along the last dimension from which a kernel is a wide one."""
 
 
 def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
@@ -139,11 +149,20 @@ def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
     groups = _one(rng, (1, 1, 1, 2, 4))
     inside, outside = _one(rng, (1, 2, 4)), _one(rng, (1, 2, 4, 8))
     kernel = tuple(_one(rng, (1, 1, 2, 3)) for _ in range(spatial))
-    if _chance(rng, 0.15):  # depthwise, with as many taps as vectors have elements
-        groups, inside, outside = _one(rng, (2, 3, 8, 16)), 1, 1
-        kernel = _one(rng, _EIGHT_TAPS[spatial])
+    if _chance(rng, 0.15):  # depthwise, mostly, with as many taps as vectors have elements
+        many = _one(rng, (2, 3, 8, 16, 17, 18, 21, 33))
+        groups, inside, outside = (many, 1, 1) if _chance(rng, 0.8) else (1, 2, many)
+        kernel = _one(rng, _TAPS[spatial])
     window = _window(rng, spatial)
     short = tuple(_one(rng, (1, 2, 3)) for _ in range(spatial))
+    if groups == 1 and _chance(rng, 0.1):  # padding far wider than a vector has elements
+        inside, outside = _one(rng, (4, 16, 20)), _one(rng, (8, 16, 24, 32, 40, 48, 64))
+        taps = _one(rng, range(_WIDE, 34))
+        kernel, short = (*kernel[:-1], taps), (*short[:-1], _one(rng, range(1, 31)))
+        window = {name: (*sides[:-1], 1) for name, sides in window.items()}
+        window["dilations"] = (0,) * spatial
+        reach = _one(rng, (0, taps // 2, taps - 1)) if not transposed else _one(rng, (0, 0, 3))
+        window |= dict.fromkeys(("padding_l", "padding_r"), (*(0,) * (spatial - 1), reach))
     long = tuple(
         max((n - 1) * s + (k - 1) * (d + 1) + 1 - b - e, 1)
         for n, k, s, d, b, e in zip(short, kernel, *window.values(), strict=True)
@@ -155,8 +174,8 @@ def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
     if groups > 1 or _chance(rng, 0.1):
         shape = (groups, *shape)
     return {
-        "src": _text(src, _spoiled(rng, (batch, groups * inside, *read))),
-        "weights": _text(weights, _spoiled(rng, shape)),
+        "src": _text(src, _of_any_rank(rng, _spoiled(rng, (batch, groups * inside, *read)))),
+        "weights": _text(weights, _of_any_rank(rng, _spoiled(rng, shape))),
         **_bias(rng, (groups * outside,)),
         "dst": _text(dst, _spoiled(rng, (batch, groups * outside, *written))),
         **window,
@@ -295,7 +314,7 @@ def _pooling(rng: Generator) -> dict[str, Any]:
     )
     dtype, outer = _one(rng, TYPES), (_one(rng, (1, 2)), _one(rng, (1, 3, 16)))
     return {
-        "src": _text(dtype, (*outer, *whole)),
+        "src": _text(dtype, _of_any_rank(rng, (*outer, *whole))),
         "dst": _text(dtype if _chance(rng, 0.9) else _one(rng, TYPES), (*outer, *out)),
         "algorithm": _one(rng, ("max", "avg_include_padding", "avg_exclude_padding")),
         "kernel": kernel,
@@ -331,7 +350,7 @@ def _softmax(rng: Generator) -> dict[str, Any]:
     shape = _shape(rng)
     return {
         "src": _text(_one(rng, TYPES), shape),
-        "dst": _text(_one(rng, TYPES), shape),
+        "dst": _text(_one(rng, TYPES), _spoiled(rng, shape)),
         "algorithm": _one(rng, ("accurate", "log")),
         "axis": int(rng.integers(len(shape) + (1 if _chance(rng, 0.05) else 0))),
     }
@@ -416,14 +435,21 @@ MAKERS: dict[str, Callable[[Generator], dict[str, Any]]] = {
 # -- attributes ------------------------------------------------------------------------------------
 
 
+_STRAY = ("src", "weights", "dst", "src_1", "bias", "src_7", "src_x", "operand 0", "nothing")
+"""Names that scales and zero points are of, which the primitive may lack."""
+
+
 def _attributes(
     rng: Generator, kind: str, given: dict[str, Any]
 ) -> tuple[PrimitiveAttr, dict[str, str]]:
     roles = [role for role in given if role.startswith(("src", "weights", "bias", "dst"))]
     scales, zeros = {}, {}
-    if _chance(rng, 0.02):
-        stray = _one(rng, ("src", "weights", "dst", "src_1", "bias"))
-        scales[stray] = Scale((), int(_one(rng, (0, 0, 1, 2))))
+    if _chance(rng, 0.03):
+        stray = _one(rng, _STRAY)
+        if _chance(rng, 0.7):
+            scales[stray] = Scale((), int(_one(rng, (0, 0, 1, 2))))
+        else:
+            zeros[stray] = ZeroPoint((), int(_one(rng, (0, 0, 2))))
     for role in roles:
         if _chance(rng, 0.3 if role != "bias" else 0.02):
             scales[role] = Scale((), _mask(rng, _dims(given[role]), role))
@@ -432,6 +458,8 @@ def _attributes(
     if _chance(rng, 0.5):  # many take none
         scales = {} if _chance(rng, 0.5) else scales
         zeros = {}
+    if kind.endswith("convolution") and _dims(given["weights"])[-1] >= _WIDE and _chance(rng, 0.8):
+        scales, zeros = {}, {"src": ZeroPoint(())}
     post_ops, operands = _post_ops(rng, kind, given)
     return PrimitiveAttr(scales, zeros, post_ops), operands
 

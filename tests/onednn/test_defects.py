@@ -31,7 +31,7 @@ from fqfuse.onednn.enums import (
 from fqfuse.onednn.layouts import channels_last, row_major
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.memory import Memory, MemoryDesc
-from fqfuse.onednn.primitive import ExecArgs, Primitive, run_once, with_gaps
+from fqfuse.onednn.primitive import ExecArgs, Primitive, pack, run_once, with_gaps
 from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"
@@ -269,11 +269,47 @@ def wide_padding(bare: Bare, *, turned: bool) -> Case:
     )
 
 
-def packed_by_eights(bare: Bare) -> Case:
-    """Shown by the convolution that reads what was packed: the product of s8 codes with [8, 8]
-    weights.
-    """
-    x, w = bare.rng.integers(-128, 128, (1, 8, 9)).astype(np.int8), bare.small(8, 8, 1)
+def wide_padding_of(bare: Bare, channels: int, positions: int, width: int, *, turned: bool) -> Case:
+    """As many positions as columns, and so much padding on either side."""
+    taps = 2 * width + 1
+    x, w = (
+        bare.rng.integers(0, 256, (1, 16, positions)).astype(np.uint8),
+        bare.small(channels, 16, taps),
+    )
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "deconvolution" if turned else "convolution",
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any((1, channels, positions), DataType.f32),
+            strides=(1,),
+            dilations=(0,),
+            padding_l=(width,),
+            padding_r=(width,),
+            attributes=Attributes(zero_points={Arg.SRC: 0}),
+        )
+
+    padded = np.pad(x.astype(float) - 7, ((0, 0), (0, 0), (width, width)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=2)
+    want = np.einsum("oik,bisk->bos", (w[..., ::-1] if turned else w).astype(float), windows)
+    zero = {arg_zero_points(Arg.SRC): np.array([7], np.int32)}
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w, **zero}, want
+
+
+SIDE_BY_SIDE = ((8, 8, 1), (17, 1, 1, 64), (17, 1, 1, 4, 4, 4), (48, 1, 1, 16, 16), (21, 16, 16, 1))
+"""Shapes of weights, of which each is packed wrongly for an implementation on some CPU."""
+
+
+def packed(bare: Bare, shape: tuple[int, ...]) -> Case:
+    """Shown by the convolution that reads what was packed: one window of s8 codes with a zero point."""
+    depthwise = shape[1:3] == (1, 1)
+    kernel = shape[3:] if depthwise else shape[2:]
+    channels = shape[0] if depthwise else shape[1]
+    x, w = bare.rng.integers(-128, 128, (1, channels, *kernel)).astype(np.int8), bare.small(*shape)
+    ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
 
     def make() -> PrimitiveDesc:
         return describe(
@@ -282,14 +318,21 @@ def packed_by_eights(bare: Bare) -> Case:
             bare.any(x.shape, DataType.s8),
             bare.any(w.shape, DataType.s8),
             None,
-            bare.any((1, 8, 9), DataType.f32),
-            strides=(1,),
-            dilations=(0,),
-            padding_l=(0,),
-            padding_r=(0,),
+            bare.any((1, shape[0], *ones), DataType.f32),
+            strides=ones,
+            dilations=zeros,
+            padding_l=zeros,
+            padding_r=zeros,
+            attributes=Attributes(zero_points={Arg.SRC: 0}),
         )
 
-    return make, {Arg.SRC: x, Arg.WEIGHTS: w}, np.einsum("oi,bin->bon", w[..., 0].astype(float), x)
+    codes = x.astype(np.int64) - 3
+    products = w.reshape(shape[0], -1, *kernel) * (
+        codes.reshape(channels, 1, *kernel) if depthwise else codes
+    )
+    sums = products.reshape(shape[0], -1).sum(1).reshape(1, -1, *ones)
+    zero = {arg_zero_points(Arg.SRC): np.array([3], np.int32)}
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w, **zero}, sums
 
 
 def softmax_with_channels(bare: Bare) -> Case:
@@ -903,7 +946,7 @@ def bare(engine: Engine, stream: Stream) -> Iterator[Bare]:
 
 
 def test_each_row_is_shown() -> None:
-    elsewhere = {"compensation of a transposition of 8x8", SUM_OF_F16, *STRIDED}
+    elsewhere = {"compensation of weights side by side", SUM_OF_F16, *STRIDED}
     assert {defect.name for defect in DEFECTS} == CASES.keys() | elsewhere
 
 
@@ -963,36 +1006,48 @@ def in_a_process_of_its_own(
     )
 
 
-def test_weights_packed_by_eights(bare: Bare) -> None:
-    make, arrays, want = packed_by_eights(bare)
-    wide = with_gaps(arrays[Arg.WEIGHTS])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("channels", "positions", "width"), [(16, 26, 14), (32, 13, 8), (48, 13, 8), (64, 6, 4)]
+)
+def test_wide_padding_of_blocks(
+    bare: Bare, channels: int, positions: int, width: int, turned: bool
+) -> None:
+    """The fewer channels, the more rows has a block, and the wider is the padding that it cannot take:
+    the first that it cannot, with VNNI.
+    """
+    bare.library.set_threads(1)
+    make, arrays, want = wide_padding_of(bare, channels, positions, width, turned=turned)
+    name = f"{'deconvolution' if turned else 'convolution'} with zero points and wide padding"
+    defect = next(defect for defect in DEFECTS if defect.name == name)
+    results = [(d, bare.run(d, arrays)[0]) for d in implementations(make) if not d.is_reference]
+    assert all(np.array_equal(y, want) for d, y in results if defect_of(d) is None)
+    concerned = [y for d, y in results if defect.concerns(d)]
+    if not concerned:
+        pytest.skip("no implementation of this kind on this CPU")
+    assert not all(np.array_equal(y, want) for y in concerned), f"{bare.library.version}: `mended`"
+
+
+def test_weights_packed_side_by_side(bare: Bare) -> None:
+    """Where the compensation is left out, and that it never is of the same weights with gaps."""
     wrong = []
-    for desc in implementations(make):
-        wanted = desc.weights_md()
-        if (
-            defect_of(
-                describe(
-                    bare.engine,
-                    "reorder",
-                    MemoryDesc.like(bare.library, arrays[Arg.WEIGHTS]),
-                    wanted,
-                )
-            )
-            is None
-        ):
-            continue
-        wrong.append(not np.array_equal(bare.run(desc, arrays)[0], want))
-        packed, src = (
-            Memory.allocate(bare.engine, wanted),
-            bare.memory(arrays[Arg.SRC], desc, Arg.SRC),
-        )
-        given = Memory(bare.engine, MemoryDesc.like(bare.library, wide), wide)
-        bare.execute(
-            describe(bare.engine, "reorder", given.desc, wanted), {Arg.SRC: given, Arg.DST: packed}
-        )
-        dst = Memory.allocate(bare.engine, desc.dst_md())
-        bare.execute(desc, {Arg.SRC: src, Arg.WEIGHTS: packed, Arg.DST: dst})
-        assert np.array_equal(dst.view(), want), desc
+    for shape in SIDE_BY_SIDE:
+        make, arrays, want = packed(bare, shape)
+        wide = with_gaps(arrays[Arg.WEIGHTS])
+        for desc in implementations(make):
+            wanted, given = desc.weights_md(), MemoryDesc.like(bare.library, arrays[Arg.WEIGHTS])
+            if defect_of(describe(bare.engine, "reorder", given, wanted)) is None:
+                continue
+            wrong.append(not np.array_equal(bare.run(desc, arrays)[0], want))
+            weights = Memory.allocate(bare.engine, wanted)
+            pack(bare.stream, wide, MemoryDesc.like(bare.library, wide), weights)
+            dst = Memory.allocate(bare.engine, desc.dst_md())
+            zero = arg_zero_points(Arg.SRC)
+            others = {arg: bare.memory(arrays[arg], desc, arg) for arg in (Arg.SRC, zero)}
+            bare.execute(desc, {**others, Arg.WEIGHTS: weights, Arg.DST: dst})
+            assert np.array_equal(dst.view(), want), desc
+    if not wrong or not bare.library.effective_isa().has_fma:
+        pytest.skip("no implementation of this kind on this CPU")
     assert any(wrong), f"{bare.library.version} packs it right: it is `mended` in this version"
 
 

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from fqfuse.errors import InvalidInput
-from fqfuse.primitives import DepthwiseConv, Prelu, PrimitiveAttr, prim
+from fqfuse.onednn.capi import OneDnnError
+from fqfuse.primitives import (
+    Binary,
+    DepthwiseConv,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    ZeroPoint,
+    prim,
+)
 
 ENGINES = ("numpy", "onednn")
 PLAIN = {"src": "u8[1,4,3,3]", "weights": "s8[4,4,1,1]", "dst": "u8[1,4,3,3]"}
@@ -86,3 +95,39 @@ def test_what_fits_is_made() -> None:
     ours, theirs = (prim("convolution", TAPS, engine=e, **words).execute(args) for e in ENGINES)
     assert ours[0, 0, 1, 1] == 19
     assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("kind", "attr", "words", "status"),
+    [
+        ("softmax", None, {"src": "f32[4]", "dst": "f32[1000]", "axis": 0}, 2),
+        ("softmax", None, {"src": "f32[2,3,4]", "dst": "f32[2,3]", "axis": 1}, 2),
+        ("matmul", PrimitiveAttr({"more": Scale((), 0)}, {}, (Binary("add", "more"),)), {}, 2),
+        ("matmul", PrimitiveAttr({"nothing": Scale(())}), {}, 2),
+        ("matmul", PrimitiveAttr({}, {"nothing": ZeroPoint(())}), {}, 3),
+        ("concat", PrimitiveAttr({"src_x": Scale(())}), {}, 2),
+        ("convolution", None, {**PLAIN, "src": "u8[1,4,3]"}, 2),
+        ("deconvolution", None, {**PLAIN, "src": "u8[1,4,3,3,1]"}, 2),
+        (
+            "pooling",
+            None,
+            {"src": "f32[1,3,4,4]", "dst": "f32[1,3,4]", "algorithm": "max", "kernel": (1,)},
+            2,
+        ),
+    ],
+)
+def test_what_the_library_does_not_look_at_has_a_status(
+    engine: str, kind: str, attr: PrimitiveAttr | None, words: dict[str, Any], status: int
+) -> None:
+    """It would read beyond the end of what is shorter, or has no number for the argument."""
+    more = {
+        "matmul": {"src": "u8[2,4]", "weights": "s8[4,3]", "dst": "f32[2,3]"},
+        "concat": {"src_0": "u8[2,4]", "dst": "u8[2,4]", "axis": 1},
+    }.get(kind, {})
+    if attr is not None and attr.post_ops:
+        more = {**more, "more": "f32[1,3]"}
+    with pytest.raises(OneDnnError) as caught:
+        prim(kind, attr or PrimitiveAttr(), engine=engine, **more, **words)
+    assert caught.value.status == status

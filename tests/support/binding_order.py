@@ -211,7 +211,7 @@ class Runner:
             return plain
         self.packed[arg] = wanted
         if defect_of(describe(self.engine, "reorder", plain.desc, wanted)) is not None:
-            # the library's transposition of 8x8 leaves compensations out; not of an array with gaps
+            # the library may leave compensations out; not of an array with gaps
             wide = np.repeat(array[..., None], 2, axis=-1)[..., 0]
             plain = Memory(self.engine, MemoryDesc.like(self.engine.library, wide), wide)
         placed = Memory.allocate(self.engine, wanted)
