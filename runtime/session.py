@@ -417,6 +417,7 @@ _ML_DTYPES: Final[Mapping[DType, str]] = {
     DType.F8E4M3FNUZ: "float8_e4m3fnuz",
     DType.F8E5M2: "float8_e5m2",
     DType.F8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.F8E8M0: "float8_e8m0fnu",
     DType.F4E2M1: "float4_e2m1fn",
     DType.S2: "int2",
     DType.U2: "uint2",
