@@ -28,7 +28,7 @@ from ..budget import RunBudget
 from ..trips import Trips, TripsDone
 from .host import HostAction, HostStep
 from .host_calls import SingleCall, tried_in_c
-from .program import Action, Owner, Program
+from .program import Action, Owner, Program, Tensor
 
 _AT_ONCE: Final = 64
 """Trips whose addresses are laid out together."""
@@ -54,8 +54,8 @@ class Repeatable(Protocol):
         """The value that another one, which only NumPy sees, is another shape of."""
         ...
 
-    def fixed(self, value: str) -> Array | None:
-        """A value that lies in the arena; None where it does not."""
+    def fixed(self, value: str, tensor: Tensor | None) -> Array | None:
+        """A value as a tensor in the arena holds it; None where it lies elsewhere."""
         ...
 
     def output(self, name: str) -> Array:
@@ -84,7 +84,7 @@ def _can_chain(run: Repeatable, trips: Trips) -> bool:
     first one's, and machine code can be mapped.
     """
     plan, shapes = run.plan, run.program.shapes
-    front, states = int(trips.has_condition), len(trips.states)
+    front = int(trips.has_condition)
     types = [plan.type(name) for name in (*plan.inputs, *plan.outputs)]
     if any(type_.dtype is DType.STRING for type_ in types) or not all(
         name in shapes for name in plan.outputs
@@ -95,8 +95,7 @@ def _can_chain(run: Repeatable, trips: Trips) -> bool:
         shapes[plan.outputs[front + place]] == array.shape
         for place, array in enumerate(trips.states)
     )
-    found = len(plan.outputs) >= front + states and kernels(run.library, "call_loop")
-    return told and same and found is not None
+    return told and same and kernels(run.library, "call_loop") is not None
 
 
 def _picks(run: Repeatable, trips: Trips) -> dict[HostAction, str]:
@@ -125,7 +124,7 @@ class Chains:
     """The trips of one body for the shapes that a run is bound for.
 
     Args:
-        run: nobody else uses it.
+        run: nobody else uses it; holds this.
         trips: the first ones; all later ones have the same shapes.
         budget: how much memory the rows may take.
     """
@@ -326,7 +325,8 @@ class Chained:
         if not isinstance(action, HostAction) or action not in self._run.singles:
             return None
         source = action.runner.inputs[0]
-        array = {**self._own, **self._picked}.get(source, self._run.fixed(source))
+        lies = self._run.fixed(source, action.inputs.get(source))
+        array = {**self._own, **self._picked}.get(source, lies)
         return None if array is None else tried_in_c(self._run.singles[action], array)
 
     # -- in each run -------------------------------------------------------------------------------

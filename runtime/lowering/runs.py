@@ -146,12 +146,11 @@ class Run:
             value = self.program.host_views[value]
         return value
 
-    def fixed(self, value: str) -> Array | None:
-        """A value that lies in the arena, where it is in each run; None where it does not."""
-        tensor = self.program.tensors.get(value)
-        if tensor is None or not tensor.desc.is_plain or not self._stays(value, tensor):
-            return None
-        return self._viewer(value, tensor)()
+    def fixed(self, value: str, tensor: Tensor | None) -> Array | None:
+        """A value as a tensor in the arena holds it, where it is in each run; None where it lies
+        elsewhere.
+        """
+        return self._viewer(value, tensor)() if self._stays(value, tensor) else None
 
     def output(self, name: str) -> Array:
         """An output as it is now, without a copy."""
