@@ -299,6 +299,6 @@ def _running(plan: Plan) -> Run:
     session = InferenceSession(plan)
 
     def run(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        return dict(zip(plan.outputs, session.run(None, feeds), strict=True))
+        return dict(zip(plan.outputs, session.run_carried(None, feeds), strict=True))
 
     return run

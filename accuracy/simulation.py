@@ -331,7 +331,7 @@ def simulated(
 
 def outputs_of(session: InferenceSession, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """What a session gives, by name."""
-    return dict(zip(session.plan.outputs, session.run(None, feeds), strict=True))
+    return dict(zip(session.plan.outputs, session.run_carried(None, feeds), strict=True))
 
 
 def _arrays(feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:

@@ -179,7 +179,7 @@ def run_rows(session: PlanSession, feeds: Mapping[str, Array]) -> list[Array]:
             name: np.concatenate([array, np.repeat(array[-1:], size - count, axis=0)])
             for name, array in feeds.items()
         }
-    outputs = session.run(None, feeds)
+    outputs = session.run_carried(None, feeds)
     for name, array in zip(session.plan.outputs, outputs, strict=True):
         if not array.ndim or len(array) != size:
             raise InvalidInput(

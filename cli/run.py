@@ -79,7 +79,7 @@ def _run(session: InferenceSession, feeds: Mapping[str, Feed]) -> list[Array]:
     from ..errors import InvalidInput
 
     try:
-        return session.run(None, {name: feed.array for name, feed in feeds.items()})
+        return session.run_carried(None, {name: feed.array for name, feed in feeds.items()})
     except InvalidInput as error:
         # The session knows the input, the command line knows the file.
         file = next(

@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.graph import Graph
+from ..ir.lifting import Lifted
 from ..ir.node import Node
 from ..ir.ops import dims
 from ..ir.ops.spec import Array
 from ..ir.types import Dim, DType, Shape, TensorType
 from ..plan.foreign import INPUTS_KEY, OPSETS_KEY, declared
 from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
+from .source import Source
 from .structure import captured_names, initializer_names, read_of_others, subgraphs
 
 BODIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -48,7 +50,10 @@ _MOST_BEHIND: Final = 8  # of those, one behind the other
 Known = Mapping[str, tuple[TensorType, Array | None]]
 """Name, as the bodies have it -> the type of the value, and its data where it is constant."""
 
-ImportBody = Callable[[ModelProto], Graph]
+ImportBody = Callable[[Source], Graph]
+
+LARGE: Final = 1 << 10
+"""Bytes from which on a constant goes beside the model of a body, and is not copied into it."""
 
 
 def has_bodies(node: OnnxNode | NodeProto) -> bool:
@@ -83,7 +88,7 @@ def with_weights_inside(graph: GraphProto, constants: GraphProto) -> GraphProto:
     nodes = [NodeProto.FromString(node.SerializeToString()) for node in graph.node]
     for index in wanted:
         for body in subgraphs(nodes[index]):
-            _prepend(body, _decoding(read_of_others(body), makers, known, _own_names(body)))
+            _prepend(body, _decoding(read_of_others(body), makers, known, own_names(body)))
     return GraphProto(
         name=graph.name,
         input=graph.input,
@@ -126,7 +131,7 @@ def _decoding(
     return list(found.values())
 
 
-def _own_names(body: GraphProto) -> set[str]:
+def own_names(body: GraphProto) -> set[str]:
     """The names that a body gives values itself, whatever they are around it."""
     own = {value.name for value in body.input} | set(initializer_names(body))
     return own | {name for node in body.node for name in node.output}
@@ -159,10 +164,8 @@ def _still_read(
 # -- models --------------------------------------------------------------------------------------------
 
 
-def models_of(
-    proto: NodeProto, known: Known, opsets: Mapping[str, int], name: str
-) -> list[ModelProto]:
-    """The bodies of a node as models, in the order of `BODIES`.
+def models_of(proto: NodeProto, known: Known, opsets: Mapping[str, int], name: str) -> list[Source]:
+    """The bodies of a node as models, in the order of `BODIES`; they share large constants.
 
     Args:
         proto: the node; the inputs of its bodies have types.
@@ -173,19 +176,24 @@ def models_of(
     captured = captured_names(proto)
     fed = [value for value in captured if known[value][1] is None]
     graphs = {attribute.name: attribute.g for attribute in proto.attribute}
-    return [
-        helper.make_model(
-            _alone(graphs[which], f"{name}.{which}", known, fed),
+    found = []
+    for which in BODIES[proto.op_type]:
+        graph, lifted = _alone(graphs[which], f"{name}.{which}", known, fed)
+        model = helper.make_model(
+            graph,
             opset_imports=[helper.make_opsetid(*entry) for entry in opsets.items()],
             ir_version=10,
         )
-        for which in BODIES[proto.op_type]
-    ]
+        found.append(Source(model, None, graph.name, lifted))
+    return found
 
 
-def _alone(body: GraphProto, name: str, known: Known, fed: Sequence[str]) -> GraphProto:
+def _alone(
+    body: GraphProto, name: str, known: Known, fed: Sequence[str]
+) -> tuple[GraphProto, Lifted]:
+    """A body as the graph of a model, without the data of large constants, and that."""
     read = set(read_of_others(body))
-    taken = _own_names(body) | read
+    taken = own_names(body) | read
     result = GraphProto(
         name=name,
         node=body.node,
@@ -200,10 +208,19 @@ def _alone(body: GraphProto, name: str, known: Known, fed: Sequence[str]) -> Gra
             own += ".unread"
         result.input.append(declared(own, known[value][0]))
         taken.add(own)
+    lifted: Lifted = {}
     for value in sorted(read):
         type_, data = known[value]
-        if data is not None:
+        if data is None:
+            continue
+        if data.nbytes < LARGE or type_.dtype.is_carried or type_.dtype is DType.STRING:
             result.initializer.append(_tensor(value, type_.dtype, data))
+            continue
+        lifted[len(result.initializer)] = _little(data).reshape(-1).view(np.uint8)
+        kind = ELEMENT_TYPES[type_.dtype]
+        result.initializer.append(
+            TensorProto(name=value, data_type=kind, dims=data.shape, raw_data=b"")
+        )
     seen: set[str] = set()
     for position, output in enumerate(body.output):
         if output.name in seen:  # a graph returns a value once
@@ -213,15 +230,20 @@ def _alone(body: GraphProto, name: str, known: Known, fed: Sequence[str]) -> Gra
         else:
             result.output.append(output)
         seen.add(output.name)
-    return result
+    return result, lifted
 
 
 def _tensor(name: str, dtype: DType, data: Array) -> TensorProto:
     kind, held = ELEMENT_TYPES[dtype], np.ascontiguousarray(data)
     if not dtype.is_carried and dtype is not DType.STRING:
-        little = held.astype(held.dtype.newbyteorder("<"), copy=False)
-        return TensorProto(name=name, data_type=kind, dims=data.shape, raw_data=little.tobytes())
+        raw = _little(data).tobytes()
+        return TensorProto(name=name, data_type=kind, dims=data.shape, raw_data=raw)
     return helper.make_tensor(name, kind, data.shape, held.reshape(-1).tolist())
+
+
+def _little(data: Array) -> Array:
+    """The data as raw_data has it: contiguous, the lowest byte in front."""
+    return np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
 
 
 # -- types ---------------------------------------------------------------------------------------------
@@ -364,7 +386,7 @@ class _Types:
                     )
                 own.CopyFrom(declared(own.name, type_))
         models = models_of(self._proto, self._known, self._opsets, self._node.name)
-        graphs = [self._run(model) for model in models]
+        graphs = map(self._run, models)
         return [[graph.type(value).with_quant(None) for value in graph.outputs] for graph in graphs]
 
     def _pairs(
@@ -437,7 +459,7 @@ class BodyModels:
         scanned: of how many values each trip takes a row.
     """
 
-    models: tuple[ModelProto, ...]
+    models: tuple[Source, ...]
     own: int
     fed: tuple[int, ...]
     states: int

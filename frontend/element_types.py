@@ -20,8 +20,7 @@ def dtype_of(number: int, where: str) -> DType:
 
     Raises:
         InvalidModel: ONNX has no such element type.
-        UnsupportedOp: float8e8m0, floats of 6 bits or complex numbers, which the graph has no type
-            for.
+        UnsupportedOp: floats of 6 bits or complex numbers, which the graph has no type for.
     """
     found = DTYPES.get(number)
     if found is not None:

@@ -24,6 +24,7 @@ from ..ir.types import DType, TensorType
 from .budgets import Budgets
 from .folding import Folder
 from .nodes import DEFAULT_DOMAIN, OnnxNode, origin_of_proto
+from .source import Source
 from .structure import Wiring, captured_names
 from .tensors import TensorReader
 
@@ -99,7 +100,7 @@ class Importer:
         tensors: TensorReader,
         budgets: Budgets,
         handler_of: Callable[[str, str], Handler],
-        import_body: Callable[[onnx.ModelProto], Graph],
+        import_body: Callable[[Source], Graph],
         depth: int,
     ) -> None:
         self.graph = Graph(source.name)
@@ -128,6 +129,11 @@ class Importer:
         self._in_file = {name: name for name in values}
         self._names = _Names(values)
         self._folder = Folder(self.graph, budgets, self._names.value)
+
+    def is_free(self, name: str) -> bool:
+        """Whether nothing of the model's graph, and nothing imported so far, has a name."""
+        taken = (self.wiring.producer, self.graph.values, self.late, self.declared)
+        return not any(name in names for names in taken)
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -60,8 +60,8 @@ def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
     wiring = check_wiring(graph, model.graph)
     tensors = TensorReader(budgets, source.folder)
 
-    def import_body(body: onnx.ModelProto) -> Graph:
-        return graph_from_source(Source(body, None, body.graph.name), budgets, depth + 1)
+    def import_body(body: Source) -> Graph:
+        return graph_from_source(body, budgets, depth + 1)
 
     ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of, import_body, depth)
     _add_inputs(ctx, model)

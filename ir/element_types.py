@@ -28,6 +28,7 @@ ELEMENT_TYPES: Mapping[DType, int] = {
     DType.U4: 21,
     DType.S4: 22,
     DType.F4E2M1: 23,
+    DType.F8E8M0: 24,
     DType.U2: 25,
     DType.S2: 26,
 }

@@ -35,6 +35,7 @@ class DType(enum.Enum):
     F8E4M3FNUZ = "f8e4m3fnuz"
     F8E5M2 = "f8e5m2"
     F8E5M2FNUZ = "f8e5m2fnuz"
+    F8E8M0 = "f8e8m0"
     F4E2M1 = "f4e2m1"
     S2 = "s2"
     U2 = "u2"

@@ -21,8 +21,8 @@ arguments that write into those arrays.
   one C call
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library
 - `machine_code.py`, `kernels.py`: `listings/` of machine code -> `Kernels`, and calls of them
-- `call_loop.py`: one C call after the other -> one call of them all
-- `average_kernel.py`, `lookup_kernel.py`, `block_kernels.py`, `coded_kernels.py`,
+- `call_loop.py`: one C call after the other -> one call of them all, once or over and over
+- `average_kernel.py`, `lookup_kernel.py`, `range_kernel.py`, `block_kernels.py`, `coded_kernels.py`,
   `recurrent_kernel.py`, `lstm_kernel.py`: what each of these computes, and of what
 
     library = load()                                        # or load("/path/of/libdnnl.so.3")

@@ -42,7 +42,7 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "call_loop": (
         CpuIsa.default,
-        "b56123014cb4525b7a6cbe68ccea99ebaf5e6d9986555ff3a284522dac1e45a6",
+        "f57856ab1c69b3865f6d102f5dda1e771e78d608762d2083d9d1503c3432445a",
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
@@ -63,6 +63,10 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     "lstm_kernel": (
         CpuIsa.avx512_core,
         "8c55c4ba288afb2c8085347619f8a2f233387f8deac1fe592165814d53b001da",
+    ),
+    "range_kernel": (
+        CpuIsa.avx512_core,
+        "a91400a9dfa4a9ad6c905874958bca906c3762e53a2067d317d27cd6648f7f73",
     ),
     "recurrent_kernel": (
         CpuIsa.avx512_core_vnni,

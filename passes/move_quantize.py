@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from ..ir.graph import Graph
 from ..ir.node import Node, subject
 from ..ir.ops.spec import Trait
 from ..ir.rule import Refusal
-from ..ir.types import DType, Quantization
+from ..ir.types import DType, Quantization, is_static
 from .base import Contract, Pass, decide, swap
 from .retyping import moves_codes
 
@@ -25,7 +27,8 @@ def move_quantize(graph: Graph) -> None:
 
     Legal because: Quantize works element by element, and is non-decreasing for scale > 0.
     Refuses when: another reader wants the values of Op in f32, the parameters run along an axis, a
-    scale is negative, or Op fills in values that x does not have (Pad), which needs their code; an
+    scale is negative, or Op fills in values that x does not have (Pad), which needs their code; Op takes
+    a part of an input of the graph, which all of it would be quantized for; an
     input of Concat is stored as other codes that are read elsewhere too, or
     the codes have 16 bits: primitives join f32 only.
     """
@@ -96,6 +99,8 @@ def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:
             found,
             "quantize the other readers too, so that nobody reads f32 here",
         )
+    if (part := _part_of_input(graph, op)) is not None:
+        return part
     if joins and node.attr("dtype", DType).is_wide_code:
         reason = "values are joined before they become 16-bit codes"
         return Refusal(
@@ -111,6 +116,23 @@ def _refusal(graph: Graph, node: Node, op: Node) -> Refusal | None:
         "nothing to change where a step behind rescales the codes on its way; where they take a step of their own, "
         "that has a finding (requantized)",
     )
+
+
+def _part_of_input(graph: Graph, op: Node) -> Refusal | None:
+    """Why what is fed is cut before it is quantized: no primitive stores it in 8 bits on the way, and
+    a body of a Loop would quantize all of it in each trip.
+    """
+    ends = [graph.type(value) for value in (op.input, op.output)]
+    if op.op not in ("Gather", "Slice") or graph.producer(op.input) is not None:
+        return None
+    if not all(is_static(end.shape) for end in ends):
+        return None
+    source, made = (math.prod(end.static_shape) for end in ends)
+    if made >= source:
+        return None
+    told = f"{subject(op)} takes a part of an input, which no step computes"
+    found = f"{made} of {source} elements"
+    return Refusal(told, "a value that a step stores", found, "nothing to change")
 
 
 def _shared_codes(graph: Graph, concat: Node, quant: Quantization) -> str | None:

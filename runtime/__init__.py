@@ -6,7 +6,8 @@
 - `numpy_runtime.py`, `kernels/`: the runtime that defines the numbers
 - `lowering/`: the plan on oneDNN
 - `executor.py`, `placement.py`: what both give to a session, and where each step runs
-- `bodies.py`: plans in the bodies of If, Loop and Scan, trip by trip
+- `bodies.py`, `trips.py`: plans in the bodies of If, Loop and Scan; what a run of several trips
+  takes and gives
 - `fallback.py`: operators that only ONNX's reference evaluator knows
 - `program.py`, `arena.py`, `pool.py`, `processors.py`: recorded calls, shared memory, threads, what
   the machine grants

@@ -19,6 +19,7 @@ from ..plan.shapes import symbol_sizes
 from ..plan.types import Bodies, Plan, Step
 from .budget import MOST_TRIPS, RunBudget
 from .executor import Executor
+from .trips import Trips, TripsDone
 
 NO_BODIES: Mapping[str, BodyRunner] = MappingProxyType({})
 """Of a plan without If, Loop and Scan."""
@@ -75,50 +76,101 @@ class BodyRunner:
         return found[: len(self._step.outputs)]
 
     def _if(self, arrays: Sequence[Array | None]) -> list[Array]:
-        condition, *fed = arrays
-        return self._trip(0 if self._truth(condition) else 1, fed)
+        condition, *given = arrays
+        index = 0 if self._truth(condition) else 1
+        plan, fed = self._bodies.plans[index], _whole(given)
+        self._check(plan, fed)
+        return self._executor(index).run(dict(zip(plan.inputs, fed, strict=True)))
 
     def _loop(self, arrays: Sequence[Array | None]) -> list[Array]:
         count, states, plan = arrays[0], self._bodies.states, self._bodies.plans[0]
-        most = None if count is None else int(self._single(count, "the number of trips"))
+        most = MOST_TRIPS + 1
+        if count is not None:
+            most = min(most, int(self._single(count, "the number of trips")))
         going = self._truth(arrays[1])
-        handed, fed = list(arrays[2 : 2 + states]), arrays[2 + states :]
-        counters = [plan.type(name).static_shape for name in plan.inputs[:2]]
-        rows = _Rows(plan.outputs[1 + states :], self._budget, self._where)
-        step = 0
-        while going and (most is None or step < most):
-            self._count()
-            front = np.full(counters[0], step, np.int64), np.full(counters[1], going)
-            found = self._trip(0, [*front, *handed, *fed])
-            going, handed = self._truth(found[0]), list(found[1 : 1 + states])
-            rows.add(found[1 + states :])
-            step += 1
-        return [*_whole(handed), *self._stacked(rows, plan, [*handed, *fed], 2)]
+        given = _whole(arrays[2:])
+        number, condition = (plan.type(name).static_shape for name in plan.inputs[:2])
+        return self._trips(
+            Trips(
+                front=[np.zeros(number, np.int64), np.full(condition, going)],
+                states=given[:states],
+                sources=(),
+                same=given[states:],
+                most=most if going else 0,
+                taken=self._count,
+                where=self._where,
+            )
+        )
 
     def _scan(self, arrays: Sequence[Array | None]) -> list[Array]:
-        states, plan = self._bodies.states, self._bodies.plans[0]
+        given, states = _whole(arrays), self._bodies.states
         split = states + self._bodies.scanned
-        handed, sources, fed = list(arrays[:states]), _whole(arrays[states:split]), arrays[split:]
+        sources = given[states:split]
         counts = {len(source) if source.ndim else -1 for source in sources}
         if len(counts) != 1 or counts == {-1}:
             shapes = ", ".join(str(list(source.shape)) for source in sources)
             raise self._refusal(f"a Scan runs over {shapes}, which have no one number of rows")
-        rows = _Rows(plan.outputs[states:], self._budget, self._where)
-        for place in range(counts.pop()):
-            found = self._trip(0, [*handed, *(source[place, ...] for source in sources), *fed])
-            handed = list(found[:states])
-            rows.add(found[states:])
-        given = [*handed, *(np.empty(source.shape[1:], source.dtype) for source in sources), *fed]
-        return [*_whole(handed), *self._stacked(rows, plan, given, 0)]
+        (count,) = counts
+        return self._trips(
+            Trips(
+                front=[],
+                states=given[:states],
+                sources=sources,
+                same=given[split:],
+                most=count,
+                taken=self._count,
+                where=self._where,
+            )
+        )
 
-    # -- one trip ----------------------------------------------------------------------------------
+    # -- trips -------------------------------------------------------------------------------------
 
-    def _trip(self, index: int, arrays: Sequence[Array | None]) -> list[Array]:
-        plan = self._bodies.plans[index]
-        feeds = dict(zip(plan.inputs, _whole(arrays), strict=True))
-        for name, array in feeds.items():
-            self._check(plan, name, array)
-        return self._executor(index).run(feeds)
+    def _trips(self, trips: Trips) -> list[Array]:
+        """What the last trip leaves, and the rows of all."""
+        if trips.most < 1:
+            return [*trips.states, *self._no_rows(trips)]
+        self._check(self._bodies.plans[0], trips.given(0, trips.states))
+        executor = self._executor(0)
+        done = executor.run_trips(trips) or self._in_turn(executor, trips)
+        return [*done.states, *done.rows]
+
+    def _in_turn(self, executor: Executor, trips: Trips) -> TripsDone:
+        """Each trip as a run of its own."""
+        plan, front, count = self._bodies.plans[0], int(trips.has_condition), len(trips.states)
+        rows = _Rows(plan.outputs[front + count :], self._budget, self._where)
+        states, known = trips.states, list[object]()
+        for number in range(trips.most):
+            self._count(1)
+            given = trips.given(number, states)
+            kinds: list[object] = [(array.dtype, array.shape) for array in given]
+            if kinds != known:
+                self._check(plan, given)
+                known = kinds
+            found = executor.run(dict(zip(plan.inputs, given, strict=True)))
+            states = found[front : front + count]
+            rows.add(found[front + count :])
+            if front and not self._truth(found[0]):
+                break
+        return TripsDone(list(states), [self._stacked(*row) for row in rows.found.items()])
+
+    def _stacked(self, name: str, rows: Sequence[Array]) -> Array:
+        if len({row.shape for row in rows}) > 1:
+            raise self._refusal(f"the rows of {name} have different shapes")
+        return np.stack(rows)
+
+    def _no_rows(self, trips: Trips) -> Iterator[Array]:
+        """No rows, of the sizes that the body's inputs tell."""
+        plan = self._bodies.plans[0]
+        rows = [np.empty(source.shape[1:], source.dtype) for source in trips.sources]
+        given = [*trips.states, *rows, *trips.same]
+        shapes = {name: plan.type(name).static_shape for name in plan.inputs[: len(trips.front)]}
+        for name, array in zip(plan.inputs[len(trips.front) :], given, strict=True):
+            shapes[name] = array.shape
+        sizes = symbol_sizes(plan, shapes)
+        for name in plan.outputs[trips.has_condition + len(trips.states) :]:
+            type_ = plan.type(name)
+            row = tuple(_size(dim, sizes) for dim in type_.shape or ())
+            yield np.empty((0, *row), type_.dtype.numpy)
 
     def _executor(self, index: int) -> Executor:
         with self._lock:
@@ -126,21 +178,22 @@ class BodyRunner:
                 self._executors[index] = self._make(self._bodies.plans[index])
             return self._executors[index]
 
-    def _check(self, plan: Plan, name: str, array: Array) -> None:
-        type_ = plan.type(name)
-        shape = array.shape if type_.shape is None else type_.shape
-        texts = type_.dtype is DType.STRING and array.dtype.kind in "OU"
-        fits = len(shape) == array.ndim and all(
-            isinstance(dim, str) or dim == size
-            for dim, size in zip(shape, array.shape, strict=True)
-        )
-        if not fits or not (texts or array.dtype == type_.dtype.numpy):
-            raise self._refusal(
-                f"its body is given {array.dtype}{list(array.shape)} as {name}, and takes {type_}"
+    def _check(self, plan: Plan, given: Sequence[Array]) -> None:
+        for name, array in zip(plan.inputs, given, strict=True):
+            type_ = plan.type(name)
+            shape = array.shape if type_.shape is None else type_.shape
+            texts = type_.dtype is DType.STRING and array.dtype.kind in "OU"
+            fits = len(shape) == array.ndim and all(
+                isinstance(dim, str) or dim == size
+                for dim, size in zip(shape, array.shape, strict=True)
             )
+            if not fits or not (texts or array.dtype == type_.dtype.numpy):
+                raise self._refusal(
+                    f"its body is given {array.dtype}{list(array.shape)} as {name}, and takes {type_}"
+                )
 
-    def _count(self) -> None:
-        _run.left -= 1
+    def _count(self, trips: int) -> None:
+        _run.left -= trips
         if _run.left < 0:
             raise self._refusal(f"it takes more than {MOST_TRIPS} trips")
 
@@ -158,28 +211,6 @@ class BodyRunner:
             where=self._where,
             hint="check the inputs of this node",
         )
-
-    def _stacked(
-        self, rows: _Rows, plan: Plan, given: Sequence[Array | None], skipped: int
-    ) -> Iterator[Array]:
-        """The rows of all trips; without a trip, no rows of the sizes that the body's inputs tell."""
-        if rows.trips:
-            for name, found in rows.found.items():
-                if len({row.shape for row in found}) > 1:
-                    raise self._refusal(f"the rows of {name} have different shapes")
-                yield np.stack(found)
-            return
-        shapes = {
-            name: array.shape
-            for name, array in zip(plan.inputs[skipped:], given, strict=True)
-            if array is not None
-        }
-        shapes |= {name: plan.type(name).static_shape for name in plan.inputs[:skipped]}
-        sizes = symbol_sizes(plan, shapes)
-        for name in rows.found:
-            type_ = plan.type(name)
-            row = tuple(_size(dim, sizes) for dim in type_.shape or ())
-            yield np.empty((0, *row), type_.dtype.numpy)
 
 
 class _Rows:

@@ -13,7 +13,7 @@ from ..plan.shapes import StaticShape, bind_shapes
 from ..plan.types import Plan
 
 MOST_TRIPS = 1 << 16
-"""Trips of all loops in one run of a step; each takes 20 microseconds or more."""
+"""Trips of all loops in one run of a step; each takes a microsecond or more."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,10 @@ _CARRIERS = {
     **dict.fromkeys(("uint2", "uint4"), np.uint8),
     "bfloat16": np.float32,
     "float4_e2m1fn": np.float32,
-    **{f"float8_{form}": np.float32 for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")},
+    **{
+        f"float8_{form}": np.float32
+        for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+    },
 }
 """ml_dtypes' name of an element type -> what carries it."""
 

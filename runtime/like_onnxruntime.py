@@ -25,6 +25,7 @@ _TYPES = {  # where it is not NumPy's name of what carries the elements
     DType.F8E4M3FNUZ: "float8e4m3fnuz",
     DType.F8E5M2: "float8e5m2",
     DType.F8E5M2FNUZ: "float8e5m2fnuz",
+    DType.F8E8M0: "float8e8m0",
     DType.F4E2M1: "float4e2m1",
     DType.S2: "int2",
     DType.U2: "uint2",

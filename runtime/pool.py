@@ -111,11 +111,15 @@ class WorkerPool:
         if count == 0:
             return
         slots = min(self.threads, count)
+        if slots == 1:  # nobody to share with
+            with np.errstate(all="ignore"):
+                for index in range(count):
+                    body(index, 0)
+            return
         job = _Job(count, slots, body)
-        if slots > 1:
-            self._start()
-            for _ in range(slots - 1):
-                self._queue.put(job)
+        self._start()
+        for _ in range(slots - 1):
+            self._queue.put(job)
         job.work(0)
         job.wait()
 

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,7 @@ class InferenceSession:
             name: (type_.dtype.numpy, type_.shape) for name, type_ in self._inputs.items()
         }
         shapes = [type_.shape for type_ in self._inputs.values()]
+        self._foreign = _foreign_types(self.plan)
         self._strings = [
             name for name, type_ in self._inputs.items() if type_.dtype is DType.STRING
         ]
@@ -191,11 +192,31 @@ class InferenceSession:
             input_feed: ONNX Runtime's name for `feeds`.
 
         Returns:
-            The outputs, as arrays of the caller's own.
+            The outputs, as arrays of the caller's own; those of bf16 and of other types that NumPy
+            lacks in types of ml_dtypes.
 
         Raises:
             InvalidInput: an unknown output or input, a missing input, or one of another type or
                 shape; more memory than the run may take.
+        """
+        found = self.run_carried(output_names, feeds, input_feed=input_feed)
+        if not self._foreign:
+            return found
+        types = [self._foreign.get(name) for name in output_names or self.plan.outputs]
+        return [
+            array if type_ is None else array.astype(type_)
+            for array, type_ in zip(found, types, strict=True)
+        ]
+
+    def run_carried(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, npt.ArrayLike] | None = None,
+        *,
+        input_feed: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> list[Array]:
+        """As `run`, with each output in the NumPy type that carries its elements: bf16 in f32, integers
+        of 4 bits in 8.
         """
         wanted = () if output_names is None else self._wanted(output_names)
         arrays = self._checked(input_feed if feeds is None else feeds)
@@ -396,6 +417,7 @@ _ML_DTYPES: Final[Mapping[DType, str]] = {
     DType.F8E4M3FNUZ: "float8_e4m3fnuz",
     DType.F8E5M2: "float8_e5m2",
     DType.F8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.F8E8M0: "float8_e8m0fnu",
     DType.F4E2M1: "float4_e2m1fn",
     DType.S2: "int2",
     DType.U2: "uint2",
@@ -403,6 +425,16 @@ _ML_DTYPES: Final[Mapping[DType, str]] = {
     DType.U4: "uint4",
 }
 """Element types that NumPy lacks -> what the package ml_dtypes calls them."""
+
+
+def _foreign_types(plan: Plan) -> dict[str, np.dtype[Any]]:
+    """Output -> its type of ml_dtypes, where NumPy lacks it."""
+    named = {name: _ML_DTYPES.get(plan.type(name).dtype) for name in plan.outputs}
+    if not any(named.values()):
+        return {}
+    import ml_dtypes  # as onnx does; most models need none of it
+
+    return {name: np.dtype(getattr(ml_dtypes, told)) for name, told in named.items() if told}
 
 
 def _carried(array: Array, dtype: DType) -> Array:

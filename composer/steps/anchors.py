@@ -411,7 +411,8 @@ class _Anchor:
             return
         front = self._front(DType.F32, None if data is None else vec(1.0))
         if data is not None:
-            front = replace(front, largest=float(np.abs(data).max(initial=0.0)))
+            ends = data.max(initial=0.0), -data.min(initial=0.0)  # abs would copy them
+            front = replace(front, largest=float(np.maximum(*ends)))
         chain = self._grow(front)
         composed = chain.composed
         decode = self.graph.producer(weights)

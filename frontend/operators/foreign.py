@@ -11,13 +11,14 @@ compiled (`bodies.py`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, Final
 
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ...errors import FqfuseError, UnsupportedOp
 from ...ir.ops import dims
@@ -28,7 +29,7 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Shape, TensorType
 from ...plan.foreign import INPUTS_KEY, OPSETS_KEY, declared, known_tensor, shown_problem
 from ...plan.types import MOST_DEPTH
-from ..bodies import has_bodies, settle
+from ..bodies import LARGE, has_bodies, own_names, settle
 from ..element_types import dtype_of
 from ..importer import Importer
 from ..nodes import OnnxNode
@@ -71,6 +72,8 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         always = ctx.add_constant(node, "cond", _true_for(node), DType.BOOL)
         node = node.rewritten(inputs=(node.input(0), always, *node.inputs[2:]))
     proto = _self_contained(ctx, node)
+    if has_bodies(node):
+        _take_constants_out(ctx, node, proto)
     problem = shown_problem(proto)
     if problem:
         raise node.invalid(problem, "correct the attribute")
@@ -95,7 +98,7 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
 
 def _true_for(node: OnnxNode) -> list[bool] | bool:
     """True, in the shape that the body of a Loop declares for the condition: none, or one element."""
-    for body in subgraphs(node.as_proto()):
+    for body in subgraphs(node.proto):
         if len(body.input) > 1 and len(body.input[1].type.tensor_type.shape.dim) == 1:
             return [True]
     return True
@@ -107,6 +110,36 @@ def _self_contained(ctx: Importer, node: OnnxNode) -> NodeProto:
     for tensor in _tensors(proto):
         tensor.CopyFrom(ctx.tensors.external_as_raw(tensor, node.where))
     return proto
+
+
+def _take_constants_out(ctx: Importer, node: OnnxNode, proto: NodeProto) -> None:
+    """Makes large constants of the bodies constants of the graph around them, which the bodies read: there
+    they are once, and no copy of the node has their data. Those stay whose names mean something else, too.
+    """
+    bodies = list(_all_bodies(proto))
+    named = Counter(name for body in bodies for name in own_names(body))
+    for body in bodies:
+        returned = {value.name for value in (*body.input, *body.output)}
+        kept = []
+        for tensor in body.initializer:
+            alone = named[tensor.name] == 1 and tensor.name not in returned
+            if tensor.ByteSize() < LARGE or not alone or not ctx.is_free(tensor.name):
+                kept.append(tensor)
+                continue
+            where = f"initializer {tensor.name[:200]!r} of {node.where}"
+            ctx.graph.add_constant(tensor.name, *ctx.tensors.read(tensor, where))
+        if len(kept) < len(body.initializer):
+            kept = [TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
+            del body.initializer[:]
+            body.initializer.extend(kept)
+
+
+def _all_bodies(node: NodeProto) -> Iterator[GraphProto]:
+    """The bodies of a node, and those in them."""
+    for body in subgraphs(node):
+        yield body
+        for inner in body.node:
+            yield from _all_bodies(inner)
 
 
 def _tensors(node: NodeProto) -> Iterator[TensorProto]:

@@ -49,6 +49,7 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     saturate}.
     """
     _check_wires(node)
+    node = _with_real_scale(ctx, node)
     x, output = node.input(0), node.output(0)
     # A part of a dialect's node has a quantizer already.
     names = ctx.codes.get(output) or (ctx.add_quantizer(node, node.op, x),)
@@ -88,6 +89,7 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
 def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     """DequantizeLinear(x, x_scale, x_zero_point?){axis, block_size, output_dtype}."""
     _check_wires(node)
+    node = _with_real_scale(ctx, node)
     x = node.input(0)
     names = ctx.codes.get(x) or (ctx.add_quantizer(node, _source_form(ctx, x), x),)
     if ctx.type(x).dtype.is_small_float:
@@ -122,6 +124,20 @@ def _check_wires(node: OnnxNode) -> None:
         raise node.invalid(
             f"{node.op} needs a tensor, a scale, and one output", "export the model again"
         )
+
+
+def _with_real_scale(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """The node with its scale in f32, where it is a power of two, float8e8m0: f32 holds each."""
+    scale = node.input(1)
+    if ctx.type(scale).dtype is not DType.F8E8M0:
+        return node
+    data = ctx.constant(scale)
+    real = (
+        ctx.cast(node, scale, DType.F32, "scale")
+        if data is None
+        else ctx.add_constant(node, "scale", data, DType.F32)
+    )
+    return node.rewritten(inputs=(node.input(0), real, *node.inputs[2:]))
 
 
 def _source_form(ctx: Importer, value: str) -> str:

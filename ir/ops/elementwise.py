@@ -25,9 +25,10 @@ from .rows import (
     not_covered,
     row,
     same_shape,
+    text,
     unary,
 )
-from .small_floats import rounded
+from .small_floats import power_of_two, rounded
 from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
 
 _E, _C, _S = Trait.ELEMENTWISE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING
@@ -149,6 +150,9 @@ def _cast(x: A, attrs: Attrs) -> A:
     to = _cast_to(attrs)
     if to is DType.BF16:
         return round_to_bf16(x.astype(np.float32))
+    if to is DType.F8E8M0:
+        how = text(attrs, "round_mode")
+        return power_of_two(x, how, saturate=bool(integer(attrs, "saturate")))
     if to.is_small_float:
         return rounded(x, to, saturate=bool(integer(attrs, "saturate")))
     if to.is_carried:
@@ -291,7 +295,7 @@ _OTHERS = (
     ),
     row(
         "Cast",
-        "x in the element type `to` (a DType); `saturate` concerns floats of 8 bits, `round_mode` float8e8m0, which fqfuse has not.",
+        "x in the element type `to` (a DType); `saturate` concerns floats of 8 bits, `round_mode` (`up`, `down`, `nearest`) float8e8m0.",
         "x",
         attrs={"to": REQUIRED, "saturate": 1, "round_mode": "up"},
         shape=same_shape,

@@ -42,9 +42,17 @@ _FORMATS = {
 }
 
 
+_BIAS_OF_POWERS = 127  # of float8e8m0: an exponent and nothing more
+
+
 @cache
 def decoded(dtype: DType) -> npt.NDArray[np.float32]:
     """What each code of a format stands for."""
+    if dtype is DType.F8E8M0:
+        powers = np.ldexp(np.float32(1), np.arange(255) - _BIAS_OF_POWERS)
+        powers = np.append(powers, np.float32(np.nan)).astype(np.float32)
+        powers.setflags(write=False)
+        return powers
     form = _FORMATS[dtype]
     codes = np.arange(1 << (form.exponent + form.mantissa))
     exponent, mantissa = codes >> form.mantissa, codes % (1 << form.mantissa)
@@ -92,3 +100,23 @@ def rounded(x: npt.NDArray[Any], dtype: DType, *, saturate: bool) -> npt.NDArray
     nothing = -0.0 if form.special == "finite" else np.nan  # as ml_dtypes has it
     found = np.where(np.isnan(x), nothing, found)
     return np.asarray(found, np.float32)
+
+
+def power_of_two(x: npt.NDArray[Any], how: str, *, saturate: bool) -> npt.NDArray[np.float32]:
+    """A number of float8e8m0, carried in f32: a power of two near |x|.
+
+    Args:
+        x: floats, which are taken as f32; the sign is dropped, infinities become NaN.
+        how: the next power `up` or `down`, or the `nearest` one.
+        saturate: what is beyond 2^127 becomes that; otherwise NaN.
+    """
+    bits = x.astype(np.float32).view(np.uint32)
+    code, fraction = (bits >> 23).astype(np.int64) & 255, bits & 0x7FFFFF
+    half = 1 << 22
+    # half of the step: up, but for subnormal numbers, where ONNX's own function goes down
+    nearest = (fraction > half) | ((fraction == half) & (code > 0))
+    more = {"up": fraction > 0, "down": np.zeros_like(nearest), "nearest": nearest}[how]
+    found = np.where(code == 255, code, code + more)
+    if saturate:
+        found = np.where((code < 255) & (found == 255), 254, found)
+    return np.asarray(decoded(DType.F8E8M0)[found])

@@ -6,6 +6,8 @@ and made again when it is needed.
 
 from __future__ import annotations
 
+import functools
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +29,10 @@ from ..footprint import SessionMemory, bytes_within, nothing_bound, steps_memory
 from ..padding import bytes_by_position
 from ..placement import Placement
 from ..processors import default_threads, run_budget
+from ..trips import Trips, TripsDone
 from .binary import binary
 from .binding import RESHAPES, Binder, Lowering, scratchpad_of
+from .chained import run_trips
 from .compute import convolution, deconvolution
 from .constants import Constants
 from .matmul import matmul
@@ -52,6 +56,11 @@ from .values import NotCompiled, NotLowered
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_RUNS = 4  # memories kept for the next runs of one program
+
+_ALONE = 1 << 22
+"""Multiplications of a trip up to which a thread alone is as fast as several, which have to meet
+behind each primitive: a dozen times a trip, and a busy machine keeps them waiting.
+"""
 
 
 def _layer(binder: Binder, step: Step) -> None:
@@ -91,10 +100,10 @@ T = TypeVar("T")
 
 
 class _Bound:
-    """A program, and the memories of finished runs, for the next ones."""
+    """A program, with how many threads it runs, and the memories of finished runs, for the next ones."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, threads: int) -> None:
+        self.program, self.threads = program, threads
         self.idle: list[Run] = []
 
 
@@ -123,6 +132,7 @@ class OneDnnExecutor:
         library: the path of a libdnnl; None: the installed one.
         budget: how much memory a run may take (None: the machine's).
         programs: for how many shapes of the inputs it stays bound.
+        is_body: the plan runs in trips: small ones keep to one thread.
 
     Raises:
         BackendUnavailable: there is no usable library; the message says how to install it.
@@ -137,28 +147,28 @@ class OneDnnExecutor:
         library: str | None = None,
         budget: RunBudget | None = None,
         programs: int = _PROGRAMS,
+        is_body: bool = False,
     ) -> None:
         self._plan = plan
-        self._programs = programs
+        self._programs, self._is_body = programs, is_body
         self._lowered, kept = convert_steps(plan) if plan.target == "onednn-v2" else (plan, {})
         self._kept = {index: refusal.reason for index, refusal in kept.items()}
         self._budget = budget or run_budget()
         self._threads = threads or default_threads()
-        self._named, self._library = library, load(library)
+        self._library = load(library)
         self._exact = exact or self._library.effective_isa().has_vnni
-        self._bodies = body_runners(plan, self._of_body, self._budget)
-        with workers.making():
-            self._state = _State(self._lowered, Engine(self._library))
-
-    def _of_body(self, plan: Plan) -> OneDnnExecutor:
-        return OneDnnExecutor(
-            plan,
-            self._threads,
+        make = functools.partial(
+            OneDnnExecutor,
+            threads=self._threads,
             exact=self._exact,
-            library=self._named,
+            library=library,
             budget=self._budget,
             programs=MOST_SHAPES,
+            is_body=True,
         )
+        self._bodies = body_runners(plan, make, self._budget)
+        with workers.making():
+            self._state = _State(self._lowered, Engine(self._library))
 
     @property
     def description(self) -> str:
@@ -193,6 +203,16 @@ class OneDnnExecutor:
     def run_timed(self, feeds: Mapping[str, Array]) -> StepTimes:
         """Runs as `run` does, looks at the clock behind each primitive, and forgets the outputs."""
         return self._with_run(_shapes(feeds), lambda run: run.execute_timed(feeds))
+
+    def run_trips(self, trips: Trips) -> TripsDone | None:
+        """Runs the plan, a body, trip after trip; None where they cannot be made in one go.
+
+        Raises:
+            InvalidInput: as `run`.
+        """
+        given = trips.given(0, trips.states)
+        shapes = {name: array.shape for name, array in zip(self._plan.inputs, given, strict=True)}
+        return self._with_run(shapes, lambda run: run_trips(run, trips, self._budget))
 
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, for the shapes that were bound last.
@@ -252,9 +272,9 @@ class OneDnnExecutor:
         library = self._library
         before = library.max_threads()
         # OpenMP's number belongs to the calling thread, who may want his own back
-        library.set_threads(self._threads)
         try:
             bound = self._bound(shapes)
+            library.set_threads(bound.threads)
             try:
                 run = bound.idle.pop()  # atomic, as append is: no lock
             except IndexError:
@@ -277,16 +297,27 @@ class OneDnnExecutor:
             bound = state.programs.get(key)
             if bound is None:
                 known, settled = self._budget.bind(self._lowered, shapes)
+                threads = self._threads_for(known)
                 with workers.making():
-                    bound = state.programs[key] = _Bound(self._bind(known, settled, state))
+                    program = self._bind(known, settled, state, threads)
+                bound = state.programs[key] = _Bound(program, threads)
                 if len(state.programs) > self._programs:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
             state.latest = bound.program
             return bound
 
+    def _threads_for(self, shapes: Mapping[str, StaticShape]) -> int:
+        """How many threads a program uses."""
+        small = self._is_body and _multiplications(self._lowered, shapes) <= _ALONE
+        return 1 if small else self._threads
+
     def _bind(
-        self, known: Mapping[str, StaticShape], settled: Mapping[str, Array], state: _State
+        self,
+        known: Mapping[str, StaticShape],
+        settled: Mapping[str, Array],
+        state: _State,
+        threads: int,
     ) -> Program:
         """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be
         generated runs on NumPy.
@@ -294,7 +325,7 @@ class OneDnnExecutor:
         refused = dict(self._kept)
 
         def work() -> Program:
-            self._library.set_threads(self._threads)
+            self._library.set_threads(threads)
             constants, exact = state.constants, self._exact
             plans = self._plan, self._lowered
             binder = Binder(
@@ -303,7 +334,7 @@ class OneDnnExecutor:
                 settled,
                 state.engine,
                 constants,
-                self._threads,
+                threads,
                 self._budget,
                 self._bodies,
                 exact=exact,
@@ -329,3 +360,20 @@ class OneDnnExecutor:
 
 def _shapes(feeds: Mapping[str, Array]) -> dict[str, StaticShape]:
     return {name: array.shape for name, array in feeds.items()}
+
+
+def _multiplications(plan: Plan, shapes: Mapping[str, StaticShape]) -> float:
+    """Of all products of a plan; any number where one is a layer over steps, or has an unknown size."""
+    found = 0
+    for step in plan.steps:
+        if step.primitive == "rnn":
+            return math.inf
+        weights = step.arg("weights")
+        if step.primitive not in ("matmul", "convolution", "deconvolution") or weights is None:
+            continue
+        if weights not in shapes or step.output not in shapes:
+            return math.inf
+        shape = shapes[weights]
+        depth = shape[-2] if step.primitive == "matmul" else math.prod(shape[1:])
+        found += math.prod(shapes[step.output]) * depth
+    return found

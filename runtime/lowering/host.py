@@ -38,6 +38,7 @@ class HostStep:
         bodies: what runs steps with bodies, by their names.
 
     Attributes:
+        step: the step.
         inputs: the values that it reads, without constants.
         outputs: the values that it writes.
         single_call: makes the one call that the step comes to, where it does: it reads the first
@@ -60,7 +61,7 @@ class HostStep:
         self.outputs = tuple(value for value in step.outputs if value)
         self._names = step.outputs
         self._kernel: EvaluatedKernel | None = None
-        self._plan, self._step, self._budget = plan, step, budget
+        self._plan, self.step, self._budget = plan, step, budget
         self._executor: NumpyExecutor | None = None
         self._constants = constants = {
             name: plan.constants[name] for name in step.inputs if name in plan.constants
@@ -90,7 +91,7 @@ class HostStep:
         if self._kernel is not None:
             if self._budget is not None:
                 self._budget.check(
-                    self._plan, step_shapes(self._plan, self._step, {**self._constants, **arrays})
+                    self._plan, step_shapes(self._plan, self.step, {**self._constants, **arrays})
                 )
             with np.errstate(all="ignore"):
                 found = self._kernel.evaluate(arrays)

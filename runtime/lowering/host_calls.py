@@ -21,6 +21,7 @@ from ...ir.types import DType
 from ...onednn.call_loop import CCall
 from ...onednn.enums import CpuIsa
 from ...onednn.lookup_kernel import Kernel, lookup_kernel
+from ...onednn.range_kernel import RangeKernel, range_kernel
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import OWN_PRIMITIVES
 
@@ -62,6 +63,11 @@ def call_in_c(single: SingleCall, x: Array) -> CCall | None:
     through Python. It keeps neither alive.
     """
     return single.on(x) if isinstance(single, _ByKernel) else None
+
+
+def tried_in_c(single: SingleCall, x: Array) -> CCall | None:
+    """As `call_in_c`; its status may be another one than 0, where the call itself says more."""
+    return single.on(x) if isinstance(single, _ByKernel | _RangeByKernel) else None
 
 
 def _cast(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
@@ -130,30 +136,56 @@ def _lookup(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa)
     )
 
 
-def _range(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:  # noqa: ARG001
+def _range(plan: Plan, step: Step, constants: Mapping[str, Array], isa: CpuIsa) -> MakeCall | None:
     """Scale and zero point of the range of a tensor: see the row, whose arithmetic this is, each
-    operation in f32.
+    operation in f32; by the kernel where the CPU has it.
     """
     ((_, source),) = step.args
     if source in constants or len([value for value in step.outputs if value]) < 2:
         return None
+    kernel = range_kernel(isa)
+    if kernel is None or plan.type(source).dtype is not DType.F32:
+        return _ranging
+    return functools.partial(_RangeByKernel, kernel)
 
-    def make(scale: Array, zero: Array) -> SingleCall:
-        def call(x: Array) -> bool:
-            if not x.size:
-                return False
-            low, high = min(x.min(), _ZERO), max(x.max(), _ZERO)
-            with np.errstate(all="ignore"):
-                found = (high - low) / _LEVELS
-            if not found > 0 or found > _LARGEST:
-                return False  # all zeros, a NaN or an infinity
-            scale[...] = found
-            zero[...] = min(max(np.rint(-low / found), _ZERO), _LEVELS)
-            return True
 
-        return call
+def _ranging(scale: Array, zero: Array) -> SingleCall:
+    def call(x: Array) -> bool:
+        if not x.size:
+            return False
+        low, high = min(x.min(), _ZERO), max(x.max(), _ZERO)
+        with np.errstate(all="ignore"):
+            found = (high - low) / _LEVELS
+        if not found > 0 or found > _LARGEST:
+            return False  # all zeros, a NaN or an infinity
+        scale[...] = found
+        zero[...] = min(max(np.rint(-low / found), _ZERO), _LEVELS)
+        return True
 
-    return make
+    return call
+
+
+class _RangeByKernel:
+    """A range by the kernel, which trusts its addresses: so this holds the arrays."""
+
+    def __init__(self, kernel: RangeKernel, scale: Array, zero: Array) -> None:
+        self._kernel, self._held = kernel, (scale, zero)
+        self._results = scale.ctypes.data, zero.ctypes.data
+
+    def __call__(self, x: Array) -> bool:
+        dense = _dense(x)
+        return not self._kernel(dense.ctypes.data, dense.size, *self._results)
+
+    def on(self, x: Array) -> CCall | None:
+        """The range of what lies in an array; None where that has gaps."""
+        if _dense(x) is not x:
+            return None
+        return CCall(self._kernel, x.ctypes.data, x.size, *self._results)
+
+
+def _dense(x: Array) -> Array:
+    """The array, or a copy of one that has gaps; the order of its elements does not matter."""
+    return x if x.transpose(_in_memory_order(x)).flags.c_contiguous else np.array(x, order="C")
 
 
 def _in_memory_order(out: Array) -> list[int]:

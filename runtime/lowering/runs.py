@@ -32,7 +32,7 @@ from .averages import AverageAction
 from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
-from .host_calls import call_in_c
+from .host_calls import SingleCall, call_in_c
 from .program import Action, Buffer, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
 
@@ -47,12 +47,19 @@ class Run:
         plan: the plan.
         program: bound for the shapes that will be fed.
         engine: the engine.
+
+    Attributes:
+        plan, program: the same.
+        library: the engine's.
+        calls: for each action of the program a call that returns a status.
+        singles: step on NumPy -> the one call that it comes to.
+        repeating: what runs it several times in a row, where somebody does.
     """
 
     def __init__(self, plan: Plan, program: Program, engine: Engine) -> None:
-        self._plan = plan
-        self._program = program
-        self._engine = engine
+        self.plan = plan
+        self.program = program
+        self._engine, self.library = engine, engine.library
         self._stream = Stream(engine)
         self._arena = arena_bytes(program.arena_bytes)
         self._memories: dict[Tensor, Memory] = {}
@@ -66,8 +73,10 @@ class Run:
             engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad
         )
         self._held: list[object] = []  # the calls point into these
-        self._calls = [self._call(action) for action in program.actions]
-        self._stretches = joined(engine.library, self._calls)
+        self.repeating: object = None
+        self.singles: dict[HostAction, SingleCall] = {}
+        self.calls = [self._call(action) for action in program.actions]
+        self._stretches = joined(engine.library, self.calls)
         self._outputs = [self._reader(name) for name in plan.outputs]
 
     def execute(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -78,14 +87,14 @@ class Run:
             InvalidInput: a NumPy step cannot be computed.
         """
         try:
-            self._feed(feeds)
+            self.feed(feeds)
             for stretch in self._stretches:
                 status = stretch.call()
                 if status:
-                    raise self._failure(stretch.failed(), status)
+                    raise self.failure(stretch.failed(), status)
             return [read() for read in self._outputs]
         finally:
-            self._release()
+            self.release()
 
     def execute_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a step writes, read as soon as it is there: its memory may hold another
@@ -94,43 +103,65 @@ class Run:
         found: dict[str, Array] = {}
 
         def keep(index: int) -> None:
-            for value in self._program.written.get(index, ()):
+            for value in self.program.written.get(index, ()):
                 found[value] = self._reader(value, first=True)()
 
         try:
-            self._feed(feeds)
+            self.feed(feeds)
             keep(-1)
-            for index, call in enumerate(self._calls):
+            for index, call in enumerate(self.calls):
                 status = call()
                 if status:
-                    raise self._failure(index, status)
+                    raise self.failure(index, status)
                 keep(index)
         finally:
-            self._release()
-        return {value: found[value] for step in self._plan.steps for value in step.outputs if value}
+            self.release()
+        return {value: found[value] for step in self.plan.steps for value in step.outputs if value}
 
     def execute_timed(self, feeds: Mapping[str, Array]) -> StepTimes:
         """Does what `execute` does, and looks at the clock behind each call."""
         stamps: list[int] = []
         try:
-            self._feed(feeds)
+            self.feed(feeds)
             stamps.append(perf_counter_ns())
-            for index, call in enumerate(self._calls):
+            for index, call in enumerate(self.calls):
                 status = call()
                 if status:
-                    raise self._failure(index, status)
+                    raise self.failure(index, status)
                 stamps.append(perf_counter_ns())
             for read in self._outputs:
                 read()
         finally:
-            self._release()
-        spent = [0] * (len(self._plan.steps) + 1)
-        for step, (before, after) in zip(self._program.steps, pairwise(stamps), strict=True):
+            self.release()
+        spent = [0] * (len(self.plan.steps) + 1)
+        for step, (before, after) in zip(self.program.steps, pairwise(stamps), strict=True):
             spent[step] += after - before
         return StepTimes(stamps[0], tuple(spent[:-1]))
 
-    def _failure(self, index: int, status: int) -> Exception:
-        action = self._program.actions[index]
+    # -- what those who make other calls of it ask --------------------------------------------------
+
+    def root(self, value: str) -> str:
+        """The value that another one, which only NumPy sees, is another shape of."""
+        while value in self.program.host_views:
+            value = self.program.host_views[value]
+        return value
+
+    def fixed(self, value: str, tensor: Tensor | None) -> Array | None:
+        """A value as a tensor in the arena holds it, where it is in each run; None where it lies
+        elsewhere.
+        """
+        return self._viewer(value, tensor)() if self._stays(value, tensor) else None
+
+    def output(self, name: str) -> Array:
+        """An output as it is now, without a copy."""
+        constant = self.plan.constants.get(name)
+        if constant is not None:
+            return constant
+        return self._viewer(name, self.program.outputs.get(name))()
+
+    def failure(self, index: int, status: int) -> Exception:
+        """What the status of a call means."""
+        action = self.program.actions[index]
         if isinstance(action, PrimitiveAction):
             return action.primitive.execution_error(status)
         if isinstance(action, PartsAction):
@@ -139,13 +170,18 @@ class Run:
 
     # -- arrays of this run ------------------------------------------------------------------------
 
-    def _feed(self, feeds: Mapping[str, Array]) -> None:
+    def feed(self, feeds: Mapping[str, Array]) -> None:
+        """Begins a run with an array for each input."""
         for name, array in feeds.items():
             _keep(self._arrays, self._loose, name, array)
         for buffer, memory in self._results.items():
             _keep(self._arrays, self._loose, buffer, memory.take())
 
-    def _release(self) -> None:
+    def keep(self, value: str, array: Array) -> None:
+        """Takes the array of a value into the run."""
+        _keep(self._arrays, self._loose, value, array)
+
+    def release(self) -> None:
         """Forgets the arrays of the run; the memories' stale addresses are replaced before they are
         used again.
         """
@@ -162,17 +198,17 @@ class Run:
             first: read it as it was written, in whatever layout; otherwise the tensor that is kept
                 for outputs.
         """
-        if name in self._plan.constants:
-            data = self._plan.constants[name]
+        if name in self.plan.constants:
+            data = self.plan.constants[name]
             return lambda: np.array(data, order="C")
-        tensor = (self._program.tensors if first else self._program.outputs).get(name)
+        tensor = (self.program.tensors if first else self.program.outputs).get(name)
         if tensor is not None and not tensor.desc.is_plain:
-            shape = self._program.shapes[name]
+            shape = self.program.shapes[name]
             return lambda: self._straightened(tensor).reshape(shape)
         see = self._viewer(name, tensor)
         if tensor is None or first or tensor.desc.size < WORTHWHILE:
             return lambda: np.array(see(), order="C")
-        memory = ResultMemory(self._program.shapes[name], self._plan.type(name).dtype.numpy)
+        memory = ResultMemory(self.program.shapes[name], self.plan.type(name).dtype.numpy)
         arrays, buffer = self._arrays, tensor.buffer
         if buffer.owner is Owner.RESULT and buffer not in self._results:
             self._results[buffer] = memory
@@ -200,7 +236,7 @@ class Run:
     # -- building ----------------------------------------------------------------------------------
 
     def _place(self, tensor: Tensor) -> NDArray[np.uint8]:
-        start = self._program.offsets[tensor.buffer]
+        start = self.program.offsets[tensor.buffer]
         return self._arena[start : start + tensor.buffer.size]
 
     def _memory(self, tensor: Tensor) -> Memory:
@@ -345,12 +381,12 @@ class Run:
             action.outputs,
             self._arrays,
             self._loose,
-            self._plan,
+            self.plan,
         )
         readers = {value: self._viewer(value, action.inputs.get(value)) for value in runner.inputs}
         for tensor in outputs.values():
             self._memory(tensor)
-        shapes = self._program.shapes
+        shapes = self.program.shapes
         made = {
             value: (shapes[value], plan.type(value).dtype.numpy)
             for value in runner.outputs
@@ -376,6 +412,7 @@ class Run:
         ]
         source = runner.inputs[0]
         single, read = runner.single_call(*outs), readers[source]
+        self.singles[action] = single
         if self._stays(source, action.inputs.get(source)):
             in_c = call_in_c(single, read())
             if in_c is not None:
@@ -393,22 +430,22 @@ class Run:
 
     def _stays(self, value: str, tensor: Tensor | None) -> bool:
         """True of a value that lies in the arena, where it is in each run."""
-        if tensor is None or value in self._program.host_views:
+        if tensor is None or value in self.program.host_views:
             return False
         return tensor.buffer.owner is Owner.ARENA
 
     def _viewer(self, value: str, tensor: Tensor | None) -> Callable[[], NDArray[Any]]:
         """What shows a value as an array of its logical shape, without a copy."""
         arrays = self._arrays
-        if value in self._program.host_views:
+        if value in self.program.host_views:
             see, form = (
-                self._viewer(self._program.host_views[value], None),
-                self._program.shapes[value],
+                self._viewer(self.program.host_views[value], None),
+                self.program.shapes[value],
             )
             return lambda: see().reshape(form)
         if tensor is None or _key(tensor.buffer) == value:
             return lambda: arrays[value]
-        shape, desc, base = self._program.shapes[value], tensor.desc, _key(tensor.buffer)
+        shape, desc, base = self.program.shapes[value], tensor.desc, _key(tensor.buffer)
         if tensor.buffer.owner is Owner.ARENA:
             fixed = view(desc, self._place(tensor)).reshape(shape)
             return lambda: fixed

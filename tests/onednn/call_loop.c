@@ -25,3 +25,12 @@ void call_all(Work *work) {
     if (work->status) return;
   }
 }
+
+/* Copies bytes. */
+int copy_bytes(void *to, const void *from, int64_t count) {
+  __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(count) : : "memory");
+  return 0;
+}
+
+/* Ends the calls: what follows in their place is none of C. */
+int leave(void) { return 1; }

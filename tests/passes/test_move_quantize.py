@@ -37,3 +37,21 @@ def test_a_part_of_a_split_stays_where_it_is() -> None:
     before = graph.copy()
     MOVE_QUANTIZE.run(graph)
     assert graph == before
+
+
+@pytest.mark.parametrize("op", ["Gather", "Slice"])
+def test_what_is_fed_is_cut_before_it_is_quantized(op: str) -> None:
+    """A body of a Loop that picks a row in each trip would quantize all rows in each."""
+    n = Net()
+    x = n.input((8, 4))
+    if op == "Gather":
+        part = n.op("Gather", x, n.ints(2), axis=0)
+    else:
+        bounds = [n.ints(k) for k in (2, 3, 0)]
+        part = n.op("Slice", x, *bounds)
+    graph = n.done(n.q(part, 0.5))
+    before = graph.copy()
+    MOVE_QUANTIZE.run(graph)
+    assert [node.op for node in graph.nodes()] == [node.op for node in before.nodes()]
+    (decision,) = [made for made in graph.decisions if made.rule == "move_quantize"]
+    assert decision.reason == f"{op.lower()}1 takes a part of an input, which no step computes"
