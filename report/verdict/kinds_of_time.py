@@ -504,8 +504,8 @@ ABOUT_TIME = (
         "steps around operations in f32",
         "Softmax, layer norm, or other arithmetic that reads f32, the layers that write f32 for it, and additions "
         "whose sums a layer norm reads.",
-        "softmax, norms and their like read and write f32; along a middle axis, softmaxes are reordered before and "
-        "after, and other reductions than sums run on NumPy",
+        "softmax, norms and their like read and write f32; along a middle axis, softmaxes take reorders, and most "
+        "reductions NumPy",
         effect=Effect.PRIMITIVES,
         no_remedy=(
             "no quantizer helps: softmax and norms compute in f32, whatever they read (a BERT took 1.69 ms with its "
