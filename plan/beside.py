@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from ..errors import InvalidInput, PlanError
 from ..files import checked_path, unreadable, write_atomically
+from ..ir.lifting import stored_pieces
 from ..ir.ops.spec import Array
 
 ALIGNED: Final = 4096
@@ -108,8 +107,7 @@ def _pieces(arrays: Sequence[Array]) -> Iterator[memoryview]:
     for data in arrays:
         yield memoryview(bytes(-end % ALIGNED))
         end += -end % ALIGNED + data.nbytes
-        little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
-        yield memoryview(little.reshape(-1).view(np.uint8).data)
+        yield from stored_pieces(data)
 
 
 def mapped(path: str | os.PathLike[str], location: str) -> memoryview:
