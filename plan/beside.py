@@ -138,9 +138,16 @@ def mapped(path: str | os.PathLike[str], location: str) -> memoryview:
 
 
 def _opened(file: Path) -> memoryview:
+    # not a link: a plan must not make a process read what its author cannot
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # Windows has neither
+    if not hasattr(os, "O_NOFOLLOW") and file.is_symlink():
+        raise PlanError(
+            "the data beside the plan is a link",
+            where=str(file),
+            hint="copy the file itself beside the plan",
+        )
     try:
-        # not a link: a plan must not make a process read what its author cannot
-        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+        handle = os.open(file, os.O_RDONLY | flags)
         try:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode) or not status.st_size:
