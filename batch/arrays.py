@@ -37,18 +37,20 @@ class _Stored:
     def row_shape(self, rank: int) -> RowShape:
         return self.shape[1:] if len(self.shape) == rank else self.shape
 
-    def read(self, start: int, stop: int, size: int, rank: int) -> Iterator[Array]:
-        """Rows `start` to `stop`, `size` at a time."""
+    def read(self, at: int, start: int, stop: int, size: int, rank: int) -> Iterator[Array]:
+        """Rows `start` to `stop`, `size` at a time, where the file stands in front of row `at`."""
         shape = self.row_shape(rank)
         if self.fortran:  # rows lie across the whole array
             whole = self._take(math.prod(self.shape)).reshape(self.shape[::-1]).transpose()
             whole = whole.reshape(-1, *shape)
-            yield from (whole[at : min(at + size, stop)] for at in range(start, stop, size))
+            yield from (
+                whole[first : min(first + size, stop)] for first in range(start, stop, size)
+            )
             return
         each = math.prod(shape)
-        self.file.seek(start * each * self.dtype.itemsize, 1)
-        for at in range(start, stop, size):
-            count = min(size, stop - at)
+        self.file.seek((start - at) * each * self.dtype.itemsize, 1)
+        for first in range(start, stop, size):
+            count = min(size, stop - first)
             yield self._take(count * each).reshape(count, *shape)
 
     def _take(self, count: int) -> Array:
@@ -95,38 +97,53 @@ def check(path: Path, wanted: Wanted) -> None:
 
 
 class Reader:
-    """Reads pieces."""
+    """Reads pieces; one that begins behind the last one goes on there: what is compressed would have to
+    be unpacked from its beginning.
+    """
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
+        self._stack = ExitStack()
+        self._stored: Mapping[str, _Stored] = {}
+        self._path: Path | None = None
+        self._at = 0  # the row that the arrays stand in front of
 
     def read(self, path: Path, piece: Piece) -> Iterator[Found]:
         """The rows of a piece."""
         inputs = self._wanted.signature.inputs
-        with ExitStack() as stack:
-            stored = _stored(stack, path, tuple(inputs), self._wanted.reading)
-            reason = _misfit(stored, inputs)
-            if reason:
-                bad = tuple((row, reason) for row in range(piece.start, piece.stop))
-                yield Found(piece.stop, np.zeros(0, np.int64), {}, bad)
-                return
-            size = self._wanted.signature.batch
-            streams = [
-                stored[name].read(piece.start, piece.stop, size, 1 + len(row.shape))
-                for name, row in inputs.items()
-            ]
-            start = piece.start
-            for arrays in zip(*streams, strict=True):
-                numbers = np.arange(start, start + len(arrays[0]))
-                feeds = {
-                    name: array.astype(object if is_text(row) else row.dtype, copy=False)
-                    for (name, row), array in zip(inputs.items(), arrays, strict=True)
-                }
-                start += len(numbers)
-                yield Found(start, numbers, feeds)
+        if path != self._path or piece.start < self._at:
+            self.close()
+            self._stored = _stored(self._stack, path, tuple(inputs), self._wanted.reading)
+        reason = _misfit(self._stored, inputs)
+        if reason:
+            bad = tuple((row, reason) for row in range(piece.start, piece.stop))
+            yield Found(piece.stop, np.zeros(0, np.int64), {}, bad)
+            return
+        self._path = None  # where it ends in between, nobody knows where the arrays stand
+        yield from self._rows(piece)
+        if not any(array.fortran for array in self._stored.values()):
+            self._path, self._at = path, piece.stop
+
+    def _rows(self, piece: Piece) -> Iterator[Found]:
+        inputs = self._wanted.signature.inputs
+        size, start = self._wanted.signature.batch, piece.start
+        streams = [
+            self._stored[name].read(self._at, start, piece.stop, size, 1 + len(row.shape))
+            for name, row in inputs.items()
+        ]
+        for arrays in zip(*streams, strict=True):
+            numbers = np.arange(start, start + len(arrays[0]))
+            feeds = {
+                name: array.astype(object if is_text(row) else row.dtype, copy=False)
+                for (name, row), array in zip(inputs.items(), arrays, strict=True)
+            }
+            start += len(numbers)
+            yield Found(start, numbers, feeds)
 
     def close(self) -> None:
-        """Nothing is held open between pieces."""
+        """Closes the file that is open."""
+        self._stack.close()
+        self._stored, self._path, self._at = {}, None, 0
 
 
 def _misfit(stored: Mapping[str, _Stored], inputs: Mapping[str, RowType]) -> str:

@@ -21,6 +21,8 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..files import is_folder, is_there, write_atomically
+from ..plan.file import save_plan
+from ..plan.types import Plan
 from .job import RECORDS, Job, Record, record_from
 from .parts import Part
 
@@ -32,14 +34,14 @@ Identity = Mapping[str, Any]
 
 
 @contextmanager
-def opened(job: Job, identity: Identity, plan: bytes) -> Iterator[None]:
+def opened(job: Job, identity: Identity, plan: Plan) -> Iterator[None]:
     """Makes the folder this job's, or finds that it is; as long as the block runs, no other run
     takes it.
 
     Args:
         job: its `output` is the folder.
         identity: JSON values; a folder with another one is refused.
-        plan: the file that workers read.
+        plan: what workers run; they read it there.
 
     Raises:
         InvalidInput: the folder holds other things, belongs to another job, or another run has it.
@@ -49,7 +51,7 @@ def opened(job: Job, identity: Identity, plan: bytes) -> Iterator[None]:
     with _locked(records / _LOCK, job.output):
         found = _identity_of(records / _JOB)
         if found is None:
-            write_atomically(job.plan, plan)
+            save_plan(plan, job.plan)
             write_atomically(records / _JOB, json.dumps(identity, indent=2).encode())
         else:
             _check_identity(found, identity, job.output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..errors import InvalidInput
-from ..plan.file import plan_bytes
+from ..plan.file import plan_digest
 from ..plan.types import Plan
 from ..runtime.processors import default_threads
 from . import local, on_ray
@@ -101,15 +100,14 @@ def run_batch(plan: Plan, asked: Asked, progress: Callable[[Part | None, int], N
     started = time.perf_counter()
     data, signature = checked(plan, asked)
     parts = parts_of(data.files, signature.batch)
-    content = plan_bytes(plan)
     threads = asked.threads or max(1, default_threads() // asked.workers)
     wanted = Wanted(signature, asked.reading)
     job = Job(
         data.root.resolve(), data.format, wanted, asked.output.resolve(), asked.backend, threads
     )
-    identity = _identity(asked, data, signature, content)
+    identity = _identity(asked, data, signature, plan_digest(plan))
     by_index = {part.index: part for part in parts}
-    with opened(job, identity, content):
+    with opened(job, identity, plan):
         records = done(job, parts)
         resumed = len(records)
         progress(None, len(parts))
@@ -160,7 +158,7 @@ def checked(plan: Plan, asked: Asked) -> tuple[DataSet, Signature]:
     return data, signature
 
 
-def _identity(asked: Asked, data: DataSet, signature: Signature, content: bytes) -> Identity:
+def _identity(asked: Asked, data: DataSet, signature: Signature, digest: str) -> Identity:
     reading = {**asdict(asked.reading), "columns": dict(asked.reading.columns)}
     try:
         installed = version("fqfuse")
@@ -168,7 +166,7 @@ def _identity(asked: Asked, data: DataSet, signature: Signature, content: bytes)
         installed = ""
     return {
         "fqfuse_version": installed,
-        "model": hashlib.sha256(content).hexdigest(),
+        "model": digest,
         "data": data.digest(),
         "format": data.format,
         "rows": data.rows,

@@ -39,7 +39,6 @@ from fqfuse.batch.reading import Wanted
 from fqfuse.batch.run import Asked, checked, run_batch
 from fqfuse.batch.worker import Worker
 from fqfuse.measure.turns import busy_note
-from fqfuse.plan.file import plan_bytes
 
 ROW, CHANNELS, DEPTH, CHUNK = (3, 32, 32), 64, 8, 5000
 LEAST_RATE = 0.95
@@ -161,7 +160,7 @@ def measured(plan: fqfuse.Plan, asked: Asked, count: int) -> tuple[float, float]
         asked.threads,
     )
     shutil.rmtree(asked.output, ignore_errors=True)
-    with opened(job, {}, plan_bytes(plan)):
+    with opened(job, {}, plan):
         parts = parts_of(data.files, signature.batch)[:count]
         found = [turn.ratios() for turn in turns(plan, job, parts, signature.batch)]
     cpu, wall = np.array(found).T

@@ -49,6 +49,7 @@ def widened(graph: Graph) -> Graph:
         y = Op(x)  ->  Cast(y) of Op(Cast(x))
 
     with one Cast for each input of the graph, and each output. Casts to half floats in between are gone.
+    Of an imported graph that is written anew the constants are given up.
     """
     halves = {value for value, type_ in graph.values.items() if type_.dtype in _HALVES}
     made = {value for node in graph.nodes() for value in node.outputs if value in halves}
@@ -66,8 +67,8 @@ class _Widening:
         self.graph = Graph(old.name)
         for value in old.inputs:
             self.graph.add_input(value, old.type(value))
-        for value, data in old.constants.items():
-            kind = old.type(value)
+        for value in list(old.constants):
+            kind, data = old.type(value), old.give_up_constant(value)  # in memory once, not twice
             if value in halves and not self._is_kept(value):
                 self.graph.add_constant(value, np.asarray(data, np.float32), DType.F32)
                 self._wide[value] = value

@@ -17,6 +17,8 @@ from itertools import takewhile
 from operator import ne
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .decision import Decision, Fate, Outcome, Quantizer
 from .node import GraphError, Node, Use
 from .ops import OPS
@@ -495,6 +497,19 @@ class Graph:
             raise GraphError(f"{value} is no unused constant")
         del self._types[value], self._constants[value], self._uses[value]
         self._release(value)
+
+    def give_up_constant(self, value: str) -> Array:
+        """Hands out the data of a constant, which is zeros from now on: for memory that should go as soon
+        as its data has gone elsewhere. Who calls this removes the constant, or the graph.
+
+        Raises:
+            GraphError: it is no constant.
+        """
+        if value not in self._constants:
+            raise GraphError(f"{value} is no constant")
+        data = self._constants[value]
+        self._constants[value] = np.broadcast_to(np.zeros((), data.dtype), data.shape)
+        return data
 
     def rename_value(self, old: str, new: str) -> None:
         """Gives a value produced by a node another name.

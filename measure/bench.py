@@ -26,7 +26,7 @@ from ..errors import BackendUnavailable, FqfuseError, InternalError, InvalidInpu
 from ..files import archive_member
 from ..frontend import ModelSource, serialized
 from ..inference import plan_of
-from ..plan.file import plan_bytes
+from ..plan.file import save_plan
 from ..plan.seal import is_plan
 from ..plan.shapes import symbol_sizes
 from ..plan.types import Plan, codes_source
@@ -212,7 +212,7 @@ class _Files:
     def __init__(self, folder: Path, plan: Plan, original: Any) -> None:
         self.folder = folder
         self.plan = folder / "plan.onnx"
-        self.plan.write_bytes(plan_bytes(plan))
+        save_plan(plan, self.plan)
         self.model = self.plan
         if isinstance(original, str | os.PathLike):
             self.model = Path(original)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from mmap import mmap
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ..ir.block_weights import keeps_blocks
 from ..ir.cleanup import erase_unread
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
+from ..ir.lifting import is_free, memory_of
 from ..ir.node import Node, Use, subject
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
 from ..ir.ranges import decodes_floats, makes_codes, ranges_of
@@ -171,11 +173,32 @@ def _codes(graph: Graph, node: Node) -> Array:
     axis = next((a for a in range(data.ndim) if a not in {n.quant.axis for n in chain}), None)
     if axis is None or data.size <= _PIECE:
         return _through(chain, data)
-    codes = np.empty(data.shape, graph.type(node.output).dtype.numpy)
     count = math.ceil(data.size / _PIECE)
+    _through(chain, np.array_split(data, count, axis)[0])  # what cannot be computed says so here
+    dtype, memory = graph.type(node.output).dtype.numpy, memory_of(data)
+    codes = None
+    if decode is not None and memory is not None and data.itemsize == dtype.itemsize:
+        shape, kind = data.shape, data.dtype
+        del data
+        if _given_up(graph, decode, memory):
+            codes = np.frombuffer(memory, dtype).reshape(shape)
+        data = np.frombuffer(memory, kind).reshape(shape)
+    codes = np.empty(data.shape, dtype) if codes is None else codes
     for piece, place in zip(*(np.array_split(a, count, axis) for a in (data, codes)), strict=True):
         place[...] = _through(chain, piece)
     return codes
+
+
+def _given_up(graph: Graph, decode: Node, memory: mmap) -> bool:
+    """True where other codes may be written over the constant that a node decodes, which will go: a
+    table is often the largest of a model, and in memory once then. Nobody else may see it: no other
+    node, no copy of the graph, no caller.
+    """
+    alone = len(graph.uses(decode.input)) == 1 and not graph.is_output(decode.input)
+    if not alone:
+        return False
+    graph.give_up_constant(decode.input)
+    return is_free(memory)
 
 
 def _through(chain: list[Node], value: Array) -> Array:

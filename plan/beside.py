@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from ..errors import InvalidInput, PlanError
 from ..files import checked_path, unreadable, write_atomically
+from ..ir.lifting import stored_pieces
 from ..ir.ops.spec import Array
 
 ALIGNED: Final = 4096
@@ -108,8 +107,7 @@ def _pieces(arrays: Sequence[Array]) -> Iterator[memoryview]:
     for data in arrays:
         yield memoryview(bytes(-end % ALIGNED))
         end += -end % ALIGNED + data.nbytes
-        little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
-        yield memoryview(little.reshape(-1).view(np.uint8).data)
+        yield from stored_pieces(data)
 
 
 def mapped(path: str | os.PathLike[str], location: str) -> memoryview:
@@ -140,9 +138,16 @@ def mapped(path: str | os.PathLike[str], location: str) -> memoryview:
 
 
 def _opened(file: Path) -> memoryview:
+    # not a link: a plan must not make a process read what its author cannot
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # Windows has neither
+    if not hasattr(os, "O_NOFOLLOW") and file.is_symlink():
+        raise PlanError(
+            "the data beside the plan is a link",
+            where=str(file),
+            hint="copy the file itself beside the plan",
+        )
     try:
-        # not a link: a plan must not make a process read what its author cannot
-        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+        handle = os.open(file, os.O_RDONLY | flags)
         try:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode) or not status.st_size:

@@ -18,9 +18,10 @@ only when the plan verifier finds it sound.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -39,7 +40,7 @@ from onnx import (
 from ..errors import InvalidInput, PlanError
 from ..files import write_atomically
 from ..ir.element_types import DTYPES, ELEMENT_TYPES
-from ..ir.lifting import LARGE, Lifted
+from ..ir.lifting import LARGE, Lifted, restored
 from ..ir.ops.spec import Array
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
@@ -62,7 +63,15 @@ from .metadata import (
     text_of,
 )
 from .nodes import node_of, step_of, tensor_beside, tensor_of
-from .seal import DOMAIN, Source, check_structure, content, is_plan, seal
+from .seal import (
+    DOMAIN,
+    STRUCTURE_LIMIT,
+    Source,
+    check_structure,
+    content,
+    is_plan,
+    sealing,
+)
 from .types import MOST_DEPTH, Bodies, Plan, Step
 from .verify import check_plan
 
@@ -123,7 +132,20 @@ def plan_bytes(plan: Plan) -> bytes:
             where=plan.name,
             hint="save it with fqfuse.save_plan, and pass the path on",
         )
-    return _content(plan, None)
+    return b"".join(_content(plan, None))
+
+
+def plan_digest(plan: Plan) -> str:
+    """The SHA-256 of the plan as one file, whatever its size: equal plans have equal ones.
+
+    Raises:
+        PlanError: the plan is not sound, or holds what ONNX cannot.
+    """
+    _check(plan, "")
+    digest = hashlib.sha256()
+    for piece in _content(plan, None):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _size(plan: Plan) -> int:
@@ -162,27 +184,57 @@ def _data_of(path: str | os.PathLike[str]) -> str:
         return ""
 
 
-def _content(plan: Plan, beside: Beside | None) -> bytes:
+def _content(plan: Plan, beside: Beside | None) -> Iterator[memoryview]:
+    """The content of the plan's file, in pieces: its constants lie in memory once."""
+    stored, names = _stored(plan)
+    placed = {} if beside is None else beside.places
+    apart = {
+        number: stored[name]
+        for number, name in enumerate(sorted(stored))
+        if name not in placed and _is_large(stored[name])
+    }
     try:
-        body = bytes(_model(plan, beside).SerializeToString(deterministic=True))
+        model = _model(plan, beside, stored, names).SerializeToString(deterministic=True)
     except (ValueError, TypeError, EncodeError) as error:  # UnicodeEncodeError is a ValueError
         raise PlanError(
             f"the plan cannot be written as ONNX: {error}",
             where=plan.name,
             hint="mend the names in the model",
         ) from error
-    check_structure(body)
-    return body + seal(body)
+    # in the file a length takes up to 9 bytes more than here
+    check_structure(model, STRUCTURE_LIMIT - 16 * len(stored))
+    return _sealed(restored(model, apart))
+
+
+def _sealed(pieces: Iterator[memoryview]) -> Iterator[memoryview]:
+    """These pieces, and behind them what says that they are complete."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+    yield memoryview(sealing(digest.hexdigest()))
 
 
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def _model(plan: Plan, beside: Beside | None = None) -> ModelProto:
+def _model(
+    plan: Plan,
+    beside: Beside | None,
+    stored: Mapping[str, Array],
+    names: Sequence[dict[str, str]],
+) -> ModelProto:
+    """The model, without the data of large constants.
+
+    Args:
+        plan: the plan.
+        beside: where these lie; None: in the same file.
+        stored: all constants by their names in the file.
+        names: for the plan of each body, where its constants lie.
+    """
     model = ModelProto(
         ir_version=_IR_VERSION, producer_name="fqfuse", producer_version=str(SCHEMA), domain=DOMAIN
     )
-    stored, names = _stored(plan)
     versions = {"": _STANDARD_OPSET, DOMAIN: 1}
     _fill(model.graph, plan, versions, iter(names))
     graph = model.graph
@@ -190,7 +242,7 @@ def _model(plan: Plan, beside: Beside | None = None) -> ModelProto:
     for name in sorted(stored):
         data = stored[name]
         if beside is None or name not in places:
-            graph.initializer.append(tensor_of(name, data))
+            graph.initializer.append(tensor_of(name, data, apart=_is_large(data)))
         else:
             graph.initializer.append(tensor_beside(name, data, beside.location, places[name]))
     for domain in sorted(versions):

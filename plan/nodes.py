@@ -34,6 +34,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from ..errors import FqfuseError, PlanError
 from ..ir.element_types import ELEMENT_TYPES
+from ..ir.lifting import stored_pieces
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.text_read import Reader
@@ -77,8 +78,13 @@ _FIELDS = {
 """Where attributes hold their values."""
 
 
-def tensor_of(name: str, data: Array) -> TensorProto:
+def tensor_of(name: str, data: Array, *, apart: bool = False) -> TensorProto:
     """A constant with its data in place.
+
+    Args:
+        name: of the constant.
+        data: what it holds.
+        apart: leave its `raw_data` empty: who writes the file puts the data there.
 
     Raises:
         PlanError: it holds objects that are no strings.
@@ -96,8 +102,7 @@ def tensor_of(name: str, data: Array) -> TensorProto:
             )
         tensor.string_data.extend(text.encode() for text in strings)
         return tensor
-    little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"), copy=False)
-    tensor.raw_data = little.tobytes()
+    tensor.raw_data = b"" if apart else b"".join(stored_pieces(data))
     return tensor
 
 

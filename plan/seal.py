@@ -152,11 +152,12 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def seal(body: bytes | memoryview) -> bytes:
-    """The serialized entry `fqfuse.digest` of metadata_props: the SHA-256 of the body."""
-    return _sealing(hashlib.sha256(body).hexdigest())
+    """The entry that closes a file: with the SHA-256 of the body."""
+    return sealing(hashlib.sha256(body).hexdigest())
 
 
-def _sealing(digest: str) -> bytes:
+def sealing(digest: str) -> bytes:
+    """The serialized entry `fqfuse.digest` of metadata_props."""
     return _field(14, _field(1, _KEY) + _field(2, digest.encode()))
 
 
@@ -175,7 +176,7 @@ def _is_sealed(file: BinaryIO, size: int) -> bool:
             return False
         digest.update(piece)
         left -= len(piece)
-    return file.read() == _sealing(digest.hexdigest())
+    return file.read() == sealing(digest.hexdigest())
 
 
 def unsealed(data: bytes) -> bool:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import fqfuse
+from fqfuse.batch import folder
 from fqfuse.batch.reading import Pixels, Reading
 from fqfuse.batch.run import Asked, Outcome, run_batch
 from fqfuse.models.digits import digits_model_path
+from fqfuse.plan.file import save_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +63,17 @@ def test_rows_come_out_in_order_as_a_session_gives_them(
     assert [part["rows"] for part in manifest["parts"]] == [192, 168]
     again = run(plan, npz, tmp_path / "out")
     assert (again.resumed, again.written) == (2, 360)
+
+
+def test_a_plan_with_its_weights_in_a_second_file_runs(
+    tmp_path: Path, plan: fqfuse.Plan, npz: Path, logits: np.ndarray, monkeypatch
+) -> None:
+    """As those beyond 2 GiB have them, which no pickle holds."""
+    monkeypatch.setattr(folder, "save_plan", partial(save_plan, limit=0))
+    run(plan, npz, tmp_path / "out", workers=2)
+    assert len(list((tmp_path / "out" / "_batch").glob("plan.onnx.*.data"))) == 1
+    assert np.array_equal(arrays_of(tmp_path / "out", "logits"), logits)
+    assert run(plan, npz, tmp_path / "out").resumed == 2
 
 
 def test_bad_rows_are_told_with_their_file_and_the_others_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from fqfuse.measure.process import WorkerProcess
 from fqfuse.measure.trace import trace_bytes
 from fqfuse.measure.turns import Row, Turn, attempt, load_turn
 from fqfuse.models.digits import digits_model_path
+from fqfuse.plan.file import save_plan
 
 QUICK = {"threads": 1, "rounds": 1, "seconds": 0.002, "backend": "numpy"}
 
@@ -98,6 +100,13 @@ def test_a_model_in_memory() -> None:
     model = onnx.load(digits_model_path("qdq"))
     (case,) = fqfuse.bench(model, against=["onnxruntime"], **QUICK)["cases"]
     assert [engine["reason"] for engine in case["engines"]] == ["", ""]
+
+
+def test_a_plan_with_its_weights_in_a_second_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those beyond 2 GiB have them."""
+    monkeypatch.setattr(module, "save_plan", partial(save_plan, limit=0))
+    (case,) = fqfuse.bench(digits_model_path("qdq"), **QUICK)["cases"]
+    assert [engine["reason"] for engine in case["engines"]] == [""]
 
 
 def test_other_runtimes_run_no_plans(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ images = digits_test_set()[0][:4]
 plan = fqfuse.compile(digits_model_path("qdq"))
 fqfuse.save_plan(plan, "plan.onnx")
 fqfuse.save_plan(plan, "plan.onnx")  # over an old file
+fqfuse.save_plan(plan, "large.onnx", limit=0)  # as one of more than 2 GiB, with a second file
+assert fqfuse.load_plan("large.onnx") == plan
 assert fqfuse.findings(plan) is not None
 session = fqfuse.InferenceSession("plan.onnx", "auto")
 session.run(None, {"image": images})[0].tofile("logits")
@@ -51,7 +53,10 @@ LINUX_ONLY = "os.sched_getaffinity"
 POSIX_ONLY = (
     "os.sysconf,os.fchmod,os.getloadavg,os.register_at_fork,os.fork,os.O_DIRECTORY,os.O_CLOEXEC"
 )
-WINDOWS = f"{LINUX_ONLY},{POSIX_ONLY},mmap.PROT_READ,mmap.PROT_EXEC"
+WINDOWS = (
+    f"{LINUX_ONLY},{POSIX_ONLY},os.O_NONBLOCK,os.O_NOFOLLOW,os.pread,os.preadv,"
+    "mmap.PROT_READ,mmap.PROT_EXEC,mmap.MAP_PRIVATE,mmap.MAP_ANONYMOUS"
+)
 
 
 @pytest.mark.each_case

@@ -4,6 +4,7 @@ users see.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from setuptools.command.egg_info import FileList
 
 ROOT = Path(__file__).parents[2]
 NOT_SHIPPED = {"tests", "benchmarks", "docs"}
@@ -123,3 +125,21 @@ def test_wheel_metadata(wheel: zipfile.ZipFile) -> None:
     assert "platform_machine" in onednn[0], "pip would fail on a machine for which no wheel exists"
     licence = [entry for entry in wheel.namelist() if entry.endswith("licenses/LICENSE")]
     assert "Version 2.0, January 2004" in wheel.read(*licence).decode()
+
+
+def test_sdist_leaves_out_what_benchmarks_and_tests_leave_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks and rows of the benchmarks are gigabytes."""
+    kept = ["benchmarks/networks/bert.py", "tests/golden/a/b.txt", "docs/batch.md"]
+    left = ["benchmarks/build/bert-f32.onnx", "benchmarks/build/batch/a/0.parquet"]
+    left += ["tests/__pycache__/a.pyc", ".venv/a.py", "build/lib/a.py"]
+    for name in kept + left:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    files = FileList()
+    for line in (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            files.process_template_line(line)
+    assert sorted(name.replace(os.sep, "/") for name in files.files) == sorted(kept)

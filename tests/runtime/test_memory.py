@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 from support.onnx_cases import model, node
 
 from fqfuse import InferenceSession, save_plan
@@ -297,3 +298,94 @@ def test_an_import_leaves_nothing_to_the_collector(files: Path) -> None:
         assert not left
     finally:
         gc.enable()
+
+
+SAVING = """
+import sys
+from pathlib import Path
+import fqfuse
+
+tiny, path, to = sys.argv[1:]
+
+
+def megabytes(key):  # not getrusage: its maximum begins with the parent's
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields[key].split()[0]) / 1024
+
+
+fqfuse.save_plan(fqfuse.compile(tiny), to)
+before = megabytes("VmRSS")
+fqfuse.save_plan(fqfuse.compile(path), to)
+print(megabytes("VmHWM") - before)
+"""
+
+
+def table_of_codes(rows: int) -> onnx.ModelProto:
+    """A large table of s8 codes whose rows are read in the u8 codes of what is behind it, as ONNX
+    Runtime's static quantization writes an embedding, and a small product.
+    """
+    draw = np.random.default_rng(0)
+    constants = {
+        "t": draw.integers(-127, 128, (rows, 256)).astype(np.int8),
+        "w": draw.integers(-127, 128, (256, 8)).astype(np.int8),
+        "ts": np.float32(0.02),
+        "tz": np.int8(3),
+        "s": np.float32(0.02),
+        "z": np.uint8(128),
+    }
+    nodes = [
+        node("DequantizeLinear", ["t", "ts", "tz"], ["table"]),
+        node("Gather", ["table", "ids"], ["word"]),
+        node("QuantizeLinear", ["word", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "ts", "tz"], ["f"]),
+        node("MatMul", ["d", "f"], ["y"]),
+    ]
+    return model(
+        nodes,
+        inputs={"ids": [1, 4]},
+        types={"ids": TensorProto.INT64},
+        outputs=["y"],
+        constants=constants,
+    )
+
+
+def halves(size: int) -> onnx.ModelProto:
+    """Products with f16 weights."""
+    draw = np.random.default_rng(0)
+    weights = {f"w{i}": draw.normal(size=(size, size)).astype(np.float16) for i in range(12)}
+    nodes = [node("MatMul", [f"y{i}" if i else "x", f"w{i}"], [f"y{i + 1}"]) for i in range(12)]
+    return model(
+        nodes,
+        inputs={"x": [1, size]},
+        types={"x": TensorProto.FLOAT16},
+        outputs=["y12"],
+        constants=weights,
+    )
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="the peak of resident memory is read from Linux's /proc",
+)
+@pytest.mark.parametrize(
+    ("made", "share"),
+    [
+        (lambda large: chain(LAYERS if large else 1, CHANNELS if large else 4), 1.0),
+        # its codes are written over those that they were made of
+        (lambda large: table_of_codes(100_000 if large else 2000), 1.0),
+        # computed in f32, which takes twice the memory
+        (lambda large: halves(1024 if large else 8), 2.0),
+    ],
+    ids=["s8 weights", "table", "half floats"],
+)
+def test_compiling_and_saving_takes_the_constants_once(tmp_path: Path, made, share) -> None:
+    onnx.save(made(False), tmp_path / "tiny.onnx")
+    onnx.save(made(True), tmp_path / "model.onnx")
+    files = [str(tmp_path / name) for name in ("tiny.onnx", "model.onnx", "plan.onnx")]
+    command = [sys.executable, "-c", SAVING, *files]
+    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    size = (tmp_path / "model.onnx").stat().st_size / 2**20
+    assert size > 16
+    # 0.3 of the file for what is in passing: one weight in another form, a piece of a table in f32
+    assert float(done.stdout) < (share + 0.3) * size

@@ -25,8 +25,7 @@ from support.plan_worker import ADDRESSES
 
 from fqfuse.errors import PlanError
 from fqfuse.ir.types import DType, TensorType
-from fqfuse.plan.file import _model, read_plan
-from fqfuse.plan.seal import seal
+from fqfuse.plan.file import _content, read_plan
 from fqfuse.plan.types import Plan, Step
 
 INTEGERS = (0, -1, -2, 1, 2, 3, 7, 1 << 16, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))
@@ -200,8 +199,7 @@ def _sealed(
         constants,
         (step,),
     )
-    body = _model(plan).SerializeToString(deterministic=True)
-    return body + seal(body)
+    return b"".join(_content(plan, None))
 
 
 def main(first: int, count: int) -> None:
