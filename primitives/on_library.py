@@ -49,8 +49,7 @@ from ..plan.attributes import (
 from .depthwise import parts, scales_of
 from .description import Description, axes
 from .kinds import ARGS, CELLS, KINDS, is_numbered
-from .operation import unlike
-from .refusal import refusal
+from .operation import ends_the_process, unlike
 
 _TYPES = {
     DType.BF16: DataType.bf16,
@@ -169,12 +168,12 @@ def descriptor(
             integers, 3.2 computes something else.
         scratchpad: who allocates it.
 
+    It is one that `can_be_asked_for`.
+
     Raises:
         OneDnnError: the library refuses; `status` says how.
     """
     kind = description.kind
-    if not _can_be_asked_for(description):
-        raise _refused(description)
     if kind in CELLS and description.dtype("src_layer") in (DType.U8, DType.S8):
         fpmath = FpmathMode.strict
     chosen = KINDS[kind].chosen
@@ -186,22 +185,22 @@ def descriptor(
         else None
         for role in roles
     ]
-    desc = describe(
+    return describe(
         engine,
         kind,
         *operands,
         attributes=replace(_attributes(engine, description), fpmath=fpmath, scratchpad=scratchpad),
         **_parameters(description),
     )
-    if unlike(description) is not None:
-        raise _refused(description)
-    return desc
 
 
-def _can_be_asked_for(description: Description) -> bool:
-    """Whether the library has a number for each argument with scales or zero points, and its numbers for
-    each spatial dimension, of which it reads as many as the source has, are so many.
+def can_be_asked_for(description: Description) -> bool:
+    """Whether the library has a number for each argument with scales or zero points, its numbers for each
+    spatial dimension, of which it reads as many as the source has, are so many, it looks at the shapes, and
+    the process goes on.
     """
+    if ends_the_process(description) is not None or unlike(description) is not None:
+        return False
     attr = description.attr
     numbered = all(
         is_numbered(description.kind, role) for role in (*attr.scales, *attr.zero_points)
@@ -209,14 +208,6 @@ def _can_be_asked_for(description: Description) -> bool:
     if "strides" not in description.params:
         return numbered
     return numbered and len(description.dims("src")) == len(axes(description)[0]) + 2
-
-
-def _refused(description: Description) -> OneDnnError:
-    """What the library would say if it could be asked, or looked."""
-    found = refusal(description)
-    assert found is not None
-    status, reason = found
-    return failure(status, f"{description}, where {reason},")
 
 
 def _desc(engine: Engine, description: Description, role: str, *, free: bool) -> MemoryDesc:

@@ -427,6 +427,8 @@ def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
     params = {**_window(description), "kernel_shape": description.params["kernel"]}
     if algorithm != "max":
         params["count_include_pad"] = int(algorithm == "avg_include_padding")
+        # as all implementations of row-major tensors do
+        params["divides"] = 1
     op = "MaxPool" if algorithm == "max" else "AveragePool"
     extra: dict[str, Array] = {}
     if algorithm == "max" and args["src"].dtype.itemsize == 4:

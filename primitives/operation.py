@@ -52,6 +52,16 @@ def unlike(description: Description) -> str | None:
     return next(iter(shapes), None)
 
 
+def ends_the_process(description: Description) -> str | None:
+    """What the library divides by 0 for, when it makes the primitive or when it runs; None where there is
+    nothing.
+    """
+    into_nothing = description.kind == "deconvolution" and 0 in description.dims("dst")
+    if into_nothing and description.dtype("src") in _CODES:
+        return "codes become an empty dst, for which oneDNN divides by 0"
+    return None
+
+
 def _accumulator(description: Description) -> Iterator[str]:
     """Factors are both f32, or codes times s8."""
     src, weights = description.dtype("src"), description.dtype("weights")

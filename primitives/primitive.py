@@ -282,6 +282,8 @@ class OnLibrary(Primitive):
             self.memory_consumption = made.memory_consumption
 
     def _make(self, what: Description) -> _Bound:
+        if not on_library.can_be_asked_for(what):
+            _check(self.description, refusal(what))
         _check_neglected(self.description, what)
 
         def make() -> _Bound:

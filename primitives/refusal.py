@@ -18,7 +18,7 @@ from .depthwise import parts, unfused
 from .description import Description
 from .implementation import missing
 from .kinds import ARGS, CELLS, KINDS, SOURCE
-from .operation import OPERATIONS, empty_clip, misfits, unlike
+from .operation import OPERATIONS, empty_clip, ends_the_process, misfits, unlike
 from .recurrent import refusal as refusal_of_layer
 
 _MOST_POST_OPS = 32
@@ -27,8 +27,8 @@ _WITH_ZERO_POINTS = _WITH_SCALES - {Arg.SRC_1}
 
 
 def refusal(description: Description) -> tuple[Status, str] | None:
-    """The status with which oneDNN 3.2 refuses to make this primitive, or documents that it does, and
-    why; None where it makes it.
+    """The status with which oneDNN 3.2 refuses to make this primitive, or documents that it does, or
+    that is given for it where it would end the process, and why; None where it makes it.
     """
     if description.kind in CELLS:
         return _attributes(description) or refusal_of_layer(description)
@@ -45,6 +45,9 @@ def refusal(description: Description) -> tuple[Status, str] | None:
     for second in behind:
         for reason in _depthwise(first, second):
             return Status.unimplemented, reason
+    ending = ends_the_process(first)
+    if ending is not None:
+        return Status.unimplemented, ending
     different = unlike(first)
     return None if different is None else (Status.invalid_arguments, different)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..attributes import PRelu
+from ..enums import DataType
 from ..primitive_desc import Request
 from .defect import Defect, operand
 
@@ -34,6 +35,15 @@ def _scales_of_none(request: Request) -> bool:
 
 def _no_products(request: Request) -> bool:
     return operand(request, "src").dims[-1] == 0 and math.prod(operand(request, "dst").dims) > 0
+
+
+def _into_nothing(request: Request) -> bool:
+    return 0 in operand(request, "dst").dims
+
+
+def _codes_without_columns(request: Request) -> bool:
+    dst = operand(request, "dst")
+    return dst.dtype in (DataType.u8, DataType.s8) and dst.dims[-1] == 0
 
 
 SIZES: tuple[Defect, ...] = (
@@ -92,5 +102,35 @@ SIZES: tuple[Defect, ...] = (
         "the process ends: a division by 0",
         "NumPy",
         "420 of 420 shapes, types and masks",
+    ),
+    *(
+        Defect(
+            f"{kind} of codes without columns",
+            kind,
+            implementation,
+            _codes_without_columns,
+            "f32 becomes u8 or s8, in three or four dimensions, of which the last is empty",
+            "the process ends: a division by 0",
+            "NumPy",
+            figure,
+        )
+        for kind, implementation, figure in (
+            (
+                "reorder",
+                r"rnn_data_reorder",
+                "[8, 1, 0] and [2, 2, 2, 0]; with another empty dimension none",
+            ),
+            ("concat", r"ref:", "[8, 1, 0] and [2, 2, 2, 0]: it consists of such reorders"),
+        )
+    ),
+    Defect(
+        "deconvolution into nothing",
+        "deconvolution",
+        r"jit_deconvolution:",
+        _into_nothing,
+        "codes become an empty destination",
+        "the process ends: a division by 0, in some when the primitive is made",
+        "neither engine makes it",
+        "110 of 110 without samples",
     ),
 )

@@ -10,7 +10,6 @@ import numpy as np
 from ...ir.ops.spec import Array
 from ...ir.ops.windows import lowest, taps_within
 from ...ir.types import DType
-from ..numerics import F32Array
 from ..windows import window_of
 from .base import Binding, Layout, Operand, Recorder, Tile, extent, share, tiles
 from .epilogue import Anchor, Binary, Epilogue, Tiled, magnitude
@@ -25,8 +24,8 @@ _WINDOWS = 1 << 16  # elements of windows that a task looks at, at least
 class Pooling(Tiled):
     """`pooling`: MaxPool, AveragePool, GlobalMaxPool, GlobalAveragePool of u8, s8, s32 or f32.
 
-    An average is the exact sum of the codes, converted to f32 and multiplied by f32(1/n); the
-    maximum stays an integer.
+    An average is the exact sum of the codes, converted to f32 and multiplied by f32(1/n), or where the
+    parameter `divides` is 1, divided by n; the maximum stays an integer.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -34,7 +33,7 @@ class Pooling(Tiled):
         self._max = "Max" in binding.step.op
         self._window = window_of(binding.step, src.shape[2:])
         taps = max(1, math.prod(self._window.kernel))
-        first = () if self._max else (Binary("mul", Operand.of(self._inverse_counts(binding))),)
+        first = () if self._max else (self._by_counts(binding),)
         # An average is no larger than what it is of.
         bound = magnitude(src) if src.dtype.is_integer else math.inf
         epilogue = Epilogue(binding, result, Anchor(bound, first=first))
@@ -57,9 +56,9 @@ class Pooling(Tiled):
         low, high = dtype.range
         return np.dtype(np.float32 if taps * max(abs(low), abs(high)) <= _EXACT else np.float64)
 
-    def _inverse_counts(self, binding: Binding) -> F32Array:
-        """f32(1/n) for each output position, [1, 1, output...]: n counts taps inside the input, or
-        also in the pads.
+    def _by_counts(self, binding: Binding) -> Binary:
+        """Times f32(1/n), or divided by n, for each output position, [1, 1, output...]: n counts taps
+        inside the input, or also in the pads.
         """
         win, op = self._window, binding.step.op
         include = op == "GlobalAveragePool" or binding.number("count_include_pad", 0) != 0
@@ -70,8 +69,10 @@ class Pooling(Tiled):
             starts = np.arange(win.out[axis]) * win.strides[axis] - begin
             count = taps_within(starts, win.kernel[axis], win.dilations[axis], low, high)
             total = total * count.reshape([-1 if i == axis + 2 else 1 for i in range(total.ndim)])
-        inverse: F32Array = np.divide(np.float32(1), np.maximum(total, 1).astype(np.float32))
-        return inverse
+        counts = np.maximum(total, 1).astype(np.float32)
+        if binding.number("divides", 0):
+            return Binary("div", Operand.of(counts))
+        return Binary("mul", Operand.of(np.divide(np.float32(1), counts)))
 
     def _fill(self, acc: Array, sources: Sequence[Array], tile: Tile, record: Recorder) -> None:
         source, empty = sources[0][..., tile[-1]], lowest(acc.dtype) if self._max else 0.0

@@ -169,7 +169,7 @@ def _convolution(rng: Generator, *, transposed: bool = False) -> dict[str, Any]:
     )
     read, written = (short, long) if transposed else (long, short)
     src, weights, dst = _factors(rng)
-    batch = _one(rng, (1, 2))
+    batch = _one(rng, (1, 2)) if _chance(rng, 0.98) else 0
     shape = (outside, inside, *kernel)
     if groups > 1 or _chance(rng, 0.1):
         shape = (groups, *shape)
@@ -293,6 +293,7 @@ def _concat(rng: Generator) -> dict[str, Any]:
     shape, dtype = list(_shape(rng)), _one(rng, TYPES)
     axis = int(rng.integers(len(shape)))
     sizes = [_one(rng, (1, 2, 3)) for _ in range(_one(rng, (1, 2, 3)))]
+    sizes = [0 if _chance(rng, 0.05) else size for size in sizes]
     sources = {}
     for index, size in enumerate(sizes):
         shape[axis] = size
@@ -306,7 +307,7 @@ def _concat(rng: Generator) -> dict[str, Any]:
 def _pooling(rng: Generator) -> dict[str, Any]:
     spatial = _one(rng, (1, 2, 2, 3))
     window = _window(rng, spatial)
-    kernel = tuple(_one(rng, (1, 2, 3)) for _ in range(spatial))
+    kernel = tuple(_one(rng, (1, 2, 2, 3, 3, 5, 7)) for _ in range(spatial))
     out = tuple(_one(rng, (1, 2, 3)) for _ in range(spatial))
     whole = tuple(
         max((n - 1) * s + (k - 1) * (d + 1) + 1 - b - e, 1)
@@ -660,9 +661,14 @@ def halves_are_known(library: Library) -> bool:
 
 
 def statuses(drawn: Drawn, engine: Engine) -> tuple[Description, int, int]:
-    """The description, the status that our rules give, and the library's own."""
+    """The description, the status that our rules give, and the library's own; of what it cannot be asked
+    for, that of `prim` with the library.
+    """
     what = described(drawn.kind, drawn.given, drawn.attr, "onednn-v3")
     found = refusal(what)
+    if not on_library.can_be_asked_for(what):
+        refused = made(drawn, "onednn")
+        return what, 0 if found is None else int(found[0]), int(getattr(refused, "status", 0))
     try:
         on_library.descriptor(engine, what)
         theirs = 0
@@ -788,6 +794,8 @@ def _exact(drawn: Drawn) -> bool:
         op.algorithm for op in drawn.attr.post_ops if isinstance(op, Eltwise | Binary)
     }
     inexact = _DIVIDED | {*INEXACT}
+    if drawn.kind == "pooling" and not drawn.attr.post_ops:
+        return True  # one division of an exact sum
     if drawn.kind == "reduction" and drawn.given["algorithm"] == "mul":
         return False  # factors in f32, in whatever order
     return drawn.kind not in _ROUNDED and not words & inexact

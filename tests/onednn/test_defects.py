@@ -604,6 +604,38 @@ def none_with_scales(bare: Bare) -> Case:
     return make, {Arg.SRC: x, arg_scales(Arg.SRC): np.zeros(0, np.float32)}, x
 
 
+def no_columns(bare: Bare, kind: str) -> Case:
+    x = np.zeros((8, 1, 0), np.float32)
+
+    def make() -> PrimitiveDesc:
+        src, dst = bare.plain(x.shape), bare.plain(x.shape, DataType.u8)
+        if kind == "concat":
+            return describe(bare.engine, kind, src, dst, axis=2)
+        return describe(bare.engine, kind, src, dst)
+
+    return make, {Arg.SRC if kind == "reorder" else Arg.MULTIPLE_SRC: x}, x
+
+
+def spread_into_nothing(bare: Bare) -> Case:
+    x, w = np.zeros((0, 4, 3), np.uint8), bare.small(4, 4, 2)
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "deconvolution",
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any((0, 4, 4), DataType.f32),
+            strides=(1,),
+            dilations=(0,),
+            padding_l=(0,),
+            padding_r=(0,),
+        )
+
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w}, np.zeros((0, 4, 4))
+
+
 def blocks_into_codes(bare: Bare) -> Case:
     x, one = (
         bare.rng.integers(0, 9, (1, 3, 4, 4)).astype(np.float32),
@@ -889,6 +921,9 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "matmul of more than five dimensions with slopes": matmul_of_six,
     "matmul without products": matmul_without_products,
     "reorder of none with scales": none_with_scales,
+    "reorder of codes without columns": lambda bare: no_columns(bare, "reorder"),
+    "concat of codes without columns": lambda bare: no_columns(bare, "concat"),
+    "deconvolution into nothing": spread_into_nothing,
     "convolution of codes with a bias of bf16": biased_by_bf16,
     "inner_product of bf16 with slopes": lambda bare: slopes_of_bf16(bare, "inner_product"),
     "convolution of bf16 with slopes": lambda bare: slopes_of_bf16(bare, "convolution"),
@@ -901,7 +936,15 @@ CASES: dict[str, Callable[[Bare], Case]] = {
 SUM_OF_F16 = "convolution of codes with a sum of f16"
 ENDS_THE_PROCESS = {
     "binary of blocks into codes": (signal.SIGSEGV,),
-    "reorder of none with scales": (signal.SIGFPE,),
+    **dict.fromkeys(
+        (
+            "reorder of none with scales",
+            "reorder of codes without columns",
+            "concat of codes without columns",
+            "deconvolution into nothing",
+        ),
+        (signal.SIGFPE,),
+    ),
     **dict.fromkeys(
         (
             "batch_normalization of more than five dimensions",

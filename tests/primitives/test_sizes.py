@@ -64,6 +64,8 @@ def test_depthwise_kernels_of_eight_taps(src: str, spatial: str, taps: str) -> N
             PrimitiveAttr({"src": Scale((), 8)}),
             {"src": "s8[1,1,3,0]", "dst": "u8[1,1,3,0]"},
         ),
+        ("reorder", PrimitiveAttr(), {"src": "f32[8,1,0]", "dst": "u8[8,1,0]"}),
+        ("concat", PrimitiveAttr(), {"src_0": "f32[8,1,0]", "dst": "u8[8,1,0]", "axis": 2}),
     ],
 )
 def test_known_defects_are_not_asked_for(
@@ -75,7 +77,7 @@ def test_known_defects_are_not_asked_for(
     what = numpys.description
     types = {**what.tensors, **what.operands}
     args = {n: np.ones(t.static_shape, t.dtype.numpy) for n, t in types.items() if n != "dst"}
-    if kind == "reorder":
+    if attr.scales:
         args["scales_src"] = np.zeros(0, np.float32)
     assert numpys.execute(args).shape == what.dims("dst")
 
@@ -90,6 +92,28 @@ def test_nothing_is_not_resampled(engine: str) -> None:
     words["dst"] = "f32[2,3,0]"
     nothing = np.zeros((2, 3, 0), np.float32)
     assert prim("resampling", engine=engine, **words).execute({"src": nothing}).size == 0
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"src": "u8[0,4,3]", "weights": "s8[4,4,2]", "dst": "u8[0,4,4]"},
+        {
+            "src": "u8[1,33,1]",
+            "weights": "s8[33,1,1,8]",
+            "dst": "u8[1,33,0]",
+            "strides": (2,),
+            "padding_l": (1,),
+            "padding_r": (7,),
+        },
+    ],
+)
+def test_codes_are_not_spread_into_nothing(engine: str, words: dict[str, Any]) -> None:
+    """The library would end the process, here when it runs and there when it makes the primitive."""
+    with pytest.raises(Unimplemented, match="divides by 0"):
+        prim("deconvolution", engine=engine, **words)
 
 
 @pytest.mark.usefixtures("of_the_rules")
