@@ -6,9 +6,9 @@ foreign node, or a decoded constant (`blocked`), and a Decision says why. An int
 the two (Brevitas and PyTorch write fewer than 8 bits and narrow ranges so) becomes the range of the
 Quantize.
 
-Codes that are floats of 8 or 4 bits (float8e4m3fn, float8e5m2 and their fnuz forms, float4e2m1) run,
-but do not fuse: oneDNN 3.2 multiplies none. Weights are decoded at compile time, activations by f32
-operations and a Cast (`float_codes`).
+Scales may be powers of two (float8e8m0). Codes that are floats of 8 or 4 bits (float8e4m3fn,
+float8e5m2 and their fnuz forms, float4e2m1) run, but do not fuse: oneDNN 3.2 multiplies none.
+Weights are decoded at compile time, activations by f32 operations and a Cast (`float_codes`).
 
 x/scale is computed in f32, also where x and scale are f16 and ONNX would divide in f16: ONNX
 Runtime divides in f32 as well.

@@ -225,6 +225,8 @@ def _as_product(binder: Binder, step: Step) -> None:
     shape, axes = binder.dims(src), sorted(_reduced_axes(binder, step, len(binder.dims(src))))
     if step.op != "ReduceSum" or binder.dtype(src) != DataType.f32:
         raise NotLowered("only sums of f32 are products with ones")
+    if not axes:
+        raise NotLowered("it reduces nothing")
     first, last = axes[0], axes[-1] + 1
     if axes != list(range(first, last)):
         raise NotLowered("the dimensions that it sums over are no neighbours")
