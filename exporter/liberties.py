@@ -6,6 +6,7 @@ and without optimizations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from ..ir.graph import Graph
@@ -13,6 +14,8 @@ from ..ir.node import Node
 from ..ir.types import DType
 from ..passes.retyping import moves_codes
 from .names import Writer
+
+_GENERATED = re.compile(r"gemm_(input|output)_shape|.+_token_\d+")
 
 _STORES = ("Quantize", "Div")
 """How a quantizer begins: by computed parameters it is Div, Round, Add, and Quantize of integers."""
@@ -131,3 +134,18 @@ def _decoded(graph: Graph, node: Node) -> list[str]:
         for value in node.inputs
         if graph.decoder(value) or graph.producer(value, "RunTimeDequantize")
     ]
+
+
+def give_up_generated_names(graph: Graph) -> None:
+    """Renames constants that are called as ONNX Runtime calls what it makes of MatMul and Add, as a file has
+    them that it optimized once.
+
+    It gives the name again and refuses the model: "Attempt to replace the existing tensor".
+    """
+    for name in list(graph.constants):
+        if _GENERATED.fullmatch(name) and not graph.is_output(name):
+            kind = graph.type(name)
+            held = graph.add_constant(
+                f"{name}/held", graph.constants[name], kind.dtype, kind.quant
+            )
+            graph.replace_uses(name, held)

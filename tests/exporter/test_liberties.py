@@ -176,6 +176,41 @@ def test_weights_stay_codes_in_the_file(tmp_path: Path) -> None:
     )
 
 
+# -- names that it gives itself --------------------------------------------------------------------
+
+
+def optimized_once(name: str, count: int) -> onnx.ModelProto:
+    """Products of three axes with what is added, each in front of a Reshape by a constant that has a name
+    which ONNX Runtime gives the sizes when it makes a Gemm of the two.
+    """
+    nodes, value = [], "x"
+    constants = {"w": random((8, 8), 30), "b": random((8,), 31)}
+    for index in range(count):
+        shape = name.format(index + 2)
+        constants[shape] = np.int64([2, 4, 8])
+        nodes += [
+            node("MatMul", [value, "w"], [f"m{index}"]),
+            node("Add", [f"m{index}", "b"], [f"a{index}"]),
+            node("Reshape", [f"a{index}", shape], [f"r{index}"]),
+            node("Sigmoid", [f"r{index}"], [f"s{index}"]),
+        ]
+        value = f"s{index}"
+    nodes.append(node("Neg", [value]))
+    return model(nodes, inputs={"x": [2, 4, 8]}, constants=constants)
+
+
+NAMES = {"gemm_output_shape": 1, "gemm_input_shape": 1, "gemm_output_shape_token_{}": 2}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_onnx_runtime_gives_itself_are_none_of_ours(name: str, tmp_path: Path) -> None:
+    proto, feeds = optimized_once(name, NAMES[name]), {"x": random((2, 4, 8), 32)}
+    with pytest.raises(Exception, match="Attempt to replace the existing tensor"):
+        run_ort(proto, feeds, optimized=True)
+    exported = fqfuse.export(proto, tmp_path / "out.onnx").model
+    assert not differs(exported, feeds, run_ort(proto, feeds)[0])
+
+
 # -- a scale for each channel ----------------------------------------------------------------------
 
 OPERATIONS: dict[str, tuple[str, int, dict[str, object]]] = {
