@@ -145,7 +145,5 @@ def give_up_generated_names(graph: Graph) -> None:
     for name in list(graph.constants):
         if _GENERATED.fullmatch(name) and not graph.is_output(name):
             kind = graph.type(name)
-            held = graph.add_constant(
-                f"{name}/held", graph.constants[name], kind.dtype, kind.quant
-            )
+            held = graph.add_constant(f"{name}/held", graph.constants[name], kind.dtype, kind.quant)
             graph.replace_uses(name, held)
