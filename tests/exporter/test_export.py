@@ -576,6 +576,35 @@ def test_a_loop_without_a_condition_has_one_of_its_bodys_shape(
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("zero", [np.uint8(131), np.int8(-20)])
+def test_weights_with_a_zero_point_stay_codes(zero: np.integer, form: str, tmp_path: Path) -> None:
+    """As ONNX Runtime quantizes with weight_type=QUInt8: it multiplies them as they are, oneDNN does not."""
+    random = RANDOM(5)
+    info = np.iinfo(zero.dtype)
+    weights = random.integers(info.min, info.max + 1, (16, 8, 3, 3)).astype(zero.dtype)
+    constants = [
+        numpy_helper.from_array(weights, "w"),
+        numpy_helper.from_array(np.float32(0.004), "sw"),
+        numpy_helper.from_array(np.asarray(zero), "zw"),
+    ]
+    model = network(
+        quantized("xq", "x", 0.05, np.uint8(120)),
+        ([helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["wd"])], constants),
+        helper.make_node("Conv", ["xq", "wd"], ["c"]),
+        quantized("y", "c", 0.1, np.uint8(128)),
+        x=(1, 8, 6, 6),
+        y=(1, 16, 4, 4),
+    )
+    exported = fqfuse.export(model, tmp_path / "out.onnx", to=form)
+    assert exported.products == ()
+    assert optimized_operators(exported.model, tmp_path)["QLinearConv"] == 1
+    feeds = {"x": random.normal(size=(1, 8, 6, 6)).astype(np.float32)}
+    (wanted,), (found,) = run_ort(model, feeds), run_ort(exported.model, feeds, optimized=True)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.1001)  # one code, next to ties
+    assert (np.abs(found - wanted) > 1e-5).mean() <= 0.01
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_a_resize_of_codes_from_an_older_opset_is_written(form: str, tmp_path: Path) -> None:
     """As ONNX Runtime's QOperator form has it: between linear pixels of codes, of opset 17. Later opsets have
     attributes more, which say nothing where they are absent.
