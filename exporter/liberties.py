@@ -12,7 +12,7 @@ from collections.abc import Collection
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType
-from ..passes.retyping import moves_codes
+from ..passes.retyping import carries_codes, moves_codes
 from .names import Writer
 
 _GENERATED = re.compile(r"gemm_(input|output)_shape|.+_token_\d+")
@@ -98,7 +98,7 @@ def would_be_joined(graph: Graph, value: str, spelled: Collection[str] = ()) -> 
         return False
     operands = {value for node in (maker, *products) for value in node.inputs}
     constants = any(value in graph.constants or value in spelled for value in operands)
-    return constants and bool(_decoded(graph, products[-1]))
+    return constants and any(_decodes_moved(graph, value) for value in products[-1].inputs)
 
 
 def _in_front_of_activations(graph: Graph, value: str) -> Node | None:
@@ -125,6 +125,13 @@ def would_be_quantized(graph: Graph, output: str) -> bool:
             return True
         waiting += [reader.output for reader in readers if moves_codes(reader)]
     return False
+
+
+def _decodes_moved(graph: Graph, value: str) -> bool:
+    """True of computed codes, decoded and moved or not: ONNX Runtime writes a quantizer behind a move, too."""
+    while (maker := graph.producer(value)) is not None and carries_codes(maker):
+        value = maker.input
+    return bool(graph.decoder(value) or graph.producer(value, "RunTimeDequantize"))
 
 
 def _decoded(graph: Graph, node: Node) -> list[str]:

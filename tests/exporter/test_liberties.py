@@ -134,6 +134,30 @@ def large_bias() -> onnx.ModelProto:
     return convolution(codes, 1.0)
 
 
+def moved_source() -> onnx.ModelProto:
+    """Codes of 16 bits that are moved between their quantizer and the convolution: it writes a quantizer behind
+    the move, and makes codes of the weights as if they stood next to each other.
+    """
+    weights = random((2, 2, 3, 3), 4)
+    weights[0, 0, 0, 0] = 100
+    return model(
+        [
+            *quantizer("a", "x", "s0", "z0"),
+            node("Transpose", ["a"], ["t"], perm=[0, 1, 3, 2]),
+            node("Conv", ["t", "w"], ["c"]),
+            *quantizer("y", "c", "s1", "z0"),
+        ],
+        inputs={"x": [1, 2, 5, 5]},
+        constants={
+            "w": weights,
+            "s0": np.float32(0.0001),
+            "z0": np.uint16(32768),
+            "s1": np.float32(0.01),
+        },
+        opset=21,
+    )
+
+
 CASES = {
     found.__name__: (found, feeds)
     for found, feeds in (
@@ -143,6 +167,7 @@ CASES = {
         (weights_in_f32, IMAGE),
         (product_in_f32, X),
         (large_bias, IMAGE),
+        (moved_source, IMAGE),
     )
 }
 
