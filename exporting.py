@@ -14,15 +14,38 @@ from .files import checked_path, is_there
 from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from .ir.cleanup import erase_dead
 from .ir.graph import Graph
+from .ir.node import Node
 from .ir.ops.spec import Array
 from .ir.verify import IMPORTED, SPLIT, check
 from .passes import PIPELINE, run_pipeline
+from .passes.base import NodePass, Verdict
+from .passes.split_weights_zero_point import SPLIT_WEIGHTS_ZERO_POINT, split_weights_zero_point
 from .passes.tabulate import TABULATE
 from .plan.seal import is_plan
 from .plan.types import Plan
 
+
+def _split_weights(graph: Graph, node: Node) -> Verdict:
+    """As for a plan, but for weights with one integer zero point: runtimes multiply these as they are."""
+    decode = graph.producer(node.inputs[1], "Dequantize")
+    if decode is not None and decode.quant.per_tensor and decode.quant.integral:
+        return None
+    return split_weights_zero_point(graph, node)
+
+
+_SPLIT = NodePass(
+    SPLIT_WEIGHTS_ZERO_POINT.name,
+    SPLIT_WEIGHTS_ZERO_POINT.contract,
+    _split_weights,
+    ("Conv", "MatMul"),
+)
+
 # without tables of activations: a runtime looks codes up more slowly than it computes in f32
-_STEPS = tuple(step for step in PIPELINE if step is not TABULATE)
+_STEPS = tuple(
+    _SPLIT if step is SPLIT_WEIGHTS_ZERO_POINT else step
+    for step in PIPELINE
+    if step is not TABULATE
+)
 
 
 def export(

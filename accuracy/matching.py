@@ -58,7 +58,7 @@ class Pair:
             them) makes no difference.
         layer: the node that computes it, by the name that both models have, else by that of the f32 model; an input's own name.
         op: what that node does; `input`.
-        again: its quantizers round numbers that lie on their grid: codes, moved or selected.
+        again: its quantizers round numbers that lie on their grid: the codes of another pair, moved or selected.
         missing: the Relu or Clip of the f32 model that nothing does in the int8 model, no range neither,
             or ''; only where nothing but moves stands behind it, so that it can be done to the value itself.
         bounds: between which numbers that leaves its source.
@@ -72,7 +72,7 @@ class Pair:
     only: bool
     layer: str
     op: str
-    again: bool
+    again: bool = False
     missing: str = ""
     bounds: tuple[float, float] = (-math.inf, math.inf)
     moved: tuple[str, ...] = ()
@@ -195,14 +195,15 @@ def _pair(f32: Graph, int8: Graph, name: str, raw: str, names: set[str]) -> Pair
         maker = makers[0] if told else makers[-1]
         layer, op = node_name(maker), _op(maker)
     sole = bool(quantizers) and only
-    again = bool(quantizers) and all(_is_again(int8, node) for node in quantizers)
-    return Pair(name, raw, tuple(quantizers), tuple(decoded), sole, layer, op, again)
+    return Pair(name, raw, tuple(quantizers), tuple(decoded), sole, layer, op)
 
 
 def _looked_behind(
     f32: Graph, int8: Graph, pair: Pair, ours: Collection[str], theirs: Collection[str]
 ) -> Pair:
     """The pair, with what the piece of each model in front of it tells."""
+    again = all(_is_again(int8, node, theirs) for node in pair.quantizers)
+    pair = replace(pair, again=bool(pair.quantizers) and again)
     maker = f32.producer(pair.name)
     if maker is not None and maker.has(Trait.LAYOUT_ONLY, Trait.SELECTS):
         nodes = segment_of(f32, pair.name, ours).nodes
@@ -244,13 +245,20 @@ def _bounds_of(f32: Graph, bound: Node) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _is_again(int8: Graph, quantizer: Node) -> bool:
+def _is_again(int8: Graph, quantizer: Node, known: Collection[str]) -> bool:
+    """True of codes that are only moved, and came from a quantizer that is measured at another pair."""
     if quantizer.op != "Quantize" or not quantizer.quant.per_tensor:
         return False
-    source = int8.producer(quantizer.input)
-    while source is not None and source.has(Trait.LAYOUT_ONLY, Trait.SELECTS):
-        source = int8.producer(source.input)
-    return source is not None and source.op == "Dequantize" and source.quant == quantizer.quant
+    value, decoded = quantizer.input, False
+    while (source := int8.producer(value)) is not None:
+        if source.op in ("Quantize", "Dequantize") and source.quant == quantizer.quant:
+            decoded = decoded or source.op == "Dequantize"
+        elif not source.has(Trait.LAYOUT_ONLY, Trait.SELECTS):
+            break
+        if decoded and value in known and value != quantizer.input:
+            return True
+        value = source.input
+    return decoded and value in known
 
 
 def _decoded(int8: Graph, quantizer: Node) -> tuple[str, ...]:

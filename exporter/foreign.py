@@ -49,20 +49,35 @@ def _nested(proto: NodeProto) -> Iterator[NodeProto]:
 
 
 def _settle(writer: Writer, node: Node, inner: NodeProto, opset: int) -> None:
-    """Takes the opset that an operator needs; one that is older must have the same inputs,
-    outputs and attributes at the model's.
-    """
+    """Takes the opset that an operator needs; one that is older must say the same at the model's."""
     if inner.domain:
         writer.opsets[inner.domain] = max(opset, writer.opsets.get(inner.domain, 1))
         return
     then = defs.get_schema(inner.op_type, opset, "")
     writer.opsets[""] = max(writer.opsets[""], then.since_version)
     now = defs.get_schema(inner.op_type, writer.opsets[""], "")
-    if _form(then) != _form(now):
+    if not _says_the_same(then, now):
         raise refused(
             node,
             f"{inner.op_type} of opset {opset} has another form at opset {writer.opsets['']}",
         )
+
+
+_OTHER_WITHOUT = frozenset({"RoiAlign", "Split"})
+"""Operators that do not do as before where a newer attribute is absent: other coordinates; the count of parts
+has to be told. (ONNX operators, RoiAlign-16 and Split-18.)
+"""
+
+
+def _says_the_same(then: defs.OpSchema, now: defs.OpSchema) -> bool:
+    """True where a node of an older version is one of the newer version, too, which may have more that is absent."""
+    before, today = _form(then), _form(now)
+    if before == today:
+        return True
+    more = all(
+        names == newer[: len(names)] for names, newer in zip(before[:2], today[:2], strict=True)
+    )
+    return more and set(before[2]) <= set(today[2]) and now.name not in _OTHER_WITHOUT
 
 
 def _form(schema: defs.OpSchema) -> tuple[list[str], list[str], list[str]]:

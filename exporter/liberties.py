@@ -6,13 +6,16 @@ and without optimizations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.types import DType
-from ..passes.retyping import moves_codes
+from ..passes.retyping import carries_codes, moves_codes
 from .names import Writer
+
+_GENERATED = re.compile(r"gemm_(input|output)_shape|.+_token_\d+")
 
 _STORES = ("Quantize", "Div")
 """How a quantizer begins: by computed parameters it is Div, Round, Add, and Quantize of integers."""
@@ -95,7 +98,7 @@ def would_be_joined(graph: Graph, value: str, spelled: Collection[str] = ()) -> 
         return False
     operands = {value for node in (maker, *products) for value in node.inputs}
     constants = any(value in graph.constants or value in spelled for value in operands)
-    return constants and bool(_decoded(graph, products[-1]))
+    return constants and any(_decodes_moved(graph, value) for value in products[-1].inputs)
 
 
 def _in_front_of_activations(graph: Graph, value: str) -> Node | None:
@@ -124,6 +127,13 @@ def would_be_quantized(graph: Graph, output: str) -> bool:
     return False
 
 
+def _decodes_moved(graph: Graph, value: str) -> bool:
+    """True of computed codes, decoded and moved or not: ONNX Runtime writes a quantizer behind a move, too."""
+    while (maker := graph.producer(value)) is not None and carries_codes(maker):
+        value = maker.input
+    return bool(graph.decoder(value) or graph.producer(value, "RunTimeDequantize"))
+
+
 def _decoded(graph: Graph, node: Node) -> list[str]:
     """The operands of a node that are computed codes, decoded."""
     return [
@@ -131,3 +141,16 @@ def _decoded(graph: Graph, node: Node) -> list[str]:
         for value in node.inputs
         if graph.decoder(value) or graph.producer(value, "RunTimeDequantize")
     ]
+
+
+def give_up_generated_names(graph: Graph) -> None:
+    """Renames constants that are called as ONNX Runtime calls what it makes of MatMul and Add, as a file has
+    them that it optimized once.
+
+    It gives the name again and refuses the model: "Attempt to replace the existing tensor".
+    """
+    for name in list(graph.constants):
+        if _GENERATED.fullmatch(name) and not graph.is_output(name):
+            kind = graph.type(name)
+            held = graph.add_constant(f"{name}/held", graph.constants[name], kind.dtype, kind.quant)
+            graph.replace_uses(name, held)

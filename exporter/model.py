@@ -27,7 +27,7 @@ from .left_in_f32 import (
     products_in_f32,
     products_without_operator,
 )
-from .liberties import would_be_quantized
+from .liberties import give_up_generated_names, would_be_quantized
 from .names import Writer
 from .normalizations import join_affine
 from .on_codes import convolve_channels
@@ -120,6 +120,7 @@ def model_from_graph(
         place_biases(graph)
         left = [*products_in_f32(graph, at_run_time)]
     between = [*operations_in_f32(graph, taken)]
+    give_up_generated_names(graph)
     fused |= run_time_operators(graph)
     writer = Writer([*graph.values, *graph.constants])
     writer.spelled |= decoded_weights(graph, (node for node, _ in left))

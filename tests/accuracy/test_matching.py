@@ -12,7 +12,7 @@ from support.onnx_cases import model, node, random
 from support.small_networks import NETWORKS, Writer, feeds_of
 
 import fqfuse
-from fqfuse.accuracy.layers import measure_layers
+from fqfuse.accuracy.layers import Cause, measure_layers
 from fqfuse.accuracy.matching import node_name, pairs_of
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.graph import Graph
@@ -124,3 +124,58 @@ def test_codes_that_are_read_as_such_are_those_of_the_relu_in_front() -> None:
     feeds = {"x": random([1, 3, 8, 8], 2)}
     for layer in measure_layers(f32, int8, pairs, [feeds], {}).layers[1:]:
         assert layer.added.sqnr > 30  # a step of 0.02 for values up to 2.5
+
+
+def test_a_product_whose_result_has_another_name_is_blamed() -> None:
+    """As ONNX Runtime's quant_pre_process writes MatMul and Add of three axes: a Gemm between two Reshapes,
+    whose values f32 does not have, quantized in front of the second and behind it.
+    """
+    weights, bias = random([8, 6], 1), random([6], 2)
+
+    def graph(*, coded: bool) -> Graph:
+        first = [node("Neg", ["x"], ["n"], name="neg")]
+        last = [node("Neg", ["sum"], ["y"], name="last")]
+        if not coded:
+            product = [
+                node("MatMul", ["n", "w"], ["m"], name="product"),
+                node("Add", ["m", "b"], ["sum"], name="add"),
+            ]
+        else:
+            first += quantized("n", "s")
+            product = [
+                node("Reshape", ["n_DequantizeLinear_Output", "flat"], ["token_1"], name="r1"),
+                node("DequantizeLinear", ["w", "sw", "z"], ["wd"], name="dw"),
+                node("Gemm", ["token_1", "wd", "b"], ["token_2"], name="product/Fusion"),
+                *quantized("token_2", "s"),
+                node("Reshape", ["token_2_DequantizeLinear_Output", "deep"], ["sum"], name="r2"),
+                *quantized("sum", "s"),
+            ]
+            last = [node("Neg", ["sum_DequantizeLinear_Output"], ["y"], name="last")]
+        # twice the scale that the weights have
+        codes = np.clip(np.rint(weights / 0.02), -128, 127).astype(np.int8)
+        constants = {"b": bias, "w": codes if coded else weights}
+        if coded:
+            constants |= {"s": np.float32(0.08), "sw": np.float32(0.04), "z": np.int8(0)}
+            constants |= {"flat": np.int64([10, 8]), "deep": np.int64([2, 5, 6])}
+        return graph_from_onnx(
+            model([*first, *product, *last], inputs={"x": [2, 5, 8]}, constants=constants)
+        )
+
+    f32, int8 = graph(coded=False), graph(coded=True)
+    pairs, _ = pairs_of(f32, int8)
+    found = {pair.layer: pair for pair in pairs}
+    assert not found["add"].again
+    layers = measure_layers(f32, int8, pairs, [{"x": random([2, 5, 8], 3)}], {}).layers
+    worst = min(layers, key=lambda layer: layer.added.sqnr)
+    assert worst.pair.layer == "add"
+    assert worst.added.sqnr < 6
+    assert worst.cause is Cause.COMPUTED
+
+
+def quantized(value: str, scale: str) -> list[onnx.NodeProto]:
+    """A value's quantizer, as ONNX Runtime calls it."""
+    codes, decoded = f"{value}_QuantizeLinear_Output", f"{value}_DequantizeLinear_Output"
+    return [
+        node("QuantizeLinear", [value, scale, "z"], [codes], name=f"{value}_QuantizeLinear"),
+        node("DequantizeLinear", [codes, scale, "z"], [decoded], name=f"{value}_DequantizeLinear"),
+    ]

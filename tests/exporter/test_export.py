@@ -573,3 +573,72 @@ def test_a_loop_without_a_condition_has_one_of_its_bodys_shape(
     for backend in ("numpy", "onednn"):
         found = fqfuse.InferenceSession(proto, backend).run(None, feeds)
         np.testing.assert_array_equal(found[0], run_ort(proto, feeds)[0])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("zero", [np.uint8(131), np.int8(-20)])
+def test_weights_with_a_zero_point_stay_codes(zero: np.integer, form: str, tmp_path: Path) -> None:
+    """As ONNX Runtime quantizes with weight_type=QUInt8: it multiplies them as they are, oneDNN does not."""
+    random = RANDOM(5)
+    info = np.iinfo(zero.dtype)
+    weights = random.integers(info.min, info.max + 1, (16, 8, 3, 3)).astype(zero.dtype)
+    constants = [
+        numpy_helper.from_array(weights, "w"),
+        numpy_helper.from_array(np.float32(0.004), "sw"),
+        numpy_helper.from_array(np.asarray(zero), "zw"),
+    ]
+    model = network(
+        quantized("xq", "x", 0.05, np.uint8(120)),
+        ([helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["wd"])], constants),
+        helper.make_node("Conv", ["xq", "wd"], ["c"]),
+        quantized("y", "c", 0.1, np.uint8(128)),
+        x=(1, 8, 6, 6),
+        y=(1, 16, 4, 4),
+    )
+    exported = fqfuse.export(model, tmp_path / "out.onnx", to=form)
+    assert exported.products == ()
+    assert optimized_operators(exported.model, tmp_path)["QLinearConv"] == 1
+    feeds = {"x": random.normal(size=(1, 8, 6, 6)).astype(np.float32)}
+    (wanted,), (found,) = run_ort(model, feeds), run_ort(exported.model, feeds, optimized=True)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.1001)  # one code, next to ties
+    assert (np.abs(found - wanted) > 1e-5).mean() <= 0.01
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_resize_of_codes_from_an_older_opset_is_written(form: str, tmp_path: Path) -> None:
+    """As ONNX Runtime's QOperator form has it: between linear pixels of codes, of opset 17. Later opsets have
+    attributes more, which say nothing where they are absent.
+    """
+    resize = helper.make_node(
+        "Resize", ["q", "", "", "sizes"], ["r"], name="resize", mode="linear", cubic_coeff_a=-0.75
+    )
+    scale, zero = numpy_helper.from_array(np.float32(0.02), "s"), np.uint8(128)
+    model = network(
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        resize,
+        helper.make_node("DequantizeLinear", ["r", "s", "z"], ["y"]),
+        ([], [scale, numpy_helper.from_array(zero, "z")]),
+        ([], [numpy_helper.from_array(np.int64([1, 2, 8, 8]), "sizes")]),
+        x=(1, 2, 4, 4),
+        y=(1, 2, 8, 8),
+    )
+    feeds = {"x": RANDOM(3).normal(size=(1, 2, 4, 4)).astype(np.float32)}
+    exported = fqfuse.export(model, tmp_path / "out.onnx", to=form).model
+    (wanted,), (found,) = run_ort(model, feeds), run_ort(exported, feeds, optimized=True)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_split_from_an_older_opset_is_refused() -> None:
+    """Split-13 without sizes splits evenly into its outputs; Split-18 has to be told into how many."""
+    from onnx import defs
+
+    from fqfuse.exporter.foreign import _says_the_same
+
+    def between(op: str, opset: int) -> bool:
+        return _says_the_same(defs.get_schema(op, opset, ""), defs.get_schema(op, 21, ""))
+
+    assert not between("Split", 13)
+    assert not between("RoiAlign", 10)
+    assert not between("ReduceMean", 13)  # whose axes became an input
+    assert between("Resize", 13)
+    assert between("GRU", 7)

@@ -134,6 +134,30 @@ def large_bias() -> onnx.ModelProto:
     return convolution(codes, 1.0)
 
 
+def moved_source() -> onnx.ModelProto:
+    """Codes of 16 bits that are moved between their quantizer and the convolution: it writes a quantizer behind
+    the move, and makes codes of the weights as if they stood next to each other.
+    """
+    weights = random((2, 2, 3, 3), 4)
+    weights[0, 0, 0, 0] = 100
+    return model(
+        [
+            *quantizer("a", "x", "s0", "z0"),
+            node("Transpose", ["a"], ["t"], perm=[0, 1, 3, 2]),
+            node("Conv", ["t", "w"], ["c"]),
+            *quantizer("y", "c", "s1", "z0"),
+        ],
+        inputs={"x": [1, 2, 5, 5]},
+        constants={
+            "w": weights,
+            "s0": np.float32(0.0001),
+            "z0": np.uint16(32768),
+            "s1": np.float32(0.01),
+        },
+        opset=21,
+    )
+
+
 CASES = {
     found.__name__: (found, feeds)
     for found, feeds in (
@@ -143,6 +167,7 @@ CASES = {
         (weights_in_f32, IMAGE),
         (product_in_f32, X),
         (large_bias, IMAGE),
+        (moved_source, IMAGE),
     )
 }
 
@@ -174,6 +199,41 @@ def test_weights_stay_codes_in_the_file(tmp_path: Path) -> None:
         TensorProto.UINT8,
         TensorProto.INT8,
     )
+
+
+# -- names that it gives itself --------------------------------------------------------------------
+
+
+def optimized_once(name: str, count: int) -> onnx.ModelProto:
+    """Products of three axes with what is added, each in front of a Reshape by a constant that has a name
+    which ONNX Runtime gives the sizes when it makes a Gemm of the two.
+    """
+    nodes, value = [], "x"
+    constants = {"w": random((8, 8), 30), "b": random((8,), 31)}
+    for index in range(count):
+        shape = name.format(index + 2)
+        constants[shape] = np.int64([2, 4, 8])
+        nodes += [
+            node("MatMul", [value, "w"], [f"m{index}"]),
+            node("Add", [f"m{index}", "b"], [f"a{index}"]),
+            node("Reshape", [f"a{index}", shape], [f"r{index}"]),
+            node("Sigmoid", [f"r{index}"], [f"s{index}"]),
+        ]
+        value = f"s{index}"
+    nodes.append(node("Neg", [value]))
+    return model(nodes, inputs={"x": [2, 4, 8]}, constants=constants)
+
+
+NAMES = {"gemm_output_shape": 1, "gemm_input_shape": 1, "gemm_output_shape_token_{}": 2}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_onnx_runtime_gives_itself_are_none_of_ours(name: str, tmp_path: Path) -> None:
+    proto, feeds = optimized_once(name, NAMES[name]), {"x": random((2, 4, 8), 32)}
+    with pytest.raises(Exception, match="Attempt to replace the existing tensor"):
+        run_ort(proto, feeds, optimized=True)
+    exported = fqfuse.export(proto, tmp_path / "out.onnx").model
+    assert not differs(exported, feeds, run_ort(proto, feeds)[0])
 
 
 # -- a scale for each channel ----------------------------------------------------------------------
