@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..ir.ops import OPS
 from ..ir.ops.convolution import transposed_window
 from ..ir.ops.windows import Window
 from ..ir.types import DType
-from .attributes import Eltwise
+from .attributes import Binary, Eltwise, Prelu, Sum
 from .summation import EXACT, Summation, deconvolves_by_gemm, summation
 from .types import Step
 
@@ -24,9 +24,17 @@ _WHOLE = 256
 Sizes = Sequence[int | None]
 """Of the source's spatial dimensions; None where the plan does not tell."""
 
+Dims = Sequence[int | str | None]
+"""Of a value, with the names of those that the plan does not tell."""
+
 
 def laws_of(
-    step: Step, isa: str, src: DType, weights: DType, shape: Sequence[int], sizes: Sizes
+    step: Step,
+    isa: str,
+    src: DType,
+    weights: DType,
+    shape: Sequence[int],
+    dims_of: Callable[[str], Dims],
 ) -> tuple[Summation, ...]:
     """How a step's products may be summed on an instruction set. The first is what is emulated; where
     there are more, which implementation oneDNN takes is not known for sure, or not emulated.
@@ -36,16 +44,72 @@ def laws_of(
         isa: one of `summation.ISAS`.
         src, weights: the types of its factors.
         shape: of the weights.
-        sizes: spatial ones of the source.
+        dims_of: the dimensions of a value of the plan; none where it does not tell.
     """
     if isa == "vnni" or src not in (DType.U8, DType.S8) or weights is not DType.S8:
         return (EXACT,)
+    if step.primitive == "deconvolution":
+        read = dims_of(step.arg("src") or "")[2:]
+        sizes = tuple(size if isinstance(size, int) else None for size in read)
+        return _of_deconvolution(step, isa, src, shape, sizes)
     if step.primitive == "matmul":
+        if isa != "avx512_core" and any(isinstance(op, Sum) for op in step.attr.post_ops[1:]):
+            return (EXACT,)  # gemm takes a sum as the first post-op alone
         shifted = _has_zero_point(step, "src") or _has_zero_point(step, "weights")
-        return (summation(isa, "matmul", signed=src is DType.S8, zero_point=shifted),)
-    if step.primitive == "convolution":
-        return _of_convolution(step, isa, src, shape)
-    return _of_deconvolution(step, isa, src, shape, sizes)
+        laws: tuple[Summation, ...] = (
+            summation(isa, "matmul", signed=src is DType.S8, zero_point=shifted),
+        )
+    else:
+        laws = _of_convolution(step, isa, src, shape)
+    if not _reads_as_reference_only(step, dims_of):
+        return laws
+    # whoever broadcasts the operand beforehand gets the code that sums otherwise
+    return (EXACT, *(law for law in laws if law != EXACT))
+
+
+def _reads_as_reference_only(step: Step, dims_of: Callable[[str], Dims]) -> bool:
+    """Whether a post-op of a convolution or matmul reads an operand that the reference alone broadcasts.
+
+    Source: what oneDNN 3.2 took of all shapes that broadcast, of ranks 2 to 5, which a law draws.
+    """
+    out = tuple(dims_of(step.output))
+    for op in step.attr.post_ops:
+        if isinstance(op, Prelu):
+            read = tuple(size if op.mask >> axis & 1 else 1 for axis, size in enumerate(out))
+        elif isinstance(op, Binary):
+            given = tuple(dims_of(op.operand))
+            read = (1,) * (len(out) - len(given)) + given
+        else:
+            continue
+        taken = _matmul_takes if step.primitive == "matmul" else _convolution_takes
+        if not taken(read, out, slopes=isinstance(op, Prelu)):
+            return True
+    return False
+
+
+def _convolution_takes(read: Dims, out: Dims, *, slopes: bool) -> bool:
+    """One number, one for each channel, or as many as results; these not of a single row, which is
+    taken for one that is the same in all channels, but for slopes.
+    """
+    along = _along(read)
+    row = along == {2} and len(out) == 3 and not slopes
+    return along <= {1} or (read == out and not row)
+
+
+def _matmul_takes(read: Dims, out: Dims, *, slopes: bool) -> bool:
+    """One number, some along the second or the last axis, or along all, with or without the second one."""
+    along, last = _along(read), len(out) - 1
+    if read == out and (last == 1 or not slopes):
+        return True
+    if slopes and read == out and along:
+        return False
+    without = last > 1 and (along == {1} or read == (out[0], 1, *out[2:]))
+    return without or along in (set(), {last}, {0, last})
+
+
+def _along(read: Dims) -> set[int]:
+    """The axes along which an operand has more than one number, or may have."""
+    return {axis for axis, size in enumerate(read) if size != 1}
 
 
 def groups_of(step: Step) -> int:

@@ -29,7 +29,9 @@ def sums_of_step(binding: Binding) -> Summation:
         return binding.profile.sums
     src, weights = binding.need("src"), binding.need("weights")
     types, isa = (src.dtype, weights.dtype), binding.profile.isa
-    return laws_of(binding.step, isa, *types, weights.shape, src.shape[2:])[0]
+    shapes = {name: operand.shape for name, operand in binding.operands.items()}
+    shapes[binding.step.output] = binding.shapes[0]
+    return laws_of(binding.step, isa, *types, weights.shape, shapes.__getitem__)[0]
 
 
 def halved(law: Summation, weights: Array) -> Array:

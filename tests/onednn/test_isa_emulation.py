@@ -100,6 +100,19 @@ def test_deconvolutions_by_gemm(library: Library, isa: str) -> None:
     assert found["not exact"] >= 15
 
 
+@WITHOUT
+@pytest.mark.parametrize("count", [120, pytest.param(1500, marks=pytest.mark.slow)])
+def test_operands_that_only_the_reference_broadcasts(
+    library: Library, isa: str, count: int
+) -> None:
+    """Its sums are exact, where a step without them loses bits."""
+    found = agreement(library, isa, 9, count, "operands")
+    assert sum(found["tried"].values()) >= count * 0.7
+    by_reference = sum(tried for name, tried in found["tried"].items() if "ref" in name)
+    assert by_reference >= count // 5
+    assert found["not exact"] >= count // 8
+
+
 PROVEN = (
     "convolution",
     "convolution of groups, 3-D",

@@ -24,7 +24,7 @@ from fqfuse.onednn.defects import defect_of
 from fqfuse.onednn.library import Engine, Stream
 from fqfuse.onednn.loading import load
 from fqfuse.onednn.saturation import may_saturate
-from fqfuse.plan.attributes import PrimitiveAttr
+from fqfuse.plan.attributes import Binary, Eltwise, Prelu, PrimitiveAttr, Sum
 from fqfuse.plan.summation import deconvolves_by_gemm
 from fqfuse.plan.types import Plan, Step
 from fqfuse.runtime.numerics import PROFILES
@@ -33,6 +33,7 @@ from fqfuse.runtime.numpy_runtime import run_step
 U8, S8 = DType.U8, DType.S8
 CHAINS = ("none", "relu", "linear", "sum_scale_zero_point", "sum_scale_relu", "mul_add")
 BY_GEMM = "deconvolution by gemm"
+OPERANDS = "operands"
 FLOAT_ORDER = ("without FMA", "rounds twice")
 """Endings of the names of defects that are the float order of SSE4.1, which is emulated, too."""
 
@@ -144,10 +145,59 @@ def pooling(rng: np.random.Generator) -> Case:
     )
 
 
+def with_operands(rng: np.random.Generator) -> Case:
+    """A convolution or matmul whose post-ops read whole numbers that broadcast along any axes, or add to
+    what was there, first or later: f32 holds all of it, in any order, so that the reference gives the
+    same, too.
+    """
+    src, dst = (U8 if rng.random() < 0.5 else S8), DType.F32
+    if rng.random() < 0.5:
+        rank, rows = int(rng.choice([2, 4])), int(rng.choice([1, 5, 16]))
+        lead = tuple(rng.choice([1, 2, 3], rank - 2).tolist())
+        depth, columns = int(rng.choice([2, 16, 33, 300])), int(rng.choice([1, 3, 16, 17]))
+        shape, weights = (*lead, rows, depth), (*(1 for _ in lead), depth, columns)
+        primitive, op, params = "matmul", "MatMul", {}
+    else:
+        shape, weights, params = window(rng, "convolution")
+        primitive, op = "convolution", "Conv"
+    args = [("src", codes(rng, src, shape)), ("weights", codes(rng, S8, weights))]
+    plan, step, feeds = one_step(primitive, op, args, dst, params=params)
+    (plain,) = run_step(plan, step, feeds)
+    axes = rng.random(plain.ndim) < 0.5
+    # the oracle lays full operands out as a convolution's, which batched matmuls take for others
+    axes[1] &= primitive == "convolution" or plain.ndim == 2
+    dims = tuple(np.where(axes, plain.shape, 1).tolist())
+    operands = {"operand": rng.integers(1, 10, dims).astype(np.float32)}
+    old = {"old": rng.integers(-9, 10, plain.shape).astype(np.float32)}
+    mask = sum(1 << axis for axis, size in enumerate(dims) if size > 1)
+    chains = [
+        (Binary("add", "operand"),),
+        (Binary("max", "operand"), Eltwise("relu")),
+        # slopes along the second axis and others lie in memory as the library likes
+        (Prelu("operand", mask) if mask == 2 or not mask & 2 else Binary("add", "operand"),),
+        (Eltwise("relu"), Sum("old")),
+        (Sum("old"), Eltwise("relu")),
+    ]
+    post_ops = chains[int(rng.integers(len(chains)))]
+    operands = old if any(isinstance(op, Sum) for op in post_ops) else operands
+    return one_step(
+        primitive,
+        op,
+        args,
+        dst,
+        params=params,
+        attr=PrimitiveAttr(post_ops=post_ops),
+        operands=operands,
+        constants=["weights", *(name for name in operands if name != "old")],
+    )
+
+
 def case(rng: np.random.Generator, kind: str) -> Case:
     """One primitive with scales, zero points, a bias and a chain."""
     if kind == "pooling":
         return pooling(rng)
+    if kind == OPERANDS:
+        return with_operands(rng)
     draw = Draw(rng, False)
     src, dst = (U8 if rng.random() < 0.6 else S8), DType(rng.choice(["u8", "s8", "f32"]))
     chain, params = str(rng.choice(CHAINS)), {}
@@ -214,7 +264,7 @@ def main(isa: str, seed: str, count: str, *kinds: str) -> None:
             # code for older CPUs, which fqfuse passes over on one with VNNI
             left_out[f"{kind} {desc.impl_info}, which saturates"] += 1
             continue
-        accepted = kind == BY_GEMM and "x64:gemm" in desc.impl_info
+        accepted = kind == OPERANDS or (kind == BY_GEMM and "x64:gemm" in desc.impl_info)
         if (desc.is_reference and not accepted) or (
             defect and not defect.name.endswith(FLOAT_ORDER)
         ):
