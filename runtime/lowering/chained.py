@@ -36,6 +36,11 @@ _AT_ONCE: Final = 64
 _OVER: Final = -1
 """Status of a condition that does not hold."""
 
+_What = tuple[str, str]
+"""What a call is for, and the value: names are the model's own, and may be any."""
+
+_LOOK, _NEXT = ("python", "look"), ("python", "next")
+
 _TO, _FROM = 1, 2
 """Words of a copy."""
 
@@ -179,17 +184,17 @@ class _Calls:
         self._found = found
         self.made: list[CCall | None] = []
         self.others: dict[int, Callable[[], int]] = {}
-        self.places: dict[str, int] = {}
+        self.places: dict[_What, int] = {}
         self.held: list[Array] = []
 
-    def copy(self, what: str, to: Array, source: Array) -> None:
+    def copy(self, what: _What, to: Array, source: Array) -> None:
         """Adds a copy of as many bytes as `to` has."""
         self.held += [to, _straight(source)]
         start = self.held[-1].ctypes.data
         self.places[what] = len(self.made)
         self.made.append(copying(self._found, to.ctypes.data, start, to.nbytes))
 
-    def python(self, what: str) -> None:
+    def python(self, what: _What) -> None:
         """Adds a call of Python."""
         self.places[what] = len(self.made)
         self.made.append(None)
@@ -223,11 +228,11 @@ class Chained:
         self._numbers = np.zeros(_AT_ONCE, np.int64)
         self._kept: dict[str, Array] = {}
         self._stacks: dict[str, Array] = {}
-        self._moving: list[tuple[str, int, Array]] = []
+        self._moving: list[tuple[_What, int, Array]] = []
         self._done, self._last, self._goes = 0, 0, True
         self._held: list[Array] = []
         self._lies: list[Array] = []
-        self._places: dict[str, int] = {}
+        self._places: dict[_What, int] = {}
         self._others: dict[int, Callable[[], int]] = {}
         self._body = 0
         self._table: Repeated | None = None
@@ -274,7 +279,7 @@ class Chained:
         assert found is not None  # as `_can_chain` has it
         calls = _Calls(found)
         for name in (*self._front[:1], *self._scanned):
-            calls.copy(name, self._own[name], self._numbers)
+            calls.copy(("input", name), self._own[name], self._numbers)
         self._body = len(calls.made)
         for action, call in zip(self._run.program.actions, self._run.calls, strict=True):
             self._lay_action(calls, action, call)
@@ -283,7 +288,7 @@ class Chained:
         table = Repeated(found, calls.made, _AT_ONCE)
         for name in self._front[:1]:
             each = np.arange(_AT_ONCE) * self._numbers.itemsize
-            table.words[:, self._places[name], _FROM] += each
+            table.words[:, self._places["input", name], _FROM] += each
         return table
 
     def _lay_action(self, calls: _Calls, action: Action, call: Callable[[], int]) -> None:
@@ -292,7 +297,7 @@ class Chained:
             calls.made.append(call)
         elif isinstance(action, HostAction) and action.runner.outputs[0] in self._picks:
             name = action.runner.outputs[0]
-            calls.copy(name, self._picked[name], self._numbers)
+            calls.copy(("input", name), self._picked[name], self._numbers)
         else:
             calls.others[len(calls.made)] = call
             calls.made.append(self._in_c(action))
@@ -302,9 +307,9 @@ class Chained:
         run, watched = self._run, self._in_python or self._condition
         for name in self._rows:
             if name not in self._in_python:
-                calls.copy(f"row {name}", self._empty(name), run.output(name))
+                calls.copy(("row", name), self._empty(name), run.output(name))
         if watched:
-            calls.python("look")
+            calls.python(_LOOK)
         left = [
             (name, state)
             for name, state in zip(self._left, self._states, strict=True)
@@ -313,12 +318,12 @@ class Chained:
         for name, state in left:
             if self._is_fed(name):
                 self._kept[state] = self._empty(state)
-                calls.copy(f"kept {state}", self._kept[state], run.output(name))
+                calls.copy(("kept", state), self._kept[state], run.output(name))
         for name, state in left:
             lies = self._kept[state] if state in self._kept else run.output(name)
-            calls.copy(f"state {state}", self._own[state], lies)
+            calls.copy(("state", state), self._own[state], lies)
         if watched:
-            calls.python("next")
+            calls.python(_NEXT)
 
     def _in_c(self, action: Action) -> CCall | None:
         """What a step on NumPy comes to in C, where it does; its own call does what that refuses."""
@@ -368,21 +373,21 @@ class Chained:
         """Lets the copies of this run begin where its arrays lie."""
         self._moving = []
         for name, source in zip(self._scanned, trips.sources, strict=True):
-            self._moving.append((name, _FROM, _straight(source)))
+            self._moving.append((("input", name), _FROM, _straight(source)))
         for name, of in self._picks.items():
-            self._moving.append((name, _FROM, shared[of]))
+            self._moving.append((("input", name), _FROM, shared[of]))
         for name in self._rows:
-            self._read(f"row {name}", name)
+            self._read(("row", name), name)
         for name, state in zip(self._left, self._states, strict=True):
-            self._read(f"kept {state}" if state in self._kept else f"state {state}", name)
+            self._read(("kept", state) if state in self._kept else ("state", state), name)
 
-    def _read(self, what: str, name: str) -> None:
+    def _read(self, what: _What, name: str) -> None:
         """Lets a copy, if there is one, read an output where it lies, if that is elsewhere in each run."""
         if what in self._places and not self._stays(name):
             self._lies.append(_straight(self._run.output(name)))
             self._words(what, _FROM)[:] = self._lies[-1].ctypes.data
 
-    def _words(self, what: str, word: int) -> Array:
+    def _words(self, what: _What, word: int) -> Array:
         assert self._table is not None
         return self._table.words[:, self._places[what], word]
 
@@ -393,13 +398,13 @@ class Chained:
         self._make_room(trips)
         trips.taken(1 if self._condition else self._last - first)
         self._numbers[:] = numbers = first + np.arange(_AT_ONCE)
-        stacks = [(f"row {name}", _TO, stack) for name, stack in self._stacks.items()]
+        stacks = [(("row", name), _TO, stack) for name, stack in self._stacks.items()]
         for what, word, array in (*self._moving, *stacks):
             if what in self._places:
                 self._words(what, word)[:] = array.ctypes.data + numbers * array.strides[0]
         assert self._table is not None
         others = dict(self._others)
-        for what, call in (("look", self._look), ("next", lambda: self._next(trips))):
+        for what, call in ((_LOOK, self._look), (_NEXT, lambda: self._next(trips))):
             if what in self._places:
                 others[self._places[what]] = call
         failed = self._table.run(self._last - first, others)

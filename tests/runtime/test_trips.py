@@ -128,6 +128,24 @@ def test_states_change_places(runtime: str, n: int) -> None:
 
 
 @EACH_RUNTIME
+@pytest.mark.parametrize("name", ["next", "look", "row", "row b", "state b", "kept b", "input"])
+def test_values_may_have_any_name(runtime: str, name: str) -> None:
+    """Sums in no primitive's memory: NumPy has a part in each trip."""
+    body = helper.make_graph(
+        [node("Add", ["b", name], ["sum"]), node("Identity", ["sum"], ["all"])],
+        "body",
+        [info("b", F32, []), info(name, F32, [])],
+        [info("sum", F32, []), info("all", F32, [])],
+    )
+    scan = node("Scan", ["b0", "x"], ["y", "rows"], name="scan", body=body, num_scan_inputs=1)
+    proto = model([scan], inputs={"b0": [], "x": [5]}, outputs=["y", "rows"])
+    session = fqfuse.InferenceSession(proto, runtime, threads=1)
+    y, rows = session.run(None, {"b0": np.float32(0), "x": np.arange(1, 6, dtype=np.float32)})
+    np.testing.assert_array_equal(y, np.float32(15))
+    np.testing.assert_array_equal(rows, np.float32([1, 3, 6, 10, 15]))
+
+
+@EACH_RUNTIME
 @pytest.mark.parametrize("n", LENGTHS)
 def test_the_number_of_the_trip_picks_a_row(runtime: str, n: int) -> None:
     nodes = [
