@@ -37,6 +37,27 @@ ABOUT_NUMBERS = (
         },
     ),
     Kind(
+        "coarse-softmax",
+        "softmax whose usual results are code 0",
+        "softmaxes whose usual results are code 0",
+        "A softmax over N places with a scale above 2/N behind it: 1/256, which ONNX Runtime gives every softmax, and more than 512 "
+        "places.",
+        "N equal results are 1/N, less than half of one code: all that are no peak become 0, and a flat distribution "
+        "nothing but zeros",
+        Gain.ACCURACY,
+        remedies={
+            Tool.ORT: (
+                "nodes_to_exclude=[{names}] (the coordinates of a keypoint head over 2,304 places went from 0 to 56 dB "
+                "of SQNR)"
+            ),
+            Tool.NNCF: (
+                "ignored_scope=nncf.IgnoredScope(names=[...]) with the nodes that read what {names} give"
+            ),
+            Tool.PYTORCH: "qconfig_mapping.set_module_name(name, None) for {names}",
+            Tool.ANY: "leave what {names} give unquantized",
+        },
+    ),
+    Kind(
         "saturated-weights",
         "layer with saturated weights",
         "layers with saturated weights",

@@ -14,7 +14,8 @@ _STATIC = (
 
 _CALIBRATED = (
     f'{_STATIC}; a transformer with op_types_to_quantize=["MatMul", "Gemm"], too: quantized additions and '
-    "softmaxes make it no faster, and a quantized mask its outputs wrong"
+    "softmaxes cost 2 to 14 dB of SQNR (a BERT became no faster by them, a Swin took a fifth less time), and a "
+    "quantized mask makes outputs wrong"
 )
 
 _MASK = (
@@ -507,10 +508,7 @@ ABOUT_TIME = (
         "softmax, norms and their like read and write f32; along a middle axis, softmaxes take reorders, and most "
         "reductions NumPy",
         effect=Effect.PRIMITIVES,
-        no_remedy=(
-            "no quantizer helps: softmax and norms compute in f32, whatever they read (a BERT took 1.69 ms with its "
-            "additions quantized, and without)"
-        ),
+        no_remedy="no quantizer helps: softmax and norms compute in f32, whatever they read",
     ),
     Kind(
         "decoded-operand",

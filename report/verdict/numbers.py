@@ -15,11 +15,12 @@ from ...plan.attributes import Binary, DepthwiseConv, Eltwise, Sum
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Step
 from .machine import Machine
-from .view import View
+from .view import View, converts
 from .work import operator_of
 
 _ABSURD = 1e30
 _COARSE = 2.0  # a softmax makes a factor of 7 of it
+_ROUNDED_OFF = 2.0  # N times a scale: 1/N is less than half of it
 _SATURATED = 0.05  # of a layer's weights
 _DEAD = 0.1  # of a layer's output channels
 _HALF = 0.5  # of the power of the rounding: 3 dB
@@ -137,6 +138,35 @@ def _scales_of(view: View, values: Iterable[str]) -> Iterator[float]:
         type_ = view.type(value) if value else None
         if type_ is not None and type_.quant is not None:
             yield from type_.quant.scale
+
+
+def coarse_softmaxes(view: View) -> Iterator[int]:
+    """Softmaxes over N places of which 1/N rounds to 0, in a post-op, as codes or in a quantizer behind."""
+    for index, step in enumerate(view.steps):
+        type_ = view.type(step.outputs[0]) if operator_of(step) == "Softmax" else None
+        if type_ is None or type_.shape is None:
+            continue
+        places = type_.shape[int(step.params.get("axis", -1))]
+        behind = [item.step for item in view.readings(index) if converts(view, item.step)]
+        scales = [_first_rounding(view, step), *(_apart(view, view.steps[at]) for at in behind)]
+        if isinstance(places, int) and max(scales) * places > _ROUNDED_OFF:
+            yield index
+
+
+def _first_rounding(view: View, step: Step) -> float:
+    """How far apart the values are to which a step first rounds what it computes; 0 if another operation comes
+    before that, or none rounds.
+    """
+    factor = 1.0
+    for op in step.attr.post_ops:
+        if isinstance(op, Eltwise) and op.algorithm == "round":
+            return 1 / factor if factor else 0.0
+        if not (isinstance(op, Eltwise) and op.algorithm == "linear"):
+            return 0.0
+        factor *= abs(op.alpha)
+    types = [view.type(value) for value in step.outputs if value]
+    scales = [scale for type_ in types if type_ and type_.quant for scale in type_.quant.scale]
+    return max(map(abs, scales), default=0.0)
 
 
 def saturated_weights(view: View) -> Iterator[int]:
@@ -258,6 +288,7 @@ def _channels_first(step: Step, weights: npt.NDArray[np.generic]) -> npt.NDArray
 _FINDERS: Mapping[str, Finder] = MappingProxyType(
     {
         "absurd-scale": absurd_scales,
+        "coarse-softmax": coarse_softmaxes,
         "saturated-weights": saturated_weights,
         "unused-weight-range": unused_weight_range,
         "norm-behind-quantizer": norm_behind_quantizer,

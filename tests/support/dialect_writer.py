@@ -25,6 +25,7 @@ class Tool:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, Any] = {}
         self.positive: set[str] = set()
+        self.known_scales: dict[str, np.float32] = {}
         self._scales = 0
 
     # -- what quantizers differ in
@@ -183,7 +184,8 @@ class _Qdq(Tool):
 
     def read(self, value: str) -> str:
         if value not in self._read:
-            self.pair(value, self.scale())
+            scale = self.scale()
+            self.pair(value, self.known_scales.get(value, scale))
         return self._read[value]
 
     def pair(self, value: str, scale: np.float32) -> None:

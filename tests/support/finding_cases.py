@@ -36,6 +36,17 @@ def absurd_scale(cured: bool) -> onnx.ModelProto:
     return net.proto()
 
 
+def coarse_softmax(cured: bool) -> onnx.ModelProto:
+    """Over the 1,024 places of 8 maps."""
+    net = Net()
+    shape = net.constant(np.int64([1, 8, 1024]))
+    maps = net.op("Reshape", net.conv(net.quantized("x"), "conv"), shape)
+    shares = net.op("Softmax", maps, name="shares", axis=-1)
+    shares = shares if cured else net.quantized(shares, 1 / 256)
+    net.op("ReduceMax", shares, name="most", out="y", axes=[2], keepdims=0)
+    return net.proto(inputs={"x": [1, 8, 32, 32]}, opset=17)
+
+
 def weights_of(provoking: np.ndarray, scale: float | np.float32 = 0.01) -> Case:
     def make(cured: bool) -> onnx.ModelProto:
         net = Net()
@@ -510,6 +521,7 @@ def indices(cured: bool) -> onnx.ModelProto:
 CASES: dict[str, Case] = {
     "not-quantized": unquantized,
     "absurd-scale": absurd_scale,
+    "coarse-softmax": coarse_softmax,
     "saturated-weights": weights_of(SATURATED),
     "unused-weight-range": weights_of(SMALL, np.float32(0.01)),
     "norm-behind-quantizer": normalized,

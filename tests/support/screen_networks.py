@@ -219,6 +219,7 @@ def _layer(tool: Tool, x: str, mask: str, scope: str) -> str:
     scores = tool.op("Add", scores, mask, name=f"{own}/Add")
     shares = tool.op("Softmax", scores, name=f"{own}/Softmax", axis=-1)
     tool.positive.add(shares)
+    tool.known_scales[shares] = np.float32(1 / 256)  # ONNX Runtime's, whatever the data
     y = tool.attended(shares, value, f"{own}/MatMul_1")
     y = tool.op("Transpose", y, name=f"{own}/Transpose", perm=[1, 0, 2])
     two = tool.constant("tokens", np.array([TOKENS, WIDTH]))
