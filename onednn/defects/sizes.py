@@ -42,8 +42,8 @@ def _into_nothing(request: Request) -> bool:
 
 
 def _codes_without_columns(request: Request) -> bool:
-    dst = operand(request, "dst")
-    return dst.dtype in (DataType.u8, DataType.s8) and dst.dims[-1] == 0
+    dst = request.operands["dst"]  # of a concat that chooses it, None: with the type of its sources
+    return dst is not None and dst.dtype in (DataType.u8, DataType.s8) and dst.dims[-1] == 0
 
 
 SIZES: tuple[Defect, ...] = (

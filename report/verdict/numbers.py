@@ -146,7 +146,7 @@ def coarse_softmaxes(view: View) -> Iterator[int]:
         type_ = view.type(step.outputs[0]) if operator_of(step) == "Softmax" else None
         if type_ is None or type_.shape is None:
             continue
-        places = type_.shape[int(step.params.get("axis", -1))]
+        places = type_.shape[int(str(step.params.get("axis", -1)))]
         behind = [item.step for item in view.readings(index) if converts(view, item.step)]
         scales = [_first_rounding(view, step), *(_apart(view, view.steps[at]) for at in behind)]
         if isinstance(places, int) and max(scales) * places > _ROUNDED_OFF:

@@ -112,8 +112,8 @@ def test_the_plan_says_it(target):
     assert "source_bits=8" in text
     assert print_plan(parse_plan(text)) == text
     fates = {(f.quantizer, f.half): (f.fate, f.step) for f in plan.fate_records}
-    assert fates["x.dynamic", Half.QUANTIZE] == (QuantizeFate.SOURCE, 0)
-    assert fates["x.dynamic", Half.DEQUANTIZE] == (DequantizeFate.SOURCE_SCALE, 0)
+    assert fates["MatMulNBits_0.dynamic", Half.QUANTIZE] == (QuantizeFate.SOURCE, 0)
+    assert fates["MatMulNBits_0.dynamic", Half.DEQUANTIZE] == (DequantizeFate.SOURCE_SCALE, 0)
 
 
 def test_every_target_gives_the_same_bits():
@@ -152,7 +152,7 @@ def test_two_products_share_a_quantizer():
     proto = net.model(net.op("Add", first, second), (4, 96))
     plan = fqfuse.compile(proto, dynamic="matmul")
     assert len(coded_steps(plan)) == 2
-    assert [q.form for q in plan.quantizers.values()].count("dynamic") == 1
+    assert [q.form for q in plan.quantizers.values()].count("dynamic, added by fqfuse") == 1
 
 
 @pytest.mark.parametrize("bits_of_source", [4, -1, True])

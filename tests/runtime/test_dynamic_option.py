@@ -136,10 +136,10 @@ def test_one_quantizer_serves_all_products_of_a_source() -> None:
     plan = fqfuse.compile(attention(False), dynamic="matmul")
     assert sum(step.op == "DynamicRange" for step in plan.steps) == 2
     assert sorted(plan.quantizers) == [
-        "c.dynamic",
+        "d.dynamic",
         "d.weights",
-        "x.dynamic",
         "xk.weights",
+        "xq.dynamic",
         "xq.weights",
     ]
     assert plan.options["dynamic"] == "matmul"
@@ -242,10 +242,10 @@ def test_fates_tell_which_step_quantizes() -> None:
         for fate in plan.fate_records
     }
     divisions = [index for index, step in enumerate(plan.steps) if step.op == "Div"]
-    assert told["x.dynamic", "quantize"] == ("standalone", divisions[0])
-    assert told["c.dynamic", "quantize"] == ("standalone", divisions[1])
+    assert told["xq.dynamic", "quantize"] == ("standalone", divisions[0])
+    assert told["d.dynamic", "quantize"] == ("standalone", divisions[1])
     assert told["xq.weights", "quantize"] == ("constant", None)
-    assert told["x.dynamic", "dequantize"][0] == "source_scale"
+    assert told["xq.dynamic", "dequantize"][0] == "source_scale"
     assert told["xq.weights", "dequantize"][0] == "weights_scale"
 
 
