@@ -262,10 +262,8 @@ def test_approximations_that_there_are_not(names: Any) -> None:
 def test_quantizers_of_a_dynamic_layer_have_fates() -> None:
     plan = fqfuse.compile(draw_dynamic(0).model)
     told = {(fate["quantizer"], fate["half"]): fate["fate"] for fate in plan.fates()}
-    for part in (
-        "y",
-        "last_h",
-    ):  # what it quantizes of x and h has no name in the file: its results'
+    # what it quantizes of x and h has no name in the file: its results'
+    for part in ("y", "last_h"):
         assert told[part, "quantize"] == "source"
         assert told[part, "dequantize"] == "source_scale"
     for part in "wr":
