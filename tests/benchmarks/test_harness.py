@@ -481,10 +481,13 @@ def relu_chain(shape, sizes=(1.0,) * 16):
 @pytest.mark.parametrize("sent", ["SIGTERM", "SIGINT", "SIGKILL"])
 def test_a_worker_ends_with_its_coordinator_also_within_a_command(tmp_path, chain, sent):
     path, feeds = chain / "chain.onnx", chain / "feeds.npz"
+    # a shell starts what runs behind it with SIGINT ignored, which children inherit
     code = f"""
+import signal
 import sys
 from pathlib import Path
 from fqfuse.measure.process import WorkerProcess
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with WorkerProcess(1, Path({str(tmp_path / "worker.log")!r})) as worker:
     worker.ask("load", 60, engine="fqfuse-numpy", path={str(path)!r}, feeds={str(feeds)!r}, threads=1)
     print(worker._process.pid, flush=True)
@@ -498,6 +501,7 @@ with WorkerProcess(1, Path({str(tmp_path / "worker.log")!r})) as worker:
         worker = int(told.readline())
         time.sleep(0.5)  # until the command has arrived
         coordinator.send_signal(signal.Signals[sent])
+        coordinator.wait(timeout=20)
     ended = time.monotonic() + 20
     while Path(f"/proc/{worker}").exists() and time.monotonic() < ended:
         time.sleep(0.05)
