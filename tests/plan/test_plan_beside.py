@@ -75,7 +75,11 @@ def test_constants_are_mapped(path: Path) -> None:
 
 def test_small_constants_stay_in_the_plan(path: Path) -> None:
     model = onnx.ModelProto.FromString(path.read_bytes())
-    assert {tensor.name: bool(tensor.external_data) for tensor in model.graph.initializer} == {"b": False, "v": True, "w": True}
+    assert {tensor.name: bool(tensor.external_data) for tensor in model.graph.initializer} == {
+        "b": False,
+        "v": True,
+        "w": True,
+    }
 
 
 def test_data_of_a_plan_of_another_name_stays(path: Path) -> None:
