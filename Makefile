@@ -69,7 +69,7 @@ test-batch: .venv-batch/.batch  ## the tests of data sets, on a Ray cluster of t
 release-check:  ## build sdist and wheel, check them, and try each out on every Python from 3.11 to 3.14 that is found
 	.ci/release
 
-bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own; three quarters of an hour
+bench: .venv-bench/.bench  ## measure side by side with the peers, in an environment of its own; fifty minutes
 	.venv-bench/bin/python -m fqfuse.benchmarks
 
 bench-quick: .venv-bench/.bench  ## a look at the same in less than 5 minutes (the first time models are built, some minutes more)

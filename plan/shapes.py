@@ -47,6 +47,32 @@ def bind_shapes(
     return found, binder.settled
 
 
+def settled_results(plan: Plan, settled: Mapping[str, Array]) -> dict[str, Array]:
+    """What the steps write whose results are all settled, so that no run need compute them again;
+    steps that write outputs of the plan are left out.
+
+    Args:
+        plan: the plan.
+        settled: as `bind_shapes` gives it.
+    """
+    return {
+        value: np.ascontiguousarray(settled[value]).reshape(settled[value].shape)
+        for step in plan.steps
+        if all(_is_result(plan, value, settled) for value in step.outputs if value)
+        for value in step.outputs
+        if value
+    }
+
+
+def _is_result(plan: Plan, value: str, settled: Mapping[str, Array]) -> bool:
+    data = settled.get(value)
+    return (
+        data is not None
+        and value not in plan.outputs
+        and data.dtype == plan.type(value).dtype.numpy
+    )
+
+
 def step_shapes(plan: Plan, step: Step, arrays: Mapping[str, Array]) -> dict[str, StaticShape]:
     """The shapes of a step's outputs, given all its inputs.
 

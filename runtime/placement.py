@@ -13,10 +13,11 @@ class Placement:
 
     Attributes:
         step: the step.
-        runtime: `onednn`, `numpy`, or `view` for a step that moves no data.
+        runtime: `onednn`, `numpy`, or `view` for a step that does nothing in a run: another shape of
+            the same bytes, or what the sizes of the inputs settle.
         implementation: the library's names for the kernels (`brgconv:avx512_core_vnni`), several
             joined by ` + `; empty on NumPy.
-        reason: why it is not on oneDNN; empty where it is.
+        reason: why it is not on oneDNN; empty where it is, and for another shape.
     """
 
     step: Step

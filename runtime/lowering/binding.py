@@ -25,7 +25,7 @@ from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...onednn.saturation import LARGEST, cannot_saturate, may_saturate
 from ...plan.saturation import Codes, codes_of_plan
-from ...plan.shapes import StaticShape
+from ...plan.shapes import StaticShape, settled_results
 from ...plan.summation import gemm_blocks
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import SCHEMAS
@@ -105,6 +105,7 @@ class Binder(Values):
         super().__init__(plan, shapes, engine, constants)
         self._told = told
         self._settled = settled
+        self._results = settled_results(plan, settled)
         self._exact = exact
         self._refused = refused
         self.threads = threads
@@ -119,7 +120,7 @@ class Binder(Values):
 
     def bind(self, lowerings: Mapping[str, Lowering]) -> Program:
         """The bound program."""
-        for name in self.plan.inputs:
+        for name in (*self.plan.inputs, *self._results):
             self._input(name)
         owners: list[int] = []
         for index, step in enumerate(self.plan.steps):
@@ -146,6 +147,7 @@ class Binder(Values):
             placements=tuple(self._placements),
             reorders=between,
             host_views=self._host_views,
+            settled=self._results,
             offsets=offsets,
             arena_bytes=size,
             scratchpad_bytes=scratchpad,
@@ -545,6 +547,9 @@ class Binder(Values):
     # -- one step ----------------------------------------------------------------------------------
 
     def _step(self, step: Step, lowering: Lowering | None) -> None:
+        if all(value in self._results for value in step.outputs if value):
+            self._place("view", reason="the sizes of the inputs settle it")
+            return
         before = len(self._placements)
         try:
             self._checked(step, lowering)(self, step)

@@ -5,11 +5,10 @@ tensor: one reorder, which reads the box where it lies.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...ir.ops import OPS
 from ...ir.ops.rows import integer, integers, text
 from ...ir.ops.slicing import cut
+from ...ir.ops.spec import Array
 from ...onednn.enums import Arg
 from ...onednn.layouts import channels_last, relaid, row_major, viewed
 from ...onednn.memory import MemoryDesc
@@ -140,7 +139,7 @@ def gather(binder: Binder, step: Step) -> None:
 
 
 def slice_(binder: Binder, step: Step) -> None:
-    """Slice with constant bounds, forwards.
+    """Slice with bounds that are constant or settled by the sizes of the inputs, forwards.
 
     Raises:
         NotLowered: it is another one.
@@ -164,10 +163,14 @@ def slice_(binder: Binder, step: Step) -> None:
     binder.commit_box(step, step.args[0][1], size, start, apart)
 
 
-def _constant(
-    binder: Binder, step: Step, role: str
-) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _constant(binder: Binder, step: Step, role: str) -> Array:
+    """What a step reads in a role: a constant, or settled by the sizes of the inputs.
+
+    Raises:
+        NotLowered: it is neither.
+    """
     name = step.arg(role)
-    if name is None or not binder.is_constant(name):
+    data = None if name is None else binder.settled(name)
+    if data is None:
         raise NotLowered(f"{role} come at run time")
-    return binder.constants.data(name)
+    return data

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ...onednn.enums import DataType
 from ...onednn.memory import Memory, MemoryDesc
@@ -128,6 +129,7 @@ class Program:
         reorders: how many actions only change a layout between two primitives that want different
             ones.
         host_views: value that only NumPy sees -> the value that it is another shape of.
+        settled: value -> its data, where the sizes of the inputs decide that: no action makes it.
         offsets: buffer -> place in the arena.
         arena_bytes, scratchpad_bytes: memory of one run.
         result_bytes: memory of the arrays that one run hands out without a copy.
@@ -142,6 +144,7 @@ class Program:
     placements: tuple[Placement, ...]
     reorders: int
     host_views: Mapping[str, str]
+    settled: Mapping[str, Array]
     offsets: Mapping[Buffer, int]
     arena_bytes: int
     scratchpad_bytes: int

@@ -78,6 +78,7 @@ class Run:
         self.calls = [self._call(action) for action in program.actions]
         self._stretches = joined(engine.library, self.calls)
         self._outputs = [self._reader(name) for name in plan.outputs]
+        self._settled = _read_in_a_run(plan, program)
 
     def execute(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of the plan, as new C-contiguous arrays.
@@ -100,11 +101,12 @@ class Run:
         """Every value that a step writes, read as soon as it is there: its memory may hold another
         value later.
         """
-        found: dict[str, Array] = {}
+        found = {value: np.array(data) for value, data in self.program.settled.items()}
 
         def keep(index: int) -> None:
             for value in self.program.written.get(index, ()):
-                found[value] = self._reader(value, first=True)()
+                if value not in self.program.settled:
+                    found[value] = self._reader(value, first=True)()
 
         try:
             self.feed(feeds)
@@ -172,7 +174,7 @@ class Run:
 
     def feed(self, feeds: Mapping[str, Array]) -> None:
         """Begins a run with an array for each input."""
-        for name, array in feeds.items():
+        for name, array in (*feeds.items(), *self._settled):
             _keep(self._arrays, self._loose, name, array)
         for buffer, memory in self._results.items():
             _keep(self._arrays, self._loose, buffer, memory.take())
@@ -468,6 +470,17 @@ class _Shifted(Memory):
 
 def _bytes_from(data: NDArray[Any], start: int) -> NDArray[np.uint8]:
     return data.reshape(-1).view(np.uint8)[start:]
+
+
+def _read_in_a_run(plan: Plan, program: Program) -> list[tuple[str, Array]]:
+    """The settled values that a step reads which is not settled itself."""
+    running = [
+        step
+        for step in plan.steps
+        if not all(value in program.settled for value in step.outputs if value)
+    ]
+    read = dict.fromkeys(value for step in running for value in step.inputs)
+    return [(value, program.settled[value]) for value in read if value in program.settled]
 
 
 def _key(buffer: Buffer) -> Key:
