@@ -16,8 +16,9 @@ Each step that writes floating-point numbers, multiplies them or runs outside th
 findings about accuracy look at scales and weights, and may concern any step.
 
 **How a gain is estimated.** A step takes its multiply-adds over the peak rate of their type, or its bytes over the rate of a shared cache,
-whichever is longer, and {Machine.call * 1e3:g} µs for the call; what runs on NumPy has one core and
-{Machine.numpy_call * 1e3:g} µs. The peak follows from the instruction set, cores and
+whichever is longer, and {Machine.call * 1e3:g} µs for the call; what runs on NumPy has one core,
+{Machine.numpy_call * 1e3:g} µs, and what its operator takes for each element there: half a nanosecond
+in most, 50 in an Erf. The peak follows from the instruction set, cores and
 clock of the machine that asks. The gain is the difference to the same plan with the finding's floats in 8 bits and its products in int8.
 It is an estimate, not a measurement: it tells which finding matters, not what a run takes. Sizes that the model leaves open count as 1,
 or as `--size NAME=N` says.

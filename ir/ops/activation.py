@@ -9,7 +9,7 @@ import numpy as np
 
 from ..types import Shape
 from .rows import A, Call, number, row, text, unary
-from .spec import Attrs, OpSpec, Trait
+from .spec import Attrs, Effort, OpSpec, Trait
 from .special import erf
 
 _APPROXIMATIONS = ("none", "tanh")
@@ -105,6 +105,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
         traits={_S},
         eltwise="relu",
         parameters=("alpha",),
+        effort=Effort.LOOPS,
     ),
     _activation(
         "Elu",
@@ -113,25 +114,32 @@ ACTIVATION: tuple[OpSpec, ...] = (
         attrs={"alpha": 1.0},
         eltwise="elu",
         parameters=("alpha",),
+        effort=Effort.LOOPS,
     ),
     _activation(
         "Selu",
         "gamma * elu(x, alpha).",
         _selu,
         attrs={"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+        effort=Effort.LOOPS,
     ),
     _activation(
-        "Celu", "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).", _celu, attrs={"alpha": 1.0}
+        "Celu",
+        "max(x, 0) + min(0, alpha * (e**(x/alpha) - 1)).",
+        _celu,
+        attrs={"alpha": 1.0},
+        effort=Effort.LOOPS,
     ),
     _activation("Sigmoid", "1 / (1 + e**-x).", _sigmoid, eltwise="logistic"),
     _activation("Tanh", "Hyperbolic tangent.", np.tanh, eltwise="tanh"),
-    _activation("Erf", "The error function.", erf),
+    _activation("Erf", "The error function.", erf, effort=Effort.SERIES),
     _activation(
         "Softplus",
         "log(1 + e**x).",
         _softplus,
         eltwise="soft_relu",
         parameters=(1.0,),
+        effort=Effort.FUNCTIONS,
     ),
     _activation("Softsign", "x / (1 + |x|).", lambda x: x / (1 + np.abs(x))),
     _activation(
@@ -157,7 +165,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
         eltwise="swish",
         parameters=("alpha",),
     ),
-    _activation("Mish", "x * tanh(log(1 + e**x)).", _mish, eltwise="mish"),
+    _activation("Mish", "x * tanh(log(1 + e**x)).", _mish, eltwise="mish", effort=Effort.FUNCTIONS),
     _activation(
         "Gelu",
         'x * Phi(x), exactly or by the tanh formula (approximate="tanh").',
@@ -165,6 +173,7 @@ ACTIVATION: tuple[OpSpec, ...] = (
         attrs={"approximate": "none"},
         shape=_gelu_shape,
         eltwise="gelu_erf",  # gelu_tanh when approximate is "tanh"
+        effort=Effort.SERIES,
     ),
     row(
         "PRelu",
@@ -174,5 +183,6 @@ ACTIVATION: tuple[OpSpec, ...] = (
         compute=_prelu,
         traits={_E, _S, Trait.POST_OP},
         primitive="prelu",
+        effort=Effort.LOOPS,
     ),
 )

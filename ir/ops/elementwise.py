@@ -29,7 +29,7 @@ from .rows import (
     unary,
 )
 from .small_floats import power_of_two, rounded
-from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
+from .spec import REQUIRED, Attrs, Effort, OpSpec, ShapeError, Trait
 
 _E, _C, _S = Trait.ELEMENTWISE, Trait.COMMUTATIVE, Trait.SCALE_COMMUTING
 _TELLS, _NAN = frozenset({Trait.TELLS_ZERO}), Trait.NAN_BELOW_ZERO
@@ -210,6 +210,7 @@ _ARITHMETIC = (
         shape=broadcast_inputs,
         compute=_modulo,
         traits={_E},
+        effort=Effort.LOOPS,
     ),
     unary(
         "Neg", "-x.", np.negative, letter="T", types={"T": _SIGNED}, traits={_S}, eltwise="linear"
@@ -270,6 +271,7 @@ _LOGIC = (
         compute=_is_infinite,
         result=DType.BOOL,
         traits={_E},
+        effort=Effort.LOOPS,
     ),
     row(
         "Where",
@@ -279,6 +281,7 @@ _LOGIC = (
         compute=np.where,
         result=lambda call: call.type(1).dtype,
         traits={_E},
+        effort=Effort.LOOPS,
     ),
 )
 
@@ -311,6 +314,7 @@ _OTHERS = (
         compute=lambda x: x,
         carries=axis_stays,
         traits={_E, *LAYOUT},
+        effort=Effort.NONE,
     ),
 )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ..types import TensorType
-from .spec import REQUIRED, Array, Attrs, OpSpec, Param, ShapeError, Trait
+from .spec import REQUIRED, Array, Attrs, Effort, OpSpec, Param, ShapeError, Trait
 
 
 def _infer(
@@ -27,6 +28,30 @@ FOREIGN: tuple[OpSpec, ...] = (
         infer=_infer,
         evaluate=None,
         traits=frozenset({Trait.TELLS_ZERO, Trait.JUMPS}),  # nothing is known of it
+        effort=Effort.LOOPS,
         onnx=False,
     ),
 )
+
+SLOW_WITHOUT_ROW: Mapping[str, Effort] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "Det",
+                "DFT",
+                "MaxUnpool",
+                "Resize",
+                "RoiAlign",
+                "ScatterElements",
+                "ScatterND",
+                "STFT",
+                "Unique",
+            ),
+            Effort.SERIES,
+        ),
+        **dict.fromkeys(
+            ("Col2Im", "DeformConv", "GridSample", "LpPool", "NonMaxSuppression"), Effort.PYTHON
+        ),
+    }
+)
+"""What ONNX's reference evaluator takes more for than the row of foreign ops says: its own loops."""

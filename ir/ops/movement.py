@@ -13,7 +13,7 @@ from . import dims
 from .broadcasting import broadcast_shapes
 from .carried import beside_axis, where_size_stays
 from .rows import LAYOUT, A, Call, UnknownRankError, integer, integers, row, text, unknown
-from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
+from .spec import REQUIRED, Attrs, Effort, OpSpec, ShapeError, Trait
 
 
 def permutation(attrs: Attrs, rank: int) -> tuple[int, ...]:
@@ -298,6 +298,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         compute=_depth_to_space,
         carries=where_size_stays,
         traits=LAYOUT,
+        effort=Effort.LOOPS,
     ),
     row(
         "SpaceToDepth",

@@ -9,7 +9,7 @@ import numpy as np
 from ..types import Dim, DType, Shape
 from . import dims
 from .rows import A, Call, flag, integer, not_covered, number, row
-from .spec import REQUIRED, Attrs, OpSpec, ShapeError
+from .spec import REQUIRED, Attrs, Effort, OpSpec, ShapeError
 
 
 def _per_channel(call: Call, channels: Dim, indices: tuple[int, ...]) -> None:
@@ -155,6 +155,7 @@ NORMALIZATION: tuple[OpSpec, ...] = (
         result=lambda call: (call.type(0).dtype, DType.F32, DType.F32),
         outputs=("y", "mean", "inv_std_dev"),
         primitive="layer_normalization",
+        effort=Effort.LOOPS,
     ),
     row(
         "RMSNormalization",
@@ -163,6 +164,7 @@ NORMALIZATION: tuple[OpSpec, ...] = (
         attrs={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
         shape=lambda call: _layer_norm_shapes(call)[0],
         compute=_rms_norm,
+        effort=Effort.LOOPS,
     ),
     row(
         "InstanceNormalization",
@@ -172,6 +174,7 @@ NORMALIZATION: tuple[OpSpec, ...] = (
         wide=1,
         shape=_instance_norm_shape,
         compute=_instance_norm,
+        effort=Effort.LOOPS,
     ),
     row(
         "GroupNormalization",
@@ -181,6 +184,7 @@ NORMALIZATION: tuple[OpSpec, ...] = (
         wide=1,
         shape=_group_norm_shape,
         compute=_group_norm,
+        effort=Effort.LOOPS,
     ),
     row(
         "LRN",
@@ -191,5 +195,6 @@ NORMALIZATION: tuple[OpSpec, ...] = (
         shape=_lrn_shape,
         compute=_lrn,
         primitive="lrn",
+        effort=Effort.LOOPS,
     ),
 )

@@ -7,7 +7,7 @@ import numpy as np
 from ..types import Shape
 from .carried import where_size_stays
 from .rows import A, Call, flag, integers, row
-from .spec import REQUIRED, Attr, Attrs, OpSpec, Required, Trait
+from .spec import REQUIRED, Attr, Attrs, Effort, OpSpec, Required, Trait
 from .windows import Window, lowest, pad_spatial, taps_within, window, window_shape
 
 _WINDOW: dict[str, Attr | Required] = {
@@ -101,6 +101,7 @@ POOLING: tuple[OpSpec, ...] = (
         carries=lambda call, axis, shape: where_size_stays(call, axis, shape) if axis < 2 else None,
         traits=_SELECTS,
         primitive="pooling",
+        effort=Effort.LOOPS,
     ),
     row(
         "AveragePool",
@@ -112,6 +113,7 @@ POOLING: tuple[OpSpec, ...] = (
         compute=_average_pool,
         traits=_AVERAGES,
         primitive="pooling",
+        effort=Effort.LOOPS,
     ),
     row(
         "GlobalAveragePool",

@@ -10,7 +10,7 @@ from ..types import DType, Quantization, Shape
 from . import dims
 from .blocks import decoded, decoded_shape, source_codes
 from .rows import FLOATS, INTEGERS, A, Call, integer, row, text
-from .spec import REQUIRED, Attrs, OpSpec, ShapeError, Trait
+from .spec import REQUIRED, Attrs, Effort, OpSpec, ShapeError, Trait
 
 _EXACT_IN_F32 = 1 << 24  # every integer up to here is an f32
 
@@ -222,6 +222,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         result=DType.F32,
         traits={Trait.ELEMENTWISE, Trait.QUANTIZER, Trait.POST_OP},
         onnx=False,
+        effort=Effort.LOOPS,
     ),
     row(
         "Quantize",
@@ -242,6 +243,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         traits={Trait.ELEMENTWISE, Trait.QUANTIZER, Trait.POST_OP},
         onnx=False,
         primitive="reorder",
+        effort=Effort.LOOPS,
     ),
     row(
         "Dequantize",
@@ -290,6 +292,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         compute=decoded,
         result=DType.F32,
         onnx=False,
+        effort=Effort.LOOPS,
     ),
     row(
         "DynamicBlocks",
@@ -301,6 +304,7 @@ QUANTIZATION: tuple[OpSpec, ...] = (
         compute=_dynamic_blocks,
         traits={Trait.KEEPS_ZERO},
         onnx=False,
+        effort=Effort.LOOPS,
     ),
     row(
         "DynamicRange",

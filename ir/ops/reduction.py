@@ -12,7 +12,7 @@ from ..types import Dim, DType, Shape
 from . import dims
 from .carried import beside_axis
 from .rows import FLOATS, A, Call, UnknownRankError, flag, integer, row, unknown
-from .spec import Attr, Attrs, OpSpec, ShapeError, Trait
+from .spec import Attr, Attrs, Effort, OpSpec, ShapeError, Trait
 
 _Axes = tuple[int, ...]
 _WIDE = FLOATS | {DType.S32, DType.S64, DType.U32, DType.U64}
@@ -59,6 +59,7 @@ def _reduction(
     letter: str = "F",
     traits: Collection[Trait] = (),
     primitive: str | None = "reduction",
+    effort: Effort = Effort.PASSES,
 ) -> OpSpec:
     """A row of x and optional axes."""
 
@@ -82,6 +83,7 @@ def _reduction(
         carries=_reduced_carries if Trait.SELECTS in traits else None,
         traits=traits,
         primitive=primitive,
+        effort=effort,
     )
 
 
@@ -249,6 +251,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         "The logarithm of the sum of e^x over the axes.",
         _log_sum_exp,
         primitive=None,
+        effort=Effort.LOOPS,
     ),
     row(
         "ArgMax",
@@ -259,6 +262,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         compute=_arg(np.argmax),
         traits={Trait.TELLS_ZERO, Trait.JUMPS},
         result=DType.S64,
+        effort=Effort.LOOPS,
     ),
     row(
         "ArgMin",
@@ -269,6 +273,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         compute=_arg(np.argmin),
         traits={Trait.TELLS_ZERO, Trait.JUMPS},
         result=DType.S64,
+        effort=Effort.LOOPS,
     ),
     row(
         "CumSum",
@@ -279,6 +284,7 @@ REDUCTION: tuple[OpSpec, ...] = (
         shape=_cum_shape,
         compute=_cum_sum,
         traits=_SCALE,
+        effort=Effort.LOOPS,
     ),
     row(
         "TopK",
@@ -291,5 +297,6 @@ REDUCTION: tuple[OpSpec, ...] = (
         carries=beside_axis,
         outputs=("values", "indices"),
         traits=_SELECTS | {Trait.TELLS_ZERO, Trait.JUMPS},  # its indices, as those of ArgMax
+        effort=Effort.SERIES,
     ),
 )

@@ -13,7 +13,7 @@ from ..types import Dim, Shape, dimensions
 from . import dims
 from .carried import reshaped
 from .rows import LAYOUT, A, Call, UnknownRankError, flag, integer, row, unknown
-from .spec import Attrs, OpSpec, ShapeError, Trait
+from .spec import Attrs, Effort, OpSpec, ShapeError, Trait
 
 
 def _reshape_shape(call: Call) -> Shape:
@@ -168,6 +168,7 @@ RESHAPING: tuple[OpSpec, ...] = (
         compute=_reshape,
         carries=reshaped,
         traits=_RESHAPES,
+        effort=Effort.NONE,
     ),
     row(
         "Flatten",
@@ -178,6 +179,7 @@ RESHAPING: tuple[OpSpec, ...] = (
         compute=_flatten,
         carries=reshaped,
         traits=_RESHAPES,
+        effort=Effort.NONE,
     ),
     row(
         "Squeeze",
@@ -187,6 +189,7 @@ RESHAPING: tuple[OpSpec, ...] = (
         compute=_squeeze,
         carries=reshaped,
         traits=_RESHAPES,
+        effort=Effort.NONE,
     ),
     row(
         "Unsqueeze",
@@ -196,5 +199,6 @@ RESHAPING: tuple[OpSpec, ...] = (
         compute=_unsqueeze,
         carries=reshaped,
         traits=_RESHAPES,
+        effort=Effort.NONE,
     ),
 )

@@ -16,7 +16,7 @@ from ..types import Dim, DType, Shape, dimensions
 from . import dims
 from .carried import where_size_stays
 from .rows import FLOATS, A, Call, flag, integers, not_covered, number, row, text
-from .spec import Attrs, OpSpec, ShapeError, Trait
+from .spec import Attrs, Effort, OpSpec, ShapeError, Trait
 
 _COORDINATES = (
     "align_corners",
@@ -240,5 +240,6 @@ RESIZE: tuple[OpSpec, ...] = (
         wide=1,
         traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO, Trait.READS_CODES},
         primitive="resampling",
+        effort=Effort.LOOPS,
     ),
 )

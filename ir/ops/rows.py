@@ -272,7 +272,7 @@ def row(
         wide: how many inputs are computed in f32 where they are half precision; the first output is
             rounded once then.
         outputs, traits: as in OpSpec.
-        **more: onnx, primitive, eltwise, parameters, binary: as in OpSpec.
+        **more: effort, onnx, primitive, eltwise, parameters, binary: as in OpSpec.
     """
     params, letters = _params(inputs)
     allowed = {**_LETTERS, **(types or {})}

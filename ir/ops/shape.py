@@ -9,7 +9,7 @@ import numpy as np
 from ..types import DType, Shape
 from . import dims
 from .rows import ANY, A, Call, integer, row, unknown
-from .spec import Attrs, OpSpec, ShapeError
+from .spec import Attrs, Effort, OpSpec, ShapeError
 
 
 def _part(attrs: Attrs, rank: int) -> slice:
@@ -100,6 +100,7 @@ SHAPE: tuple[OpSpec, ...] = (
         shape=_shape_shape,
         compute=lambda x, attrs: np.asarray(x.shape[_part(attrs, x.ndim)], np.int64),
         result=DType.S64,
+        effort=Effort.NONE,
     ),
     row(
         "Size",
@@ -108,6 +109,7 @@ SHAPE: tuple[OpSpec, ...] = (
         shape=lambda _: (),
         compute=lambda x: np.asarray(x.size, np.int64),
         result=DType.S64,
+        effort=Effort.NONE,
     ),
     row(
         "ConstantOfShape",

@@ -12,7 +12,7 @@ from ..types import Dim, Shape, dimensions
 from . import dims
 from .carried import beside_axis, where_size_stays
 from .rows import LAYOUT, A, Call, UnknownRankError, integer, row, text, unknown
-from .spec import Attrs, OpSpec, ShapeError, Trait
+from .spec import Attrs, Effort, OpSpec, ShapeError, Trait
 
 # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
 _NO_END = 2**31 - 1
@@ -316,6 +316,7 @@ SLICING: tuple[OpSpec, ...] = (
         compute=_gather_elements,
         carries=beside_axis,
         traits=LAYOUT,
+        effort=Effort.LOOPS,
     ),
     row(
         "GatherND",

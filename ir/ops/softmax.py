@@ -6,7 +6,7 @@ import numpy as np
 
 from ..types import Shape
 from .rows import A, Call, integer, row
-from .spec import Attrs, OpSpec
+from .spec import Attrs, Effort, OpSpec
 
 
 def _shape(call: Call) -> Shape:
@@ -44,6 +44,7 @@ SOFTMAX: tuple[OpSpec, ...] = (
         shape=_shape,
         compute=_softmax,
         primitive="softmax",
+        effort=Effort.LOOPS,
     ),
     row(
         "LogSoftmax",
@@ -54,5 +55,6 @@ SOFTMAX: tuple[OpSpec, ...] = (
         shape=_shape,
         compute=_log_softmax,
         primitive="softmax",
+        effort=Effort.LOOPS,
     ),
 )

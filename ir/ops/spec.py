@@ -110,6 +110,25 @@ class Trait(enum.Enum):
     """Its primitive reads 8-bit codes, and decodes them itself."""
 
 
+class Effort(enum.Enum):
+    """What a row's evaluation in NumPy takes for each element of the largest tensor that it reads or
+    writes: what the verdict on a plan prices steps by that no primitive computes.
+    """
+
+    NONE = "none"
+    """No element is looked at: views, and questions about sizes."""
+    PASSES = "passes"
+    """A copy, or a few loops of vector instructions over all elements."""
+    LOOPS = "loops"
+    """Many such loops, or one that has no vector instructions."""
+    FUNCTIONS = "functions"
+    """An elementary function without vector instructions."""
+    SERIES = "series"
+    """Dozens of loops in f64, or a sort."""
+    PYTHON = "python"
+    """Python's own loop over the elements; no row of the op table has it."""
+
+
 class ShapeError(ValueError):
     """Raised by `infer`: the inputs do not fit the op. The message says what was expected and what
     was found.
@@ -167,6 +186,7 @@ class OpSpec:
         outputs: names of the outputs (trailing ones may be absent in a node; the last one of Split
             and of `Onnx` repeats).
         traits: what passes may rely on.
+        effort: what `evaluate` takes.
         onnx: True when ONNX has an op of that name in its default domain, so that the frontend
             imports it by this row.
         primitive: name of the primitive that a step of this op alone is (`convolution`, `pooling`
@@ -186,6 +206,7 @@ class OpSpec:
     evaluate: Evaluate | None
     outputs: tuple[str, ...] = ("y",)
     traits: frozenset[Trait] = field(default_factory=frozenset)
+    effort: Effort = Effort.PASSES
     onnx: bool = True
     primitive: str | None = None
     eltwise: str | None = None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from .estimate import Remedied
 from .kind import Effect, Kind
 from .view import View, additions, converts, multiplies
+from .work import operator_of
 
 _KEEP_THEIR_STEP = frozenset({"softmax", "layer_normalization", "pooling"})
 """Primitives that compute, whatever they convert besides."""
@@ -44,11 +45,19 @@ def _codes_written(view: View, kind: Kind, steps: Sequence[int]) -> Iterable[str
 
 
 def _weights(view: View, steps: Sequence[int]) -> Iterable[str]:
-    """The constants in f32 that these steps read; a bias stays f32."""
+    """The constants in f32 that these steps read; a bias stays f32, and so does what tells an operator outside
+    of the primitives how to compute: the factors of a Resize, the bounds of a Clip.
+    """
     for index in steps:
+        if view.is_foreign(index) and not (multiplies(view, index) or _looks_up(view, index)):
+            continue
         for role, value in view.steps[index].args:
             if view.is_constant(value) and view.is_float(value) and role != "bias":
                 yield value
+
+
+def _looks_up(view: View, index: int) -> bool:
+    return operator_of(view.steps[index]) == "Gather"
 
 
 def _gone(view: View, kind: Kind, steps: Sequence[int]) -> Iterable[int]:

@@ -24,7 +24,7 @@ from .machine import Machine, this_machine
 from .numbers import about_numbers
 from .recognize import claims, is_quantized
 from .remedies import Tool, tool_of
-from .rules_of_products import is_whole_quantizer, takes_a_range
+from .rules_of_products import is_whole_quantizer, resizes_bare_codes, takes_a_range
 from .shares import Shares, shares_of
 from .view import View, is_recurrent, multiplies
 from .work import (
@@ -398,6 +398,10 @@ def _is_f32_product(view: View, index: int) -> bool:
     return view.is_product(index) and not view.in_int8(index)
 
 
+def _is_left_by_qoperator(view: View, index: int) -> bool:
+    return _is_f32_product(view, index) or resizes_bare_codes(view, index)
+
+
 def _does_something(view: View, index: int) -> bool:
     return not view.is_view(index)
 
@@ -420,7 +424,7 @@ def _stores_codes(view: View, index: int) -> bool:
 
 _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
     {
-        "left-by-qoperator": _is_f32_product,
+        "left-by-qoperator": _is_left_by_qoperator,
         "f32-weights": _is_f32_product,
         "weights-only": _is_f32_product,
         "asymmetric-weights": _is_f32_product,

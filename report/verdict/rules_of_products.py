@@ -388,13 +388,21 @@ def _multiplies(step: Step, role: str) -> bool:
 
 
 def left_by_qoperator(view: View) -> Iterable[int]:
-    """Transposed convolutions in f32 in a model of quantized operators, which have no form for them, and
-    what writes f32 for them.
+    """In a model of quantized operators what they have no form for: transposed convolutions in f32, what writes
+    f32 for them, and interpolations of codes whose scale nothing tells.
     """
     if not is_qoperator(view.plan):
         return ()
     found = {i for i in float_products(view) if view.steps[i].primitive == "deconvolution"}
-    return found | feeders_of(view, found)
+    return (
+        found | feeders_of(view, found) | steps_where(view, lambda i: resizes_bare_codes(view, i))
+    )
+
+
+def resizes_bare_codes(view: View, index: int) -> bool:
+    """True of a Resize of codes that the op table does not cover: one that interpolates."""
+    step = view.steps[index]
+    return step.primitive == "onnx.Resize" and step.op == "Onnx" and view.in_int8_source(index)
 
 
 def f32_weights(view: View) -> Iterable[int]:

@@ -408,7 +408,10 @@ def _plainly_linear(step: Step, before: tuple[int, ...], after: tuple[int, ...])
         out < size for size, out in zip(before, after, strict=True)
     ):
         return False
-    return (
-        step.params.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-        and step.arg("roi") is None
+    coordinates = step.params.get("coordinate_transformation_mode", "half_pixel")
+    same = coordinates == "half_pixel" or (
+        # PyTorch's, which differ where a single element is left
+        coordinates == "pytorch_half_pixel"
+        and all(out > 1 or size == 1 for size, out in zip(before, after, strict=True))
     )
+    return same and step.arg("roi") is None

@@ -748,13 +748,23 @@ def test_resampling(draw: Draw, mode: str, scale: float, runtime: str) -> None:
     )
 
 
-def test_linear_resampling(draw: Draw) -> None:
-    args = [("src", draw.data(F32, SHAPE)), ("scales", np.array([1, 1, 2, 2], np.float32))]
+@pytest.mark.parametrize(
+    ("coordinates", "sizes", "runtime"),
+    [
+        ("half_pixel", [12, 10], "onednn"),
+        ("half_pixel", [1, 10], "onednn"),
+        ("pytorch_half_pixel", [12, 10], "onednn"),
+        ("pytorch_half_pixel", [1, 10], "numpy"),  # the first element, not the middle
+        ("align_corners", [12, 10], "numpy"),
+    ],
+)
+def test_linear_resampling(draw: Draw, coordinates: str, sizes: list[int], runtime: str) -> None:
+    args = [("src", draw.data(F32, SHAPE)), ("sizes", np.array([*SHAPE[:2], *sizes]))]
+    params = {"mode": "linear", "coordinate_transformation_mode": coordinates}
     # four terms in another order, of values up to 160
     check(
-        one_step(
-            "resampling", "Resize", args, F32, params={"mode": "linear"}, constants=("scales",)
-        ),
+        one_step("resampling", "Resize", args, F32, params=params, constants=("sizes",)),
+        runtime=runtime,
         lsb=4 * 2.0**-23 * 160,
     )
 

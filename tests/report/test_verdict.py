@@ -118,7 +118,7 @@ OPEN = """plan p target=onednn-v3
   in %a : f32[N,M,4]
   in %m : f32[4,400]
   #0 %b : f32[N,M,400] = matmul<MatMul>(src=%a, weights=%m) ; matmul
-  #1 %c : f32[N,M,400] = onnx.Erf<Erf>(x=%b) ; erf
+  #1 %c : f32[N,M,400] = onnx.Floor<Floor>(x=%b) ; floor
   out %c
 """
 
