@@ -12,13 +12,13 @@ import numpy as np
 
 from ..ir.ops.spec import Array
 from ..onednn.capi import Status, failure
-from ..plan.attributes import Binary, PrimitiveAttr, Scale
+from ..plan.attributes import Binary, PrimitiveAttr, Scale, Sum
 from ..plan.conversion.convert import convert_steps
 from ..plan.findings import called
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
-from .description import HALVES, Description, at_execution, with_values
+from .description import HALVES, Description, at_execution, stray_masks, with_values
 from .kinds import CELLS
 from .on_numpy import one_step
 from .operation import OPERATIONS
@@ -37,7 +37,7 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     }
     if not HALVES.isdisjoint(types):
         return Status.unimplemented, f"{description.target} has no floats of 16 bits"
-    for reason in OPERATIONS[description.kind](parts(description)[0]):
+    for reason in (*OPERATIONS[description.kind](parts(description)[0]), *stray_masks(description)):
         return Status.invalid_arguments, reason
     if description.kind == "inner_product" and description.attr.zero_points:
         return Status.unimplemented, "inner products have no zero points"
@@ -46,6 +46,10 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     for role in (*description.attr.scales, *description.attr.zero_points):
         if role not in description.tensors:
             return Status.unimplemented, f"there is no argument {role} with a scale or a zero point"
+    size = description.dtype("dst").numpy.itemsize
+    for op in description.attr.post_ops:
+        if isinstance(op, Sum) and op.dtype is not None and op.dtype.numpy.itemsize != size:
+            return Status.unimplemented, f"a sum reads the destination as {op.dtype.value}"
     args = placeholders(description)
     try:
         plan, step = one_step(description, with_values(description, args), args)
