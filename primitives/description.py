@@ -18,6 +18,7 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array, Attr
 from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
+from ..masks import mask_text
 from ..onednn.enums import AlgKind, RnnDirection
 from ..plan.attributes import (
     OPERANDS,
@@ -26,6 +27,7 @@ from ..plan.attributes import (
     DepthwiseConv,
     Eltwise,
     PostOp,
+    Prelu,
     PrimitiveAttr,
     Scale,
     Sum,
@@ -386,6 +388,32 @@ def integers(description: Description, name: str) -> tuple[int, ...]:
 def count(mask: int, dims: tuple[int, ...]) -> int:
     """How many numbers a mask stands for."""
     return math.prod(size for axis, size in enumerate(dims) if mask >> axis & 1)
+
+
+def stray_masks(description: Description) -> Iterator[str]:
+    """Masks that select dimensions that a tensor has not."""
+    types = {**description.tensors, **description.operands}
+    for what, name, mask in _masks(description.attr):
+        if name in types and mask >> len(types[name].static_shape):
+            shape = type_text(types[name])
+            yield f"{what} of mask {mask_text(mask)} select dimensions that {name}, {shape}, has not"
+
+
+def _masks(attr: PrimitiveAttr) -> Iterator[tuple[str, str, int]]:
+    """What has a mask, the argument or operand of whose dimensions it is, and the mask."""
+    for role, scale in attr.scales.items():
+        yield "scales", role, scale.mask
+    for role, zero in attr.zero_points.items():
+        yield "zero points", role, zero.mask
+    if attr.output_scales is not None:
+        yield "output scales", "dst", attr.output_scales.mask
+    for op in attr.post_ops:
+        if isinstance(op, Prelu):
+            yield "slopes", op.operand, op.mask
+        if isinstance(op, Binary):
+            for what, held in (("scales", op.scale), ("zero points", op.zero_point)):
+                if held is not None:
+                    yield what, op.operand, held.mask
 
 
 def at_execution(description: Description) -> Iterator[tuple[str, int, type]]:

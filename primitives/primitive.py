@@ -22,7 +22,7 @@ from ..plan.summation import summation
 from ..runtime.numerics import PROFILES, check_isa
 from ..runtime.processors import default_threads
 from . import on_library, on_numpy, recurrent_on_numpy
-from .description import Description, at_execution, described, with_values
+from .description import Description, at_execution, described, stray_masks, with_values
 from .kinds import CELLS
 from .narrowing import in_environment, mode_of
 from .neglected import neglected
@@ -80,6 +80,7 @@ def prim(
     asked = in_own_terms(description)
     if asked.target == SCHEME:
         if kind not in CELLS and refusal(description) is None:
+            _check_masks(description)
             check_untold(description)
         _check_neglected(description, asked)
     else:
@@ -99,6 +100,17 @@ def _check_neglected(description: Description, asked: Description) -> None:
     if lost is not None:
         told = f"{description}, of which oneDNN makes one although {lost},"
         raise failure(Status.unimplemented, told)
+
+
+def _check_masks(description: Description) -> None:
+    """Refuses masks of dimensions that are not there, of which the library, where it makes the primitive,
+    would neglect those bits.
+
+    Raises:
+        OneDnnError: there is one.
+    """
+    for reason in stray_masks(description):
+        raise failure(Status.invalid_arguments, f"{description}, where {reason},")
 
 
 def _check_bf16(name: str, array: Array) -> None:

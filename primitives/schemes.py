@@ -4,21 +4,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from ..ir.ops.spec import Array
+from ..masks import mask_text
 from ..onednn.capi import Status, failure
-from ..plan.attributes import Binary, PrimitiveAttr, Scale
+from ..plan.attributes import Binary, PrimitiveAttr, Scale, Sum
 from ..plan.conversion.convert import convert_steps
 from ..plan.findings import called
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
-from .description import HALVES, Description, at_execution, with_values
+from .description import HALVES, Description, at_execution, stray_masks, with_values
 from .kinds import CELLS
 from .on_numpy import one_step
 from .operation import OPERATIONS
@@ -26,6 +27,8 @@ from .recurrent import of_library, refusal_of_unified
 
 SCHEME = "onednn-v3"
 """The scheme of the library."""
+
+_PRODUCTS = frozenset({"convolution", "deconvolution", "inner_product", "matmul"})
 
 
 def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
@@ -37,7 +40,7 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     }
     if not HALVES.isdisjoint(types):
         return Status.unimplemented, f"{description.target} has no floats of 16 bits"
-    for reason in OPERATIONS[description.kind](parts(description)[0]):
+    for reason in (*OPERATIONS[description.kind](parts(description)[0]), *stray_masks(description)):
         return Status.invalid_arguments, reason
     if description.kind == "inner_product" and description.attr.zero_points:
         return Status.unimplemented, "inner products have no zero points"
@@ -46,6 +49,8 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     for role in (*description.attr.scales, *description.attr.zero_points):
         if role not in description.tensors:
             return Status.unimplemented, f"there is no argument {role} with a scale or a zero point"
+    for reason in (*_of_output_scales(description), *_of_sums(description)):
+        return Status.unimplemented, reason
     args = placeholders(description)
     try:
         plan, step = one_step(description, with_values(description, args), args)
@@ -61,6 +66,28 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     except NO_FIT as error:
         return Status.invalid_arguments, f"its arguments do not fit each other: {error}"
     return None
+
+
+def _of_output_scales(description: Description) -> Iterator[str]:
+    """A product has them for its channels, and all but one of matrices on integers alone: so does oneDNN
+    2.6. (A plan's steps take more, which `plan/conversion/` converts.)
+    """
+    output, kind = description.attr.output_scales, description.kind
+    if output is None or kind not in _PRODUCTS:
+        return
+    if kind != "matmul" and not description.dtype("src").is_integer:
+        yield f"output scales of a {kind} in {description.dtype('src').value}"
+    channels = 1 << (len(description.dims("dst")) - 1 if kind == "matmul" else 1)
+    if output.mask not in (0, channels):
+        yield f"output scales of mask {mask_text(output.mask)}, not {mask_text(channels)}"
+
+
+def _of_sums(description: Description) -> Iterator[str]:
+    """They read the destination as a type of its size."""
+    size = description.dtype("dst").numpy.itemsize
+    for op in description.attr.post_ops:
+        if isinstance(op, Sum) and op.dtype is not None and op.dtype.numpy.itemsize != size:
+            yield f"a sum reads the destination as {op.dtype.value}"
 
 
 def in_own_terms(description: Description) -> Description:

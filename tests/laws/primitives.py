@@ -36,7 +36,7 @@ from fqfuse.primitives import (
     on_library,
     prim,
 )
-from fqfuse.primitives.description import Description, at_execution, described
+from fqfuse.primitives.description import Description, at_execution, described, stray_masks
 from fqfuse.primitives.neglected import neglected
 from fqfuse.primitives.refusal import refusal
 from fqfuse.primitives.untold import check_untold
@@ -471,7 +471,7 @@ def _mask(rng: Generator, dims: Sequence[int], role: str) -> int:
     if role == "weights" and _chance(rng, 0.7):
         return int(_one(rng, (1, 3, 1 << (len(dims) - 1))))
     if _chance(rng, 0.02):
-        return -1
+        return int(_one(rng, (-1, 1 << len(dims), 1 | 1 << (len(dims) + 1))))
     return int(_one(rng, (1, 2, 3, 4, 5, 6)) & ((1 << len(dims)) - 1))
 
 
@@ -693,6 +693,9 @@ def complaint(
         return f"{told}\n  statuses {ours} and {theirs}, {refusal(what)}"
     if theirs:
         return ""
+    if next(stray_masks(what), None) is not None:
+        refused = [getattr(made(drawn, engine), "status", None) for engine in ("numpy", "onednn")]
+        return "" if refused == [Status.invalid_arguments] * 2 else f"{told}\n  {refused}"
     if _unfit(what):
         seen["unfit"] += 1
         return "" if all(_misnamed(drawn, engine) for engine in ("numpy", "onednn")) else told

@@ -14,8 +14,10 @@ from support.geometries import CONVOLUTIONS, DECONVOLUTIONS, MATMULS, Geometry
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
+from fqfuse.onednn.capi import OneDnnError, Status
 from fqfuse.plan.attributes import Eltwise, PostOp, PrimitiveAttr, Scale, Sum
 from fqfuse.plan.types import Plan, Step
+from fqfuse.primitives import prim
 from fqfuse.runtime.numpy_runtime import run_step
 
 U8, S8, F32 = DType.U8, DType.S8, DType.F32
@@ -112,6 +114,45 @@ def test_output_scales(
                 zero_points=zero_points,
             )
         )
+
+
+PRODUCTS = {
+    "convolution": ("Conv", (2, 4, 5, 5), (6, 4, 3, 3), (2, 6, 3, 3)),
+    "deconvolution": ("ConvTranspose", (2, 4, 3, 3), (4, 6, 3, 3), (2, 6, 5, 5)),
+    "matmul": ("MatMul", (2, 3, 4), (2, 4, 6), (2, 3, 6)),
+}
+
+
+@pytest.mark.parametrize("mask", [0, 1, 2, 4, 8, 3, 6])
+@pytest.mark.parametrize("src", [U8, F32], ids=lambda d: d.value)
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_a_primitive_has_output_scales_where_2_6_takes_them(
+    legacy: Legacy, kind: str, src: DType, mask: int
+) -> None:
+    """Of all results or one for each channel; a convolution and a deconvolution on integers alone."""
+    op, shape, weights, written = PRODUCTS[kind]
+    if mask >> len(written):
+        pytest.skip("there is no such dimension")
+    factors = F32 if src is F32 else S8
+    args = [("src", np.ones(shape, src.numpy)), ("weights", np.ones(weights, factors.numpy))]
+    count = int(np.prod([size for axis, size in enumerate(written) if mask >> axis & 1]))
+    attr = PrimitiveAttr(output_scales=Scale((0.5,) * count, mask))
+    answer = legacy.run(*one_step(kind, op, args, F32, attr=attr, target=TARGET), written)
+    turned = (weights[1], weights[0], *weights[2:]) if kind == "deconvolution" else weights
+    words = {
+        name: f"{dtype.value}{list(sizes)}"
+        for name, dtype, sizes in (
+            ("src", src, shape),
+            ("weights", factors, turned),
+            ("dst", F32, written),
+        )
+    }
+    if answer.status == 0:
+        assert prim(kind, attr, target=TARGET, **words)
+    else:
+        with pytest.raises(OneDnnError) as caught:
+            prim(kind, attr, target=TARGET, **words)
+        assert answer.status == caught.value.status == Status.unimplemented
 
 
 @pytest.mark.parametrize("geometry", ["3x3", "depthwise"])

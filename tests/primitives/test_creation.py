@@ -59,6 +59,18 @@ def test_attributes_are_copied(runtime: str) -> None:
         attr.post_ops = ()  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("make", [list, np.array])
+def test_a_list_of_values_is_copied(runtime: str, make: Any) -> None:
+    factor, zero = make([0.5]), make([1])
+    attr = PrimitiveAttr({"src": Scale(factor)}, {"src": ZeroPoint(zero)})
+    made = prim("matmul", attr, engine=runtime, **MATMUL)
+    args = both(np.random.default_rng(0))
+    factor[0], zero[0] = 8.0, 100
+    expected = (args["src"].astype(np.int32) - 1) @ args["weights"].astype(np.float32) * 0.5
+    assert np.array_equal(made.execute(args), expected)
+    assert attr == PrimitiveAttr({"src": Scale((0.5,))}, {"src": ZeroPoint((1,))})
+
+
 def test_scales_and_zero_points_come_at_execution(runtime: str) -> None:
     attr = PrimitiveAttr(
         {"src": Scale(()), "weights": Scale((), 2), "dst": Scale(())},

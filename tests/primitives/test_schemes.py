@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from fqfuse.errors import InvalidInput
+from fqfuse.ir.types import DType
 from fqfuse.onednn.capi import OneDnnError, Status
 from fqfuse.plan.targets import TARGETS
 from fqfuse.primitives import (
     Binary,
     DepthwiseConv,
     Eltwise,
+    Prelu,
     PrimitiveAttr,
     Scale,
     Sum,
@@ -206,6 +208,55 @@ def test_the_operand_of_a_binary_post_op_has_a_zero_point(
         with np.errstate(divide="ignore", invalid="ignore"):
             expected = functions[algorithm](sums, real).astype(np.float32)
         assert np.array_equal(made.execute({**args, **given}), expected, equal_nan=True)
+
+
+STRAY = ["per_channel_tnc", "per_dim_11", "per_dim_1+per_dim_2", "per_dim_0+per_dim_3"]
+
+
+@pytest.mark.parametrize("mask", STRAY)
+@pytest.mark.parametrize("values", [(), (1.0,), (1.0, 1.0, 1.0)], ids=len)
+@pytest.mark.parametrize(("target", "engine"), ENGINES)
+def test_a_mask_of_dimensions_that_are_not_there_is_an_invalid_argument(
+    target: str, engine: str, values: tuple[float, ...], mask: Any, request: pytest.FixtureRequest
+) -> None:
+    """oneDNN 3.2 neglects them when it makes a reorder, or slopes: a matrix has no tnc."""
+    requires(engine, request)
+    zeros, other = ZeroPoint(tuple(map(int, values)), mask), {"other": "s8[2,3]"}
+    old = target == "onednn-v2"
+    factors = (
+        {"output_scales": Scale(values, mask)} if old else {"scales": {"dst": Scale(values, mask)}}
+    )
+    cases: list[tuple[str, PrimitiveAttr, dict[str, str]]] = [
+        ("reorder", PrimitiveAttr(**factors), {}),  # type: ignore[arg-type]
+        ("reorder", PrimitiveAttr(zero_points={"dst": zeros}), {}),
+        ("matmul", PrimitiveAttr(post_ops=(Prelu("slopes", mask),)), {"slopes": "f32[2,3]"}),
+    ]
+    if target == "unified":
+        cases += [
+            ("matmul", PrimitiveAttr(post_ops=(Binary("add", "other", scale, zero),)), other)
+            for scale, zero in ((Scale(values, mask), None), (None, zeros))
+        ]
+    for kind, attr, operands in cases:
+        words = {"src": "f32[2,3]", "dst": "s8[2,3]"}
+        if kind == "matmul":
+            words = {"src": "u8[2,4]", "weights": "s8[4,3]", "dst": "s8[2,3]"}
+        with pytest.raises(OneDnnError) as caught:
+            prim(kind, attr, engine=engine, target=target, **words, **operands)
+        assert caught.value.status is Status.invalid_arguments, kind
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onednn"])
+@pytest.mark.parametrize("target", ["onednn-v2", "unified", "onednn-v3"])
+@pytest.mark.parametrize("dst", ["f32", "s32"])
+def test_a_sum_reads_the_destination_as_a_type_of_its_size(
+    target: str, engine: str, dst: str, request: pytest.FixtureRequest
+) -> None:
+    requires(engine, request)
+    attr = PrimitiveAttr(post_ops=(Sum("old", dtype=DType.U8),))
+    words = {"src": "u8[1,2]", "weights": "s8[2,3]", "dst": f"{dst}[1,3]"}
+    with pytest.raises(OneDnnError) as caught:
+        prim("matmul", attr, engine=engine, target=target, **words)
+    assert caught.value.status is Status.unimplemented
 
 
 @pytest.mark.parametrize("target", ["onednn-v2", "onednn-v3"])
