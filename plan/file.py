@@ -93,8 +93,9 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
     Args:
         plan: the plan.
         path: of the file.
-        limit: bytes of constants that one file holds; those of a larger plan lie in a second file
-            beside it, `<name>.<digest>.data`, which the plan names.
+        limit: bytes of constants that one file holds; the large ones of a larger plan lie in a second
+            file beside it, `<name>.<digest>.data`, which the plan names and sessions map: with a limit
+            of 0 the plan's own constants take no private memory.
 
     Raises:
         InvalidInput: it is no plan, or the path cannot be written; what was there before is
@@ -112,7 +113,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
     if _size(plan) > limit:
         stored, _ = _stored(plan)
         large = {name: data for name, data in sorted(stored.items()) if _is_large(data)}
-        beside = write_beside(path, large)
+        beside = write_beside(path, large) if large else None
     write_atomically(path, _content(plan, beside))
     if former and (beside is None or beside.location != former):
         remove_beside(path, former)
