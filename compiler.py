@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from types import MappingProxyType
 
 from .composer.compose import plan_from_graph
 from .errors import InvalidInput
@@ -20,6 +19,7 @@ from .frontend import (
     graph_from_onnx,
 )
 from .ir.approximations import check_approximate
+from .ir.constants import Constants, as_held
 from .ir.graph import Graph
 from .ir.ops import OPS
 from .ir.ops.spec import Attr
@@ -121,8 +121,8 @@ def _with_bodies(plan: Plan, graph: Graph, told: _Settings, depth: int) -> Plan:
         for step in plan.steps
     )
     read = {value for step in steps for value in step.inputs} | set(plan.outputs)
-    constants = {name: data for name, data in plan.constants.items() if name in read}
-    return replace(plan, steps=steps, constants=MappingProxyType(constants))
+    constants = {name: data for name, data in as_held(plan.constants).items() if name in read}
+    return replace(plan, steps=steps, constants=Constants(constants))
 
 
 def _with_plans(step: Step, bodies: BodyModels, told: _Settings, depth: int) -> Step:

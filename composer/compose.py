@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from ..ir.approximations import check_approximate
 from ..ir.block_weights import decodes_blocks
+from ..ir.constants import Constants
 from ..ir.graph import Graph
 from ..ir.node import Node
 from ..ir.ops.spec import Attr
@@ -128,7 +129,7 @@ def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[st
         inputs=graph.inputs,
         outputs=graph.outputs,
         values=MappingProxyType(values),
-        constants=MappingProxyType(constants),
+        constants=Constants(constants),
         steps=steps,
         quantizers=MappingProxyType(dict(graph.quantizers)),
         fate_records=builder.settled_fates(index),

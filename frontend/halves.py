@@ -15,10 +15,11 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
+from ..ir.constants import LARGE, Halves
 from ..ir.decision import Decision, Outcome
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Attr
+from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
 
 _HALVES: Final = frozenset({DType.F16, DType.BF16})
@@ -65,12 +66,13 @@ class _Widening:
         self._old, self._halves = old, halves
         self._wide: dict[str, str] = {}
         self.graph = Graph(old.name)
+        self.graph.halved = True
         for value in old.inputs:
             self.graph.add_input(value, old.type(value))
         for value in list(old.constants):
             kind, data = old.type(value), old.give_up_constant(value)  # in memory once, not twice
             if value in halves and not self._is_kept(value):
-                self.graph.add_constant(value, np.asarray(data, np.float32), DType.F32)
+                self.graph.add_constant(value, _in_f32_or_halves(data), DType.F32)
                 self._wide[value] = value
             else:
                 self.graph.add_constant(value, data, kind.dtype, kind.quant)
@@ -174,6 +176,14 @@ def _keeps_types(node: Node) -> bool:
     return bool(told) or any(
         set(c.allowed_type_strs) & _TENSORS and _WIDE not in c.allowed_type_strs for c in alone
     )
+
+
+def _in_f32_or_halves(data: Array | Halves) -> Array | Halves:
+    """Constant half floats as f32; many of them stay where they lie, and are widened when they are read."""
+    if isinstance(data, Halves):
+        return data
+    wide = data.dtype == np.float32 or data.size * np.dtype(np.float32).itemsize < LARGE
+    return np.asarray(data, np.float32) if wide else Halves(data)
 
 
 def _in_f32(value: Attr) -> Attr:

@@ -316,7 +316,7 @@ def _add_constants(ctx: Importer, source: Source) -> None:
 
 def _add_initializer(ctx: Importer, tensor: TensorProto, raw: npt.NDArray[np.uint8] | None) -> None:
     where = f"initializer {tensor.name[:200]!r}"
-    ctx.graph.add_constant(tensor.name, *ctx.tensors.read(tensor, where, raw))
+    ctx.graph.add_constant(tensor.name, *ctx.tensors.read_as_it_lies(tensor, where, raw))
 
 
 def _is_packed_again(ctx: Importer, tensor: TensorProto) -> bool:

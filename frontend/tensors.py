@@ -17,6 +17,7 @@ from onnx import TensorProto
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from ..errors import InvalidModel
+from ..ir.constants import LARGE, Halves, array_of
 from ..ir.ops.small_floats import decoded
 from ..ir.ops.spec import Array
 from ..ir.types import DType
@@ -74,6 +75,16 @@ class TensorReader:
         """The data of a tensor: an array of its shape, read-only where it is a view. `lifted`: its
         `raw_data`, where that was read apart from it.
 
+        Raises: as `read_as_it_lies`.
+        """
+        data, dtype = self.read_as_it_lies(tensor, where, lifted)
+        return array_of(data), dtype
+
+    def read_as_it_lies(
+        self, tensor: TensorProto, where: str, lifted: npt.NDArray[np.uint8] | None = None
+    ) -> tuple[Array | Halves, DType]:
+        """As `read`; many numbers of bf16 stay what they are.
+
         Raises:
             InvalidModel: shape, type and data do not agree, a budget is exceeded, or external data
                 is missing or lies elsewhere.
@@ -91,6 +102,10 @@ class TensorReader:
         elif tensor.HasField("raw_data") and dtype is DType.STRING:
             raise _broken("strings cannot be stored as raw_data", where)
         _check_fields(tensor, dtype, where)
+        many = dtype is DType.BF16 and math.prod(shape) * dtype.numpy.itemsize >= LARGE
+        if many and tensor.HasField("raw_data"):
+            raw = tensor.raw_data if lifted is None else lifted
+            return Halves(_stored(raw, dtype, shape, where).reshape(shape)), dtype
         flat = (
             _from_raw(tensor.raw_data if lifted is None else lifted, dtype, shape, where)
             if tensor.HasField("raw_data")
@@ -244,14 +259,20 @@ def _check_fields(tensor: TensorProto, dtype: DType, where: str) -> None:
 def _from_raw(
     data: bytes | npt.NDArray[np.uint8], dtype: DType, shape: Sequence[int], where: str
 ) -> Array:
-    count, needed = math.prod(shape), _stored_bytes(dtype, shape)
+    return _unpacked(_stored(data, dtype, shape, where), dtype, math.prod(shape), where)
+
+
+def _stored(
+    data: bytes | npt.NDArray[np.uint8], dtype: DType, shape: Sequence[int], where: str
+) -> npt.NDArray[Any]:
+    """The numbers in `raw_data`, as the file has them."""
+    needed = _stored_bytes(dtype, shape)
     if len(data) != needed:
         raise _broken(
             f"a tensor of shape {list(shape)} needs {needed} bytes of data, and has {len(data)}",
             where,
         )
-    stored = np.frombuffer(data, np.dtype(_RAW.get(dtype, dtype.numpy)).newbyteorder("<"))
-    return _unpacked(stored, dtype, count, where)
+    return np.frombuffer(data, np.dtype(_RAW.get(dtype, dtype.numpy)).newbyteorder("<"))
 
 
 def _from_field(tensor: TensorProto, dtype: DType, shape: Sequence[int], where: str) -> Array:

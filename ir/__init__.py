@@ -9,6 +9,6 @@
 - `text_write.py`, `text_print.py`: the text form; `text_cursor.py`, `text_read.py`, `text_parse.py`:
   the way back
 - `verify.py`, `diagnostic.py`: the specification of each stage, and findings against it
-- `lifting.py`: large constants of a file, read apart from what is parsed
+- `constants.py`: constants by name, those of half floats as such; `lifting.py`: large ones of a file, read apart from what is parsed
 - `interpret.py`: a graph run node by node, the reference
 """

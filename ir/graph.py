@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .constants import Constants, Halves, array_of, for_types, halved
 from .decision import Decision, Fate, Outcome, Quantizer
 from .node import GraphError, Node, Use
 from .ops import OPS
@@ -47,6 +48,7 @@ class Graph:
         name: of the model, for people.
         fates: halves of quantizers that passes have already settled.
         quantizers: every quantizer of the user's model, recorded at import.
+        halved: large f32 constants that half floats hold exactly lie in memory as these.
         joined: nodes of the user's model that are now part of a quantizer's scale and zero point: the
             step that decodes by these computes them.
     """
@@ -61,10 +63,11 @@ class Graph:
         ] = {}  # a decision, a refusal without what was found -> the last such one
         self.fates: list[Fate] = []
         self.quantizers: dict[str, Quantizer] = {}
+        self.halved = False
         self.joined: dict[str, None] = {}
         self._inputs: list[str] = []
         self._types: dict[str, TensorType] = {}
-        self._constants: dict[str, Array] = {}
+        self._constants: dict[str, Array | Halves] = {}
         self._nodes: dict[str, Node] = {}
         self._producer: dict[str, str] = {}
         self._uses: dict[str, dict[tuple[str, int], None]] = {}
@@ -103,7 +106,7 @@ class Graph:
     @property
     def constants(self) -> Mapping[str, Array]:
         """Constant values by name (read-only arrays)."""
-        return self._constants
+        return Constants(self._constants)
 
     @property
     def values(self) -> Mapping[str, TensorType]:
@@ -187,7 +190,8 @@ class Graph:
 
     def constant(self, value: str) -> Array | None:
         """The data of a constant value, or None."""
-        return self._constants.get(value)
+        found = self._constants.get(value)
+        return None if found is None else array_of(found)
 
     def producer(self, value: str, *ops: str) -> Node | None:
         """The node that produces a value, if it is one of these ops (default: any); None for inputs
@@ -281,7 +285,11 @@ class Graph:
         return name
 
     def add_constant(
-        self, name: str, data: Array, dtype: DType | None = None, quant: Quantization | None = None
+        self,
+        name: str,
+        data: Array | Halves,
+        dtype: DType | None = None,
+        quant: Quantization | None = None,
     ) -> str:
         """A constant value under a fresh name derived from `name`; `dtype` where NumPy's type does
         not tell (s4, bf16).
@@ -289,7 +297,9 @@ class Graph:
         The array is kept by reference and made read-only.
         """
         name = self.fresh(name)
-        if data.flags.writeable:
+        if self.halved and not isinstance(data, Halves):
+            data = halved(data)
+        if not isinstance(data, Halves) and data.flags.writeable:
             data = data.view()
             data.setflags(write=False)
         self._bind(
@@ -498,7 +508,7 @@ class Graph:
         del self._types[value], self._constants[value], self._uses[value]
         self._release(value)
 
-    def give_up_constant(self, value: str) -> Array:
+    def give_up_constant(self, value: str) -> Array | Halves:
         """Hands out the data of a constant, which is zeros from now on: for memory that should go as soon
         as its data has gone elsewhere. Who calls this removes the constant, or the graph.
 
@@ -553,7 +563,7 @@ class Graph:
         if not isinstance(other, Graph):
             return NotImplemented
         return _parts(self) == _parts(other) and all(
-            same_bits(data, other.constants[name]) for name, data in self._constants.items()
+            same_bits(data, other.constants[name]) for name, data in self.constants.items()
         )
 
     __hash__ = None  # type: ignore[assignment]  # mutable
@@ -588,7 +598,7 @@ class Graph:
     ) -> tuple[TensorType, ...]:
         """Types of the outputs of an op that reads `inputs`; `known` goes before the graph's."""
         types = [(known.get(value) or self._types[value]) if value else None for value in inputs]
-        return spec.infer(types, attrs, [self._constants.get(value) for value in inputs])
+        return spec.infer(types, attrs, [for_types(self.constants, value) for value in inputs])
 
     def _narrowed(self, node: Node, inputs: Sequence[str]) -> dict[str, TensorType]:
         """The types that change when `node` reads `inputs`: of its outputs, and of everything

@@ -18,6 +18,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from .constants import Halves
+from .ops.spec import Array
+
 Lifted = dict[int, npt.NDArray[np.uint8]]
 """Number of an initializer of the graph -> the bytes of its `raw_data`, which is empty there."""
 
@@ -29,6 +32,7 @@ _OWN_PAGES: Final = 1 << 20
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # of ModelProto, GraphProto, TensorProto
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CHUNK = 1 << 16
+_PIECE = 1 << 24
 
 
 class _BrokenError(Exception):
@@ -57,13 +61,13 @@ def lifted(file: int, size: int, most: int | None = None) -> tuple[bytes, Lifted
 
     try:
         parts = _Walk(partial(_read, file), lift, size if most is None else most).file(size)
-        model = b"".join(p.tobytes() if isinstance(p, np.ndarray) else p for p in parts)
+        model = b"".join(view for part in parts for view in _views(part))
     except (_BrokenError, OSError):
         return None
     return (model, found) if found else None
 
 
-def restored(model: bytes, data: Mapping[int, npt.NDArray[Any]]) -> Iterator[memoryview]:
+def restored(model: bytes, data: Mapping[int, Array | Halves]) -> Iterator[memoryview]:
     """A serialized ModelProto with the data of its large initializers in place: what `lifted` took
     apart.
 
@@ -82,24 +86,25 @@ def restored(model: bytes, data: Mapping[int, npt.NDArray[Any]]) -> Iterator[mem
 
     walk = _Walk(lambda start, end: view[start:end], restore, len(model))
     for part in walk.file(len(model)):
-        if isinstance(part, np.ndarray):
-            yield from stored_pieces(part)
-        else:
-            yield memoryview(part)
+        yield from _views(part)
 
 
-def stored_pieces(data: npt.NDArray[Any]) -> Iterator[memoryview]:
+def stored_pieces(data: Array | Halves) -> Iterator[memoryview]:
     """The bytes of an array as files have them, in order: views, or copies of 16 MiB at a time."""
+    if isinstance(data, Halves):
+        for piece in data.pieces(_PIECE):
+            yield from stored_pieces(piece)
+        return
     stored = data.dtype.newbyteorder("<")
     as_it_is = data.flags.c_contiguous and stored == data.dtype
-    rows = max(1, (1 << 24) * len(data) // data.nbytes) if data.ndim and data.nbytes else 1
+    rows = max(1, _PIECE * len(data) // data.nbytes) if data.ndim and data.nbytes else 1
     for start in range(0, len(data), rows) if data.ndim and not as_it_is else (None,):
         part = data if start is None else data[start : start + rows]
         little = np.ascontiguousarray(part).astype(stored, copy=False)
         yield memoryview(little.reshape(-1).view(np.uint8).data)
 
 
-_Piece = bytes | memoryview | npt.NDArray[Any]
+_Piece = bytes | memoryview | Array | Halves
 _Replace = Callable[[int, int, int], list[_Piece] | None]
 """From an initializer's number and the place of its `raw_data` to what stands there instead; None: it
 stays."""
@@ -190,6 +195,13 @@ class _Walk:
             if not self._chunk:
                 raise _BrokenError
         return self._chunk[offset]
+
+
+def _views(piece: _Piece) -> Iterator[memoryview]:
+    if isinstance(piece, (np.ndarray, Halves)):
+        yield from stored_pieces(piece)
+    else:
+        yield memoryview(piece)
 
 
 def _size(piece: _Piece) -> int:

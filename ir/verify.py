@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import InternalError, InvalidModel
+from .constants import Halves, as_held, for_types
 from .decision import DequantizeFate, Half, Outcome, QuantizeFate
 from .diagnostic import Diagnostic, Finding, diagnose, save_text, summary
 from .graph import Graph
@@ -89,7 +90,7 @@ def check(graph: Graph, stage: Stage, *, blame: str = "") -> None:
         raise InvalidModel(
             summary(found), where=found[0].subject, hint=hint, excerpt=found[0].excerpt
         )
-    size = sum(data.nbytes for data in graph.constants.values())
+    size = sum(data.nbytes for data in as_held(graph.constants).values())
     saved = save_text(print_graph(graph, data="full" if size <= _SAVED_DATA else "digest"), "graph")
     raise InternalError(
         f"after {blame} the graph breaks the stage `{stage.name}`",
@@ -253,7 +254,7 @@ def _types(graph: Graph) -> Iterator[Finding]:
             found = row.infer(
                 [graph.type(v) if v else None for v in node.inputs],
                 node.attrs,
-                [graph.constant(v) for v in node.inputs],
+                [for_types(graph.constants, v) for v in node.inputs],
             )
         except ShapeError as error:
             yield _about(node, f": {error}")
@@ -308,9 +309,9 @@ def quantization_problem(type_: TensorType) -> str | None:
 
 
 def _constants(graph: Graph) -> Iterator[Finding]:
-    for value, data in graph.constants.items():
+    for value, data in as_held(graph.constants).items():
         type_ = graph.values.get(value)
-        if data.flags.writeable:
+        if not isinstance(data, Halves) and data.flags.writeable:
             yield Finding(f"the data of @{name_text(value)} can be written to", value=value)
         if type_ is not None and (
             data.dtype != type_.dtype.numpy or tuple(data.shape) != type_.shape

@@ -129,9 +129,7 @@ def transposed(graph: Graph, node: Node, value: str) -> str:
     """
     data = graph.constant(value)
     if data is not None:
-        return graph.add_constant(
-            f"{value}/transposed", np.ascontiguousarray(data.T), graph.type(value).dtype
-        )
+        return graph.add_constant(f"{value}/transposed", data.T, graph.type(value).dtype)
     turned = _turned(graph, value, (1, 0))
     if turned is not None:
         return turned

@@ -114,8 +114,8 @@ def _may_cross(graph: Graph, node: Node, value: str, view: View) -> bool:
 
 def _is_matrix(graph: Graph, value: str) -> bool:
     decode = graph.producer(value, "Dequantize")
-    data = graph.constant(decode.input if decode is not None else value)
-    return data is not None and data.ndim == 2
+    read = decode.input if decode is not None else value
+    return read in graph.constants and len(graph.type(read).static_shape) == 2
 
 
 def _blocked(

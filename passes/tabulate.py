@@ -12,6 +12,7 @@ import numpy as np
 
 from ..ir.algorithms import ELTWISE, Cost
 from ..ir.cleanup import erase_unread
+from ..ir.constants import as_held
 from ..ir.decision import DequantizeFate, QuantizeFate
 from ..ir.graph import Graph
 from ..ir.node import Node, origin_of, subject
@@ -120,7 +121,8 @@ def _dependence(graph: Graph) -> dict[str, str | None]:
     more, or on something else.
     """
     found: dict[str, str | None] = {
-        value: _CONSTANT if data.size == 1 else None for value, data in graph.constants.items()
+        value: _CONSTANT if data.size == 1 else None
+        for value, data in as_held(graph.constants).items()
     }
     for node in graph.nodes():
         if node.has(Trait.ELEMENTWISE) and len(node.outputs) == 1:

@@ -24,6 +24,7 @@ from typing import Final
 
 from ..errors import InvalidInput, PlanError
 from ..files import checked_path, unreadable, write_atomically
+from ..ir.constants import Halves
 from ..ir.lifting import stored_pieces
 from ..ir.ops.spec import Array
 
@@ -47,7 +48,7 @@ class Beside:
     places: Mapping[str, tuple[int, int]]
 
 
-def write_beside(path: str | os.PathLike[str], constants: Mapping[str, Array]) -> Beside:
+def write_beside(path: str | os.PathLike[str], constants: Mapping[str, Array | Halves]) -> Beside:
     """Writes constants beside a plan file that is still to be written.
 
     Raises:
@@ -101,7 +102,7 @@ def _beside(path: Path, location: str) -> Path:
     return _real(path).with_name(location)
 
 
-def _pieces(arrays: Sequence[Array]) -> Iterator[memoryview]:
+def _pieces(arrays: Sequence[Array | Halves]) -> Iterator[memoryview]:
     """The content of the file: each constant at the beginning of a page."""
     end = 0
     for data in arrays:

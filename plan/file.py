@@ -39,6 +39,7 @@ from onnx import (
 
 from ..errors import InvalidInput, PlanError
 from ..files import write_atomically
+from ..ir.constants import Halves, as_held
 from ..ir.element_types import DTYPES, ELEMENT_TYPES
 from ..ir.lifting import LARGE, Lifted, restored
 from ..ir.ops.spec import Array
@@ -92,8 +93,9 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
     Args:
         plan: the plan.
         path: of the file.
-        limit: bytes of constants that one file holds; those of a larger plan lie in a second file
-            beside it, `<name>.<digest>.data`, which the plan names.
+        limit: bytes of constants that one file holds; the large ones of a larger plan lie in a second
+            file beside it, `<name>.<digest>.data`, which the plan names and sessions map: with a limit
+            of 0 the plan's own constants take no private memory.
 
     Raises:
         InvalidInput: it is no plan, or the path cannot be written; what was there before is
@@ -111,7 +113,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
     if _size(plan) > limit:
         stored, _ = _stored(plan)
         large = {name: data for name, data in sorted(stored.items()) if _is_large(data)}
-        beside = write_beside(path, large)
+        beside = write_beside(path, large) if large else None
     write_atomically(path, _content(plan, beside))
     if former and (beside is None or beside.location != former):
         remove_beside(path, former)
@@ -152,24 +154,24 @@ def _size(plan: Plan) -> int:
     return sum(data.nbytes for data in _stored(plan)[0].values())
 
 
-def _stored(plan: Plan) -> tuple[dict[str, Array], list[dict[str, str]]]:
+def _stored(plan: Plan) -> tuple[dict[str, Array | Halves], list[dict[str, str]]]:
     """All constants by their names in the file, and for the plan of each body, in the order of
     `within`, under which names its own lie there.
     """
-    constants, places = dict(plan.constants), []
+    constants, places = dict(as_held(plan.constants)), []
     for number, (_, body) in enumerate(plan.within):
         names = {}
         for own in sorted(body.constants):
             name = f"body{number}/{own}"
             while name in constants or name in plan.values:
                 name += "'"
-            constants[name] = body.constants[own]
+            constants[name] = as_held(body.constants)[own]
             names[own] = name
         places.append(names)
     return constants, places
 
 
-def _is_large(data: Array) -> bool:
+def _is_large(data: Array | Halves) -> bool:
     return data.nbytes >= LARGE and data.dtype.kind != "O"
 
 
@@ -221,7 +223,7 @@ def _sealed(pieces: Iterator[memoryview]) -> Iterator[memoryview]:
 def _model(
     plan: Plan,
     beside: Beside | None,
-    stored: Mapping[str, Array],
+    stored: Mapping[str, Array | Halves],
     names: Sequence[dict[str, str]],
 ) -> ModelProto:
     """The model, without the data of large constants.

@@ -16,6 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ..errors import InvalidModel, PlanError
+from ..ir.constants import for_types
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.ops import OPS, dims
 from ..ir.ops.einsum import einsum_shape
@@ -132,7 +133,7 @@ def _check(plan: Plan, step: Step) -> None:
             types[node.output[0]].type.tensor_type.ClearField("shape")
         model, _ = foreign_model(step.params, where, types)
         for own, value in dict(pairs).items():
-            known = known_tensor(own, plan.constants.get(value))
+            known = known_tensor(own, for_types(plan.constants, value))
             model.graph.initializer.extend([] if known is None else [known])
         onnx.checker.check_model(_with_ranks(model))
         onnx.shape_inference.infer_shapes(

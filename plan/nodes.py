@@ -33,6 +33,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from ..errors import FqfuseError, PlanError
+from ..ir.constants import Halves
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.lifting import stored_pieces
 from ..ir.ops import OPS
@@ -78,7 +79,7 @@ _FIELDS = {
 """Where attributes hold their values."""
 
 
-def tensor_of(name: str, data: Array, *, apart: bool = False) -> TensorProto:
+def tensor_of(name: str, data: Array | Halves, *, apart: bool = False) -> TensorProto:
     """A constant with its data in place.
 
     Args:
@@ -92,7 +93,7 @@ def tensor_of(name: str, data: Array, *, apart: bool = False) -> TensorProto:
     tensor = TensorProto(
         name=name, dims=data.shape, data_type=ELEMENT_TYPES[DType.from_numpy(data.dtype)]
     )
-    if data.dtype.kind == "O":
+    if not isinstance(data, Halves) and data.dtype.kind == "O":
         strings = data.reshape(-1).tolist()
         if not all(isinstance(text, str) for text in strings):
             raise PlanError(
@@ -106,7 +107,9 @@ def tensor_of(name: str, data: Array, *, apart: bool = False) -> TensorProto:
     return tensor
 
 
-def tensor_beside(name: str, data: Array, location: str, place: tuple[int, int]) -> TensorProto:
+def tensor_beside(
+    name: str, data: Array | Halves, location: str, place: tuple[int, int]
+) -> TensorProto:
     """A constant whose data lies in another file: its name, the first byte there, and their number."""
     tensor = TensorProto(
         name=name, dims=data.shape, data_type=ELEMENT_TYPES[DType.from_numpy(data.dtype)]

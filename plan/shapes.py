@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
+from ..ir.constants import as_held, for_types
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
 from ..ir.types import Dim, DType, TensorType
@@ -189,10 +190,12 @@ class _Binder:
     ) -> None:
         self._plan = plan
         self._shapes: dict[str, StaticShape] = {
-            name: tuple(array.shape) for name, array in data.items()
+            name: tuple(array.shape) for name, array in as_held(data).items()
         }
         self._shapes |= {name: tuple(int(d) for d in shape) for name, shape in input_shapes.items()}
-        self._known: dict[str, Array] = dict(data)
+        self._known: dict[str, Array] = {
+            name: array for name in data if (array := for_types(data, name)) is not None
+        }
         self._sizes = symbol_sizes(plan, input_shapes) if input_shapes else {}
 
     @property

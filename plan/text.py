@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from ..ir.constants import as_held
 from ..ir.ops import OPS
 from ..ir.ops.spec import Attr, Required
 from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
@@ -82,7 +83,7 @@ def _render(writer: Writer, out: Rendered, plan: Plan, *, explain: bool) -> None
 def _header(plan: Plan) -> str:
     int8 = sum(runs_in_int8(plan, step) for step in plan.steps)
     # strings: pointers tell nothing
-    size = sum(array.nbytes for array in plan.constants.values() if array.dtype.kind != "O")
+    size = sum(data.nbytes for data in as_held(plan.constants).values() if data.dtype.kind != "O")
     totals = {
         "steps": len(plan.steps),
         "int8": int8,

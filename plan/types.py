@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import InvalidInput, printable
+from ..ir.constants import Constants, as_held
 from ..ir.decision import Decision, Fate, Quantizer
 from ..ir.ops.recurrent import DYNAMIC
 from ..ir.ops.spec import Array, Attr, same_bits
@@ -152,11 +153,15 @@ class Plan:
             for found in ((step.name, plan), *plan.within)
         )
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.constants, Constants):
+            object.__setattr__(self, "constants", Constants(self.constants))
+
     def find(self, value: str | None) -> TensorType | None:
         """The type of a value or constant; None where the plan does not say it."""
         if not value or value in self.values:
             return self.values[value] if value else None
-        data = self.constants.get(value)
+        data = as_held(self.constants).get(value)
         return None if data is None else TensorType(DType.from_numpy(data.dtype), data.shape)
 
     def type(self, value: str) -> TensorType:
@@ -224,12 +229,12 @@ class Plan:
 
     def __repr__(self) -> str:
         """One line; `print_plan` has all of it."""
-        size = sum(data.nbytes for data in self.constants.values() if data.dtype.kind != "O")
+        sizes = [d.nbytes for d in as_held(self.constants).values() if d.dtype.kind != "O"]
         int8 = sum(runs_in_int8(self, step) for step in self.steps)
         return (
             f"Plan '{short_name(self.name)}' for {short_name(self.target)}: "
             f"{len(self.steps):,} steps, {int8:,} in int8; {len(self.quantizers):,} quantizers; "
-            f"{len(self.constants):,} constants of {size:,} bytes"
+            f"{len(self.constants):,} constants of {sum(sizes):,} bytes"
         )
 
     def _repr_html_(self) -> str:
@@ -237,16 +242,16 @@ class Plan:
 
     def __getstate__(self) -> dict[str, object]:
         """What is pickled and copied: mapping proxies are neither."""
-        held = {item.name: getattr(self, item.name) for item in fields(self)}
+        told = {item.name: getattr(self, item.name) for item in fields(self)}
         return {
-            name: dict(value) if isinstance(value, Mapping) else value
-            for name, value in held.items()
+            name: dict(value) if isinstance(value, MappingProxyType) else value
+            for name, value in told.items()
         }
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
         for name, value in state.items():
-            held = MappingProxyType(value) if isinstance(value, dict) else value
-            object.__setattr__(self, name, held)
+            told = MappingProxyType(value) if isinstance(value, dict) else value
+            object.__setattr__(self, name, told)
 
     def __eq__(self, other: object) -> bool:
         """Equal in every field; constants bit for bit."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ..errors import InternalError, PlanError
+from ..ir.constants import as_held
 from ..ir.decision import DequantizeFate, Half, QuantizeFate
 from ..ir.diagnostic import Diagnostic, Finding, diagnose, save_text, summary
 from ..ir.ops import dims
@@ -82,7 +83,7 @@ def check_plan(plan: Plan, *, source: str = "", blame: str = "") -> None:
             hint="compile the model again",
             excerpt=found[0].excerpt,
         )
-    size = sum(data.nbytes for data in plan.constants.values())
+    size = sum(data.nbytes for data in as_held(plan.constants).values())
     saved = save_text(print_plan(plan, data="full" if size <= _SAVED_DATA else "digest"), "plan")
     raise InternalError(f"{blame} made a plan that is not sound", saved, "\n".join(map(str, found)))
 

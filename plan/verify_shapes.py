@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.algorithms import BINARY, ELTWISE
+from ..ir.constants import for_types
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
 from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
@@ -326,7 +327,7 @@ def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
         None if not v else plan.type(v) if exact or v in counts else _decoded(plan.type(v))
         for v in values
     ]
-    data: list[Array | None] = [plan.constants.get(v) for v in values]
+    data: list[Array | None] = [for_types(plan.constants, v) for v in values]
     attrs = row.complete({name: value for name, value in step.params.items() if name in row.attrs})
     found = row.infer(types, attrs, data)
     if step.primitive == "matmul":

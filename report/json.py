@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..ir.constants import for_types
 from ..ir.decision import Alternative, Fate, QuantizeFate
 from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
@@ -209,9 +210,9 @@ def _alone(step: Step, name: str) -> dict[str, Json] | None:
 
 
 def _constant(plan: Plan, name: str) -> dict[str, Json]:
-    data = plan.constants[name]
-    single = data.size == 1 and data.dtype.kind in "fiub"
-    value = _number(float(data.reshape(-1)[0])) if single else None
+    data = for_types(plan.constants, name)
+    single = data is not None and data.size == 1 and data.dtype.kind in "fiub"
+    value = _number(float(data.reshape(-1)[0])) if data is not None and single else None
     return {"name": name, "type": _type(plan.type(name)), "value": value}
 
 

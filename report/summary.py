@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..ir.constants import as_held
 from ..ir.decision import DYNAMIC_FORMS, DequantizeFate, Half, Outcome, QuantizeFate
 from ..plan.types import Plan, runs_in_int8
 
@@ -149,7 +150,9 @@ def summary_of(plan: Plan) -> Summary:
         fired=outcomes[Outcome.FIRED],
         refused=outcomes[Outcome.REFUSED],
         constants=sum(len(part.constants) for part in parts),
-        constant_bytes=sum(data.nbytes for part in parts for data in part.constants.values()),
+        constant_bytes=sum(
+            data.nbytes for part in parts for data in as_held(part.constants).values()
+        ),
     )
 
 

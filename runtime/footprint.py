@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidInput, printable
+from ..ir.constants import as_held
 from ..plan.types import Step
 
 
@@ -100,7 +101,7 @@ def bytes_within(step: Step) -> int:
     """The constants of the plans in a step's bodies, as these have them."""
     plans = () if step.bodies is None else step.bodies.plans
     parts = [part for plan in plans for part in (plan, *(body for _, body in plan.within))]
-    return sum(data.nbytes for part in parts for data in part.constants.values())
+    return sum(data.nbytes for part in parts for data in as_held(part.constants).values())
 
 
 def steps_memory(

@@ -136,7 +136,8 @@ class NumpyExecutor:
         budget: RunBudget | None = None,
         programs: int = _PROGRAMS,
     ) -> None:
-        self._plan = plan
+        # kernels read f32 in each run: what lies in memory as half floats is widened once
+        self._plan = plan = replace(plan, constants=dict(plan.constants))
         self._programs = programs
         self._budget = budget or run_budget()
         self._profile = profile

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ...errors import InternalError, UnsupportedOp
+from ...ir.constants import Halves, as_held
 from ...ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
 from ...ir.graph import Graph
 from ...ir.node import Node, subject
@@ -120,17 +121,17 @@ class StepBuilder:
         self._constants[name] = array
         return name
 
-    def constant(self, value: str) -> Array:
-        """The data of a constant that steps read.
+    def constant(self, value: str) -> Array | Halves:
+        """The data of a constant that steps read, as it lies in memory.
 
         Raises:
             InternalError: nothing produces the value.
             UnsupportedOp: an operator that runs as itself reads a constant of bf16 or 4 bits, which
                 no array of a plan can be.
         """
-        found = self._constants.get(value)
+        found: Array | Halves | None = self._constants.get(value)
         if found is None:
-            found = self.graph.constant(value)
+            found = as_held(self.graph.constants).get(value)
             if found is not None and DType.from_numpy(found.dtype) is not (
                 dtype := self.graph.type(value).dtype
             ):

@@ -21,6 +21,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from ...errors import InvalidInput, PlanError
+from ...ir.constants import Constants, as_held
 from ...ir.decision import Decision, DequantizeFate, Outcome, QuantizeFate
 from ...ir.ops.spec import Array
 from ...ir.rule import Refusal
@@ -117,7 +118,9 @@ def convert_steps(plan: Plan, how: Conversion = "mechanical") -> tuple[Plan, Map
     converted = replace(
         plan,
         target=_TARGET,
-        constants={name: data for name, data in work.constants.items() if name in read},
+        constants=Constants(
+            {name: work.constants[name] for name in work.constants if name in read}
+        ),
         steps=steps,
         decision_records=(*plan.decision_records, *work.decisions),
         options={**plan.options, "target": _TARGET, "converted": how},
@@ -136,7 +139,7 @@ class _Conversion:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.constants = dict(plan.constants)
+        self.constants = dict(as_held(plan.constants))
         self.decisions: list[Decision] = []
         self.kept: dict[int, Refusal] = {}
         self._fated = {fate.step for fate in plan.fate_records if fate.fate in _POST_OPS}
@@ -186,7 +189,9 @@ class _Conversion:
         """
         if isinstance(found, Refusal):
             return found
-        alone = replace(self._plan, target=_TARGET, constants=self.constants, steps=(found,))
+        alone = replace(
+            self._plan, target=_TARGET, constants=Constants(self.constants), steps=(found,)
+        )
         problem = next(chain.from_iterable(row(alone) for row in (scales_fit, post_ops_fit)), None)
         if problem is None:
             return found

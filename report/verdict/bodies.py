@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 from ...errors import UnsupportedOp
+from ...ir.constants import for_types
 from ...ir.ops import OPS
 from ...ir.ops.foreign_guards import for_inference, onnx_speaking
 from ...ir.ops.spec import Array
@@ -210,7 +211,7 @@ def _inferred(
     for name, info in outer.types.items():
         if name not in taken:
             model.graph.input.append(info)
-            data = known_tensor(name, outer.constants.get(name))
+            data = known_tensor(name, for_types(outer.constants, name))
             model.graph.initializer.extend([] if data is None else [data])
     found = model
     with suppress(UnsupportedOp), onnx_speaking(UnsupportedOp):

@@ -54,6 +54,7 @@ class EvaluatedKernel:
         spec = _row_of(step)
         self._plan, self._step = plan, step
         self._inputs = row_inputs(step, spec)
+        self._constants = {v: plan.constants[v] for v in self._inputs if v in plan.constants}
         self._run: RunForeign
         if step.bodies is not None:
             self._run = bodies[step.name]
@@ -73,7 +74,7 @@ class EvaluatedKernel:
             InvalidInput: the arrays do not fit the op, or an output of a foreign op is of another
                 type than the model says: those who read it were bound for that.
         """
-        constants = self._plan.constants
+        constants = self._constants
         found = self._run(
             [(constants[v] if v in constants else values[v]) if v else None for v in self._inputs]
         )

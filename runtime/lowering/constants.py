@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.constants import as_held
 from ...ir.ops.blocks import middle
 from ...onednn.attributes import Attributes
 from ...onednn.coded_kernels import in_panels
@@ -37,7 +38,7 @@ class Constants:
         self._data = plan.constants
         self._engine = engine
         self._stream = stream
-        self._slabs = Slabs(sum(data.nbytes for data in plan.constants.values()))
+        self._slabs = Slabs(sum(data.nbytes for data in as_held(plan.constants).values()))
         self._packed: dict[tuple[str, str], list[Memory]] = {}
         self._vectors: dict[tuple[str, bytes], Memory] = {}
         self._arrays: dict[tuple[str, str], NDArray[Any]] = {}
@@ -55,7 +56,7 @@ class Constants:
         """
         packed = [m.desc.size for (of, _), made in self._packed.items() for m in made if of == name]
         arranged = [made.nbytes for (of, _), made in self._arrays.items() if of == name]
-        return sum(packed) + sum(arranged) or self._data[name].nbytes
+        return sum(packed) + sum(arranged) or as_held(self._data)[name].nbytes
 
     @property
     def total(self) -> int:

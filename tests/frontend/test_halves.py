@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -11,6 +14,8 @@ from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
 from fqfuse.frontend import graph_from_onnx
+from fqfuse.ir.constants import LARGE, Halves, as_held
+from fqfuse.ir.ops.spec import same_bits
 from fqfuse.ir.types import DType
 
 KINDS = {
@@ -189,3 +194,52 @@ def test_an_input_that_is_an_output_is_left_alone() -> None:
     proto.graph.output.append(helper.make_tensor_value_info("x", TensorProto.FLOAT16, [3]))
     found = fqfuse.InferenceSession(proto).run(None, {"x": x})
     np.testing.assert_array_equal(found, [x, x])
+
+
+@pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_weights_are_those_of_f32_wherever_one_looks(
+    kind: str, target: str, tmp_path: Path
+) -> None:
+    dtype, _ = KINDS[kind]
+    draw = np.random.default_rng(3)
+    shapes = {"table": (64, 256), "w": (256, 256), "v": (256, 256), "b": (256,)}
+    halves = {name: (draw.standard_normal(s) / 16).astype(dtype) for name, s in shapes.items()}
+    nodes = [
+        node("Gather", ["table", "ids"], ["x"]),
+        node("Gemm", ["x", "w", "b"], ["h"], transB=1),
+        node("Relu", ["h"], ["r"]),
+        node("MatMul", ["r", "v"], ["m"]),
+        node("Cast", ["m"], ["y"], to=TensorProto.FLOAT),
+    ]
+
+    def built(constants: dict[str, np.ndarray]) -> fqfuse.Plan:
+        types = {"ids": TensorProto.INT64}
+        proto = model(
+            nodes, inputs={"ids": [5]}, outputs=["y"], constants=constants, types=types, opset=21
+        )
+        return fqfuse.compile(proto, target=target)
+
+    plan = built(halves)
+    large = [d for d in as_held(plan.constants).values() if d.nbytes >= LARGE]
+    assert len(large) == 3
+    assert all(isinstance(data, Halves) for data in large)
+    plain = built({name: data.astype(np.float32) for name, data in halves.items()})
+    wide = {name: np.ascontiguousarray(data) for name, data in plan.constants.items()}
+    assert wide.keys() == plain.constants.keys()
+    assert all(
+        same_bits(data, np.ascontiguousarray(plain.constants[n])) for n, data in wide.items()
+    )
+    assert {name: plan.type(name) for name in wide} == {name: plain.type(name) for name in wide}
+
+    fqfuse.save_plan(plan, tmp_path / "plan.onnx")
+    loaded = fqfuse.load_plan(tmp_path / "plan.onnx")
+    copied = pickle.loads(pickle.dumps(plan))  # noqa: S301
+    assert loaded == plan == copied
+    ids = np.int64([0, 63, 5, 5, 17])
+    for backend in ("numpy", "onednn") if target != "unified" else ("numpy",):
+        (wanted,) = fqfuse.InferenceSession(plain, backend).run(None, {"ids": ids})
+        for other in (plan, loaded, copied):
+            session = fqfuse.InferenceSession(other, backend)
+            for _ in range(2):
+                np.testing.assert_array_equal(session.run(None, {"ids": ids})[0], wanted)

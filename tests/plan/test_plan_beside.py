@@ -60,6 +60,21 @@ def test_large_constants_lie_beside_the_plan(path: Path) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+def test_without_large_constants_there_is_no_second_file(tmp_path: Path) -> None:
+    small = parse_plan(
+        """
+plan small target=onednn-v3
+  in %x : f32[1,4]
+  const @b : f32[1] = fill(0.5)
+  #0 %y : f32[1,4] = binary<Add>(src_0=%x, src_1=@b){algorithm="add"} ; sum
+  out %y
+"""
+    )
+    save_plan(small, tmp_path / "plan.onnx", limit=0)
+    assert not data_of(tmp_path / "plan.onnx")
+    assert read_plan(tmp_path / "plan.onnx") == small
+
+
 def test_other_tools_find_the_data(path: Path) -> None:
     onnx.checker.check_model(path)
     (w,) = (t for t in onnx.load(path).graph.initializer if t.name == "w")

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from onnx import TensorProto
@@ -232,13 +234,43 @@ def quantized_at_run_time(width: int, words: int) -> onnx.ModelProto:
     )
 
 
+def of_halves(width: int, words: int, dtype: npt.DTypeLike = np.float16) -> onnx.ModelProto:
+    """A table and products of half floats: weights as products read them, as a Gemm reads them the
+    other way around, and behind a Transpose.
+    """
+    draw = np.random.default_rng(0)
+    shapes = {"table": (words, width)} | {f"w{index}": (width, width) for index in range(12)}
+    constants = {n: draw.standard_normal(s, np.float32).astype(dtype) for n, s in shapes.items()}
+    nodes = [node("Gather", ["table", "ids"], ["x0"])]
+    for index in range(12):
+        x, w, y = f"x{index}", f"w{index}", f"x{index + 1}"
+        if index % 3 == 0:
+            nodes.append(node("Gemm", [x, w], [y], transB=1))
+        elif index % 3 == 1:
+            nodes += [node("Transpose", [w], [f"{w}_t"]), node("MatMul", [x, f"{w}_t"], [y])]
+        else:
+            nodes.append(node("MatMul", [x, w], [y]))
+    types = {"ids": onnx.TensorProto.INT64}
+    return model(nodes, inputs={"ids": [4]}, outputs=["x12"], constants=constants, types=types)
+
+
+def of_short_halves(width: int, words: int) -> onnx.ModelProto:
+    """The same in bf16."""
+    return of_halves(width, words, ml_dtypes.bfloat16)
+
+
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(),
     reason="the peak of resident memory is read from Linux's /proc",
 )
 @pytest.mark.parametrize(
     ("build", "width", "words"),
-    [(quantized_from_floats, 1536, 12288), (quantized_at_run_time, 2000, 2000)],
+    [
+        (quantized_from_floats, 1536, 12288),
+        (quantized_at_run_time, 2000, 2000),
+        (of_halves, 1536, 6144),
+        (of_short_halves, 1536, 6144),
+    ],
 )
 def test_compiling_takes_little_more_than_the_model(
     tmp_path: Path, build: Callable[[int, int], onnx.ModelProto], width: int, words: int
@@ -251,7 +283,8 @@ def test_compiling_takes_little_more_than_the_model(
     size = (tmp_path / "model.onnx").stat().st_size / 2**20
     assert size > 64
     # Each of the weights goes when its codes are there, no f32 form of the table comes between its
-    # two forms in codes, and none of the weights is decoded to see whether a zero point is constant.
+    # two forms in codes, none of the weights is decoded to see whether a zero point is constant, and
+    # half floats are widened one tensor at a time.
     assert size < float(done.stdout) < 1.3 * size
 
 
