@@ -371,7 +371,7 @@ def _is_small(finding: Finding, costs: Costs, timed: bool) -> bool:
 def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Tool) -> Finding:
     saved = Estimate(0.0, 0)
     if kind.gain is Gain.TIME:
-        change = change_of(view, kind, steps)
+        change = change_of(view, kind, steps, tool)
         saved = costs.saved(change, touched(view, change, steps))
     core = _core(view, kind, steps)
     reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))

@@ -41,6 +41,7 @@ class Kind:
         why: why that costs, in one sentence.
         gain: what a change brings.
         effect: what the remedy does to the steps.
+        with_additions: tools whose remedy quantizes all additions as well.
         no_remedy: why no quantizer mends it; empty where one does.
         remedies: tool -> what to change, in its own words; `Tool.ANY` where only the words differ.
     """
@@ -52,6 +53,7 @@ class Kind:
     why: str
     gain: Gain = Gain.TIME
     effect: Effect = Effect.STAY
+    with_additions: frozenset[Tool] = frozenset()
     no_remedy: str = ""
     remedies: Mapping[Tool, str] = field(default_factory=dict)
 

@@ -293,6 +293,7 @@ ABOUT_TIME = (
         "gives in codes.",
         "an operand has no quantizer in front, so it multiplies f32, and what makes that operand "
         "writes f32",
+        with_additions=frozenset({Tool.NNCF}),
         remedies={
             Tool.ORT: (
                 "take {names} out of nodes_to_exclude, and MatMul into op_types_to_quantize; with "
