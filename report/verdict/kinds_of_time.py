@@ -148,10 +148,10 @@ ABOUT_TIME = (
         "quantizers on NumPy",
         effect=Effect.PRIMITIVES,
         remedies={
-            Tool.ORT: (
-                "activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, and no 16-bit type for "
-                "{names} in TensorQuantOverrides"
-            ),
+            Tool.ORT: {
+                "where all activations have 16 bits": "activation_type=QuantType.QUInt8",
+                "where some have": "no 16-bit type for the inputs of {names} in TensorQuantOverrides",
+            },
             Tool.NNCF: "QuantizationParameters(num_bits=8) for activations and weights, NNCF's default",
             Tool.PYTORCH: "observers with dtype=torch.quint8 in the qconfig of {names}",
             Tool.ANY: "quantize to 8 bits in front of {names}",
@@ -358,7 +358,10 @@ ABOUT_TIME = (
         "A convolution or matrix product behind codes, with weights in f32 or of more than 8 bits.",
         "codes are multiplied by codes only: the input is decoded, and the layer runs in f32",
         remedies={
-            Tool.ORT: "take {names} out of nodes_to_exclude; weight_type=QuantType.QInt8",
+            Tool.ORT: {
+                "where weights have no quantizer": "take {names} out of nodes_to_exclude",
+                "where weights have more than 8 bits": "weight_type=QuantType.QInt8",
+            },
             Tool.NNCF: "take the weights of {names} out of ignored_scope",
             Tool.PYTORCH: "weight=default_per_channel_weight_observer in the qconfig of {names}",
             Tool.ANY: "quantize the weights of {names} to 8 bits",
@@ -570,16 +573,22 @@ ABOUT_TIME = (
         "all codes are read and written once more",
         effect=Effect.ALL_GO,
         remedies={
-            Tool.ORT: (
-                "one quantizer for all readers: no DedicatedQDQPair; equal types on both sides; around a Concat, the "
-                'same "scale" and "zero_point" for its output and its inputs (of a part of a Split, for what is split): '
-                'extra_options={{"TensorQuantOverrides": ...}}; '
-                f"{_FOLDED}"
-            ),
-            Tool.NNCF: (
-                f"{_FOLDED}; where activations have several signs, preset=nncf.QuantizationPreset.PERFORMANCE, if "
-                "another one was given: it is the default"
-            ),
+            Tool.ORT: {
+                "around a Concat": (
+                    'the same "scale" and "zero_point" for the output of the Concat and its inputs: '
+                    'extra_options={{"TensorQuantOverrides": ...}}'
+                ),
+                "behind a constant factor": _FOLDED,
+                "elsewhere": (
+                    'the same "scale" and "zero_point" for what {names} read and write: '
+                    'extra_options={{"TensorQuantOverrides": ...}}'
+                ),
+            },
+            Tool.NNCF: {
+                "around a Concat": "one scale for the output of the Concat and its inputs, which no option of NNCF gives",
+                "behind a constant factor": _FOLDED,
+                "elsewhere": "one scale on both sides of {names}, which no option of NNCF gives",
+            },
             Tool.PYTORCH: "share one FakeQuantize module between the readers of {names}",
             Tool.ANY: f"give both sides of {{names}} one scale and zero point; {_FOLDED}",
         },
