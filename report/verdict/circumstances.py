@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from ...ir.decision import Outcome
+from ...ir.types import DType
 from .view import View
 
 _JOINED = "joined the scale and zero point"
@@ -20,7 +21,7 @@ def circumstances_of(view: View, steps: Sequence[int], tests: Sequence[str]) -> 
 
 
 def _around_concat(view: View, steps: Sequence[int]) -> bool:
-    return any(_touches_concat(view, index) for index in steps)
+    return any(_touches_concat(view, index) and not _gives_signs(view, index) for index in steps)
 
 
 def _touches_concat(view: View, index: int) -> bool:
@@ -48,8 +49,22 @@ def _has_factor(view: View, index: int) -> bool:
     )
 
 
+def _given_signs(view: View, steps: Sequence[int]) -> bool:
+    return any(_gives_signs(view, index) for index in steps)
+
+
+def _gives_signs(view: View, index: int) -> bool:
+    """True of codes that get signs and keep their scale, as the second operand of a product has to have them."""
+    step = view.steps[index]
+    before, after = view.type(step.args[0][1]), view.type(step.outputs[0])
+    types = (before and before.dtype, after and after.dtype)
+    scales = {step.attr.scales.get(side) for side in ("src", "dst")}
+    return types == (DType.U8, DType.S8) and len(scales) == 1
+
+
 def _otherwise_scaled(view: View, steps: Sequence[int]) -> bool:
-    return any(not (_has_factor(view, each) or _touches_concat(view, each)) for each in steps)
+    causes = (_has_factor, _touches_concat, _gives_signs)
+    return any(not any(cause(view, each) for cause in causes) for each in steps)
 
 
 def _all_wide(view: View, steps: Sequence[int]) -> bool:  # noqa: ARG001  # of the whole model
@@ -75,6 +90,7 @@ _CIRCUMSTANCES: Mapping[str, Callable[[View, Sequence[int]], bool]] = MappingPro
     {
         "around a Concat": _around_concat,
         "behind a constant factor": _by_a_factor,
+        "in front of a product of two activations": _given_signs,
         "elsewhere": _otherwise_scaled,
         "where all activations have 16 bits": _all_wide,
         "where some have": _some_wide,

@@ -579,6 +579,9 @@ ABOUT_TIME = (
                     'extra_options={{"TensorQuantOverrides": ...}}'
                 ),
                 "behind a constant factor": _FOLDED,
+                "in front of a product of two activations": (
+                    "activation_type=QuantType.QInt8: of two activations the second has to have signs"
+                ),
                 "elsewhere": (
                     'the same "scale" and "zero_point" for what {names} read and write: '
                     'extra_options={{"TensorQuantOverrides": ...}}'

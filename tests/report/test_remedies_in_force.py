@@ -132,6 +132,26 @@ def test_of_one_tensor_in_16_bits_the_override_is_named() -> None:
     assert "activation_type" not in found["change"]
 
 
+def test_keys_that_get_signs_for_a_product_are_told_by_the_type() -> None:
+    """As those that a cache gives: u8 in the file, and s8 for the product."""
+    constants = {"w": random([32, 32], 1, 0.3)}
+    nodes = [
+        node("MatMul", ["x", "w"], ["q"], name="queries"),
+        node("Concat", ["past", "x"], ["keys"], name="join", axis=1),
+        node("Transpose", ["keys"], ["kt"], name="turned", perm=[0, 2, 1]),
+        node("MatMul", ["q", "kt"], ["y"], name="scores"),
+    ]
+    inputs = {"x": [1, 16, 32], "past": [1, 16, 32]}
+    proto = model(nodes, inputs=inputs, outputs=["y", "keys"], constants=constants)
+    found = {
+        kind: {f["code"]: f["change"] for f in fqfuse.compile(made).findings()}
+        for kind in (QuantType.QUInt8, QuantType.QInt8)
+        for made in [quantized_by_ort(proto, activation_type=kind)]
+    }
+    assert found[QuantType.QUInt8]["requantized"].startswith("activation_type=QuantType.QInt8: ")
+    assert "requantized" not in found[QuantType.QInt8]
+
+
 def _settings(change: str) -> dict[str, Any]:
     """The arguments of quantize_static that a change writes as `name=value`."""
     written = re.findall(r"\b(\w+=(?:\{[^.]*?\}|[\w.]+))", change)
