@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from ...ir.decision import Outcome
 from ...ir.types import DType
+from .remedies import is_qoperator
 from .view import View
 
 _JOINED = "joined the scale and zero point"
@@ -92,6 +93,8 @@ _CIRCUMSTANCES: Mapping[str, Callable[[View, Sequence[int]], bool]] = MappingPro
         "behind a constant factor": _by_a_factor,
         "in front of a product of two activations": _given_signs,
         "elsewhere": _otherwise_scaled,
+        "in QDQ": lambda view, _: not is_qoperator(view.plan),
+        "in QOperator": lambda view, _: is_qoperator(view.plan),
         "where all activations have 16 bits": _all_wide,
         "where some have": _some_wide,
         "where weights have more than 8 bits": _refused_for("the weights have more than 8 bits"),

@@ -38,6 +38,16 @@ _FOLDED = (
     "model is quantized"
 )
 
+_APART = (
+    "quantize the input of {names}, and their other readers: the types of all these into op_types_to_quantize, none "
+    "of them in nodes_to_exclude; more types may cost accuracy: `fqfuse compare F32 INT8` measures it"
+)
+
+_APART_OPERATORS = (
+    "QOperator has no form for PRelu, normalizations and others, whatever the options say: "
+    "quant_format=QuantFormat.QDQ for those"
+)
+
 ABOUT_TIME = (
     Kind(
         "not-quantized",
@@ -546,11 +556,7 @@ ABOUT_TIME = (
                 "nncf.quantize without it, and check accuracy; what it leaves in f32 besides (normalizations), no option "
                 "changes"
             ),
-            Tool.ORT: (
-                "quantize the input of {names}, and their other readers: the types of all these into "
-                "op_types_to_quantize, none of them in nodes_to_exclude; more types may cost accuracy: "
-                "`fqfuse compare F32 INT8` measures it"
-            ),
+            Tool.ORT: {"in QDQ": _APART, "in QOperator": f"{_APART_OPERATORS}; {_APART}"},
             Tool.PYTORCH: "give {names}, and their other readers, a qconfig, too",
             Tool.ANY: "quantize the input of {names}, and their other readers",
         },

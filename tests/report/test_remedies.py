@@ -338,6 +338,29 @@ def test_a_softmax_over_many_places_is_left_out(form: QuantFormat) -> None:
     assert np.abs(lost - exact).max() > 3 * np.abs(kept - exact).max()
 
 
+def test_what_qoperator_has_no_form_for_is_told_to_be_quantized_in_qdq() -> None:
+    weights = {"w0": random([16, 16, 3, 3], 1, 0.2), "w1": random([16, 16, 3, 3], 2, 0.2)}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="conv0", pads=[1] * 4),
+        node("PRelu", ["a", "slope"], ["b"], name="prelu"),
+        node("BatchNormalization", ["b", *"smgv"], ["n"], name="norm"),
+        node("Conv", ["n", "w1"], ["c"], name="conv1", pads=[1] * 4),
+        node("Add", ["b", "c"], ["y"], name="skip"),
+    ]
+    constants = weights | {"slope": random([16, 1, 1], 3, 0.2)}
+    constants |= {each: np.linspace(0.5, 2, 16, dtype=np.float32) for each in "smgv"}
+    proto = model(nodes, inputs={"x": [1, 16, 16, 16]}, constants=constants, opset=17)
+    by_form = {
+        form: {
+            each["code"]: each["change"]
+            for each in fqfuse.compile(quantized_by_ort(proto, quant_format=form)).findings()
+        }
+        for form in QuantFormat
+    }
+    assert "quant_format=QuantFormat.QDQ" in by_form[QuantFormat.QOperator]["quantizer-apart"]
+    assert "quantizer-apart" not in by_form[QuantFormat.QDQ]
+
+
 def _settings(change: str) -> dict[str, Any]:
     """The arguments of quantize_static that a change writes as `name=value`."""
     written = re.findall(r"\b(\w+=(?:\{.*?\}|[\w.]+))", change)
