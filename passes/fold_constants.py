@@ -222,16 +222,23 @@ def _may_be_weights(graph: Graph, node: Node) -> bool:
     """True of constants of up to 16 bits that an anchor reads as an operand, at once or over data
     movement.
 
-    The composer takes 8 bits and less, and says of the others why it does not.
+    The composer takes 8 bits and less, and says of the others why it does not. An Identity, by which exporters
+    share equal parameters, is no reader.
     """
     if graph.type(node.input).dtype.range[1] >= 1 << 16:
         return False
-    return any(
-        (use.node.has(Trait.PRODUCT) and use.index < 2)
-        or use.node.op in _KEPT
-        or use.node.has(Trait.LAYOUT_ONLY)
-        for use in graph.uses(node.output)
-    )
+    waiting = [node.output]
+    while waiting:
+        for use in graph.uses(waiting.pop()):
+            if use.node.op == "Identity":
+                waiting.append(use.node.output)
+            elif (
+                (use.node.has(Trait.PRODUCT) and use.index < 2)
+                or use.node.op in _KEPT
+                or use.node.has(Trait.LAYOUT_ONLY)
+            ):
+                return True
+    return False
 
 
 def _bytes(graph: Graph, value: str) -> int:

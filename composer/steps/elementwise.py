@@ -130,11 +130,14 @@ def _binary(builder: StepBuilder, node: Node) -> bool:
     first, second = ((s.zero_point + s.fraction) * s.scale for s in sources)
     shift = -first - (1 if algorithm == "add" else -1) * second
     foldable = algorithm in ("add", "sub", "max", "min") and all(s.decode for s in sources)
+    # the primitive's own source is one of the result's shape: a vector of codes beside f32 is none
+    named = zip(node.inputs, sources, strict=True)
+    whole = [source for value, source in named if keeps_shape(graph, node, value)] or sources
     front = front_of(
         builder,
         node,
         "binary",
-        next((source.dtype for source in sources if source.decode), DType.F32),
+        next((source.dtype for source in whole if source.decode), DType.F32),
         scale=vec(1.0) if foldable else None,
         per_channel=False,
         positive=algorithm in ("max", "min"),

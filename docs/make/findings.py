@@ -96,7 +96,9 @@ def _section(kind: Kind) -> str:
         )
     lines += ["| quantizer | change |", "|---|---|"]
     lines += [
-        f"| {tool.value} | {_cell(kind.remedies[tool])} |" for tool in Tool if tool in kind.remedies
+        f"| {tool.value} | {_cell(kind.remedy(tool)[1])} |"
+        for tool in Tool
+        if tool in kind.remedies
     ]
     return "\n".join([*lines, ""])
 

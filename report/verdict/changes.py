@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from .estimate import Remedied
 from .kind import Effect, Kind
-from .view import View, additions, converts, multiplies
+from .remedies import Tool
+from .view import View, additions, converts, multiplies, skips_of
 from .work import operator_of
 
 _KEEP_THEIR_STEP = frozenset({"softmax", "layer_normalization", "pooling"})
 """Primitives that compute, whatever they convert besides."""
 
 
-def change_of(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
-    """The plan with floats of these steps as codes, and with what the kind's effect says."""
+def change_of(view: View, kind: Kind, steps: Sequence[int], tool: Tool = Tool.ANY) -> Remedied:
+    """The plan with floats of these steps as codes, and with what the kind's effect says where this tool
+    mends it.
+    """
     if kind.effect is Effect.FUSED:
         return Remedied(gone=frozenset(steps))
     return Remedied(
@@ -23,6 +26,7 @@ def change_of(view: View, kind: Kind, steps: Sequence[int]) -> Remedied:
         gone=frozenset(_gone(view, kind, steps)),
         primitives=frozenset(steps if kind.effect is Effect.PRIMITIVES else ()),
         rounding=tuple(_roundings(view, steps)) if kind.effect is Effect.QUANTIZERS_GO else (),
+        coded=tuple(_sums_in_f32(view)) if tool in kind.with_additions else (),
     )
 
 
@@ -76,9 +80,9 @@ def _gone(view: View, kind: Kind, steps: Sequence[int]) -> Iterable[int]:
 
 
 def _only_converts(view: View, index: int) -> bool:
-    """True of a step that is there for the conversion alone, and is no view of memory."""
+    """True of a step that is there for the conversion alone: what moves data moves it in codes, too."""
     primitive = view.steps[index].primitive
-    return not (multiplies(view, index) or view.is_view(index) or primitive in _KEEP_THEIR_STEP)
+    return not (multiplies(view, index) or view.is_move(index) or primitive in _KEEP_THEIR_STEP)
 
 
 def _roundings(view: View, steps: Sequence[int]) -> Iterable[int]:
@@ -89,6 +93,15 @@ def _roundings(view: View, steps: Sequence[int]) -> Iterable[int]:
         each for value in _floats_written(view, steps) for each in additions(view, value)
     }:
         yield from [index] * (3 if _stays_float(view, index) else 1)
+
+
+def _sums_in_f32(view: View) -> Iterable[int]:
+    """The additions whose sums stay f32, and get a quantizer for the skip where additions are quantized. Measured:
+    a ViT by NNCF took 0.319 ms with its attention in f32 (model_type=TRANSFORMER), and 0.325 ms without.
+    """
+    for index, step in enumerate(view.steps):
+        if skips_of(view, step) and any(map(view.is_float, step.outputs)):
+            yield index
 
 
 def _is_kept(view: View, kind: Kind, value: str) -> bool:

@@ -17,6 +17,7 @@ from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
 from .catalogue import CATALOGUE
 from .changes import change_of, touched
+from .circumstances import circumstances_of
 from .estimate import Costs, Estimate, costs_of
 from .kind import Effect, Gain, Kind
 from .layers import layers_around, layers_in_front, layers_of, name_in_f32
@@ -54,6 +55,7 @@ class Finding:
         reasons: why the composer did not multiply or store codes there, in its own words; may be
             empty.
         handed_on: bytes of floats that these steps write and others read.
+        circumstances: those that hold, of what the remedy depends on.
     """
 
     kind: Kind
@@ -64,6 +66,7 @@ class Finding:
     tool: Tool
     reasons: tuple[str, ...] = ()
     handed_on: int = 0
+    circumstances: frozenset[str] = frozenset()
 
     @property
     def what(self) -> str:
@@ -84,7 +87,7 @@ class Finding:
             names: about so many layers are named, one more where it is the last; None: all.
             rest: stands behind the number of those that are not: where to find them.
         """
-        _, text = self.kind.remedy(self.tool)
+        _, text = self.kind.remedy(self.tool, self.circumstances)
         called = list(dict.fromkeys(name_in_f32(layer, self.tool) for layer in self.layers))
         few = names if names is None or len(called) > names + 1 else None
         shown = [repr(name) for name in called[:few]]
@@ -334,6 +337,7 @@ def _collected(found: dict[str, Finding], one: Finding) -> dict[str, Finding]:
             bytes=other.bytes + one.bytes,
             reasons=tuple(dict.fromkeys((*other.reasons, *one.reasons))),
             handed_on=other.handed_on + one.handed_on,
+            circumstances=other.circumstances | one.circumstances,
         )
     return found | {one.kind.code: one}
 
@@ -371,7 +375,7 @@ def _is_small(finding: Finding, costs: Costs, timed: bool) -> bool:
 def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Tool) -> Finding:
     saved = Estimate(0.0, 0)
     if kind.gain is Gain.TIME:
-        change = change_of(view, kind, steps)
+        change = change_of(view, kind, steps, tool)
         saved = costs.saved(change, touched(view, change, steps))
     core = _core(view, kind, steps)
     reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
@@ -382,7 +386,8 @@ def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Too
     ms, count = max(0.0, saved.ms), max(0, saved.bytes)
     floats = {value for index in steps for value in view.floats_written(index)}
     handed_on = sum(bytes_of(view.plan, value) for value in view.between() if value in floats)
-    return Finding(kind, tuple(steps), layers, ms, count, tool, tuple(reasons), handed_on)
+    held = circumstances_of(view, steps, kind.circumstances(tool))
+    return Finding(kind, tuple(steps), layers, ms, count, tool, tuple(reasons), handed_on, held)
 
 
 def _why_apart(view: View, steps: set[int]) -> list[str]:

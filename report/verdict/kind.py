@@ -41,8 +41,10 @@ class Kind:
         why: why that costs, in one sentence.
         gain: what a change brings.
         effect: what the remedy does to the steps.
+        with_additions: tools whose remedy quantizes all additions as well.
         no_remedy: why no quantizer mends it; empty where one does.
-        remedies: tool -> what to change, in its own words; `Tool.ANY` where only the words differ.
+        remedies: tool -> what to change, in its own words; `Tool.ANY` where only the words differ. Where
+            that depends on circumstances (`circumstances.py`), what to change in each.
     """
 
     code: str
@@ -52,11 +54,27 @@ class Kind:
     why: str
     gain: Gain = Gain.TIME
     effect: Effect = Effect.STAY
+    with_additions: frozenset[Tool] = frozenset()
     no_remedy: str = ""
-    remedies: Mapping[Tool, str] = field(default_factory=dict)
+    remedies: Mapping[Tool, str | Mapping[str, str]] = field(default_factory=dict)
 
-    def remedy(self, tool: Tool) -> tuple[Tool, str]:
-        """What to change, and whose words that is; where no quantizer helps, the sentence why."""
-        if tool in self.remedies:
-            return tool, self.remedies[tool]
-        return Tool.ANY, self.remedies.get(Tool.ANY, self.no_remedy)
+    def remedy(self, tool: Tool, known: frozenset[str] | None = None) -> tuple[Tool, str]:
+        """What to change, and whose words that is; where no quantizer helps, the sentence why.
+
+        Args:
+            tool: the quantizer.
+            known: the circumstances that hold; None: all that may, each with its name.
+        """
+        speaking = tool if tool in self.remedies else Tool.ANY
+        told = self.remedies.get(speaking, self.no_remedy)
+        if isinstance(told, str):
+            return speaking, told
+        if known is None:
+            return speaking, "; ".join(f"{when}: {text}" for when, text in told.items())
+        held = {when: text for when, text in told.items() if when in known} or told
+        return speaking, "; ".join(held.values())
+
+    def circumstances(self, tool: Tool) -> tuple[str, ...]:
+        """The names of those on which the remedy depends."""
+        told = self.remedies.get(tool if tool in self.remedies else Tool.ANY, "")
+        return () if isinstance(told, str) else tuple(told)

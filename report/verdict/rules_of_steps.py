@@ -133,9 +133,21 @@ def concat_parameters(view: View) -> Iterable[int]:
 
 def f32_residual(view: View) -> Iterable[int]:
     """Additions of two f32 tensors of one size, what writes their operands, and quantizers that are
-    steps of their own because an addition reads what they read; but for sums that stay f32.
+    steps of their own because an addition reads what they read; but for sums that stay f32, and for what
+    readers besides the addition want in codes of several scales: it stays f32, whatever the addition reads.
     """
-    return _around_additions(view, lambda index: not _sum_stays_float(view, index))
+    return _around_additions(
+        view,
+        lambda index: not _sum_stays_float(view, index),
+        lambda maker: len(_codes_of(view, maker)) <= 1,
+    )
+
+
+def _codes_of(view: View, index: int) -> set[object]:
+    """The parameters of the codes that quantizers make of what a step writes."""
+    quantizers = (each.step for each in view.readings(index) if converts(view, each.step))
+    types = (view.type(value) for each in quantizers for value in view.steps[each].outputs)
+    return {(type_.dtype, type_.quant) for type_ in types if type_ is not None}
 
 
 def _sum_stays_float(view: View, index: int) -> bool:
@@ -145,7 +157,10 @@ def _sum_stays_float(view: View, index: int) -> bool:
     return any(map(view.stays_float, view.steps[index].outputs))
 
 
-def _around_additions(view: View, holds: Callable[[int], bool]) -> set[int]:
+def _around_additions(
+    view: View, holds: Callable[[int], bool], counts: Callable[[int], bool] = lambda _: True
+) -> set[int]:
+    """Additions of which something holds, those of their makers that count, and quantizers behind these."""
     found: set[int] = set()
     for index, step in enumerate(view.steps):
         skips = skips_of(view, step)
@@ -153,7 +168,7 @@ def _around_additions(view: View, holds: Callable[[int], bool]) -> set[int]:
             continue
         if view.floats_written(index):
             found.add(index)
-        makers = {front for value in skips for front in view.in_front(value)}
+        makers = {front for value in skips for front in view.in_front(value) if counts(front)}
         found |= makers
         found |= {
             reading.step

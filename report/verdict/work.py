@@ -74,6 +74,7 @@ class Work:
         calls: how many operations are called: 1, or as many as the bodies have nodes, in all trips.
         once: it has a body whose trips nobody knows before it runs, and which counts once.
         within: the steps of its bodies that have plans, each with its plan in front, its work, and how often it runs.
+        depthwise: its multiply-adds are those of a convolution whose every output channel reads one input channel.
     """
 
     macs: int
@@ -83,6 +84,7 @@ class Work:
     calls: int = 1
     once: bool = False
     within: tuple[tuple[Plan, Step, Work, int], ...] = ()
+    depthwise: bool = False
 
     @property
     def int8_macs(self) -> int:
@@ -116,9 +118,16 @@ def work_of(plan: Plan, step: Step, narrow: frozenset[str] = frozenset()) -> Wor
     if step.bodies is not None:
         return _work_within(plan, step, read, size(step.outputs))
     if bodies is None:
-        return Work(macs, runs_in_int8(plan, step), read, size(step.outputs))
+        int8 = runs_in_int8(plan, step)
+        return Work(macs, int8, read, size(step.outputs), depthwise=_is_depthwise(plan, step))
     calls = max(1, bodies.nodes)
     return Work(bodies.macs, False, read, size(step.outputs), calls, bodies.once)
+
+
+def _is_depthwise(plan: Plan, step: Step) -> bool:
+    weights = plan.find(step.arg("weights") or "") if step.primitive == "convolution" else None
+    sizes = () if weights is None else weights.shape or ()
+    return len(sizes) > 2 and sizes[1] == 1 and step.params.get("group", 1) == sizes[0] != 1
 
 
 def _work_within(plan: Plan, step: Step, read: int, written: int) -> Work:

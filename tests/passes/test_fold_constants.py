@@ -175,3 +175,27 @@ def test_codes_are_written_over_those_they_are_made_of_where_nobody_sees_them(
         assert np.array_equal(copied.constants["t"], before)
     if kept is not None:
         assert np.array_equal(kept, before if kept.ndim == 2 else before[1])
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_what_decodes_a_parameter_is_folded_although_an_identity_shares_it(table: bool) -> None:
+    """PyTorch's exporter writes equal parameters once; a table that both look up stays codes."""
+    constants = {
+        "codes": np.arange(8, dtype=np.int8),
+        "scale": np.float32(0.1),
+        "zero": np.int8(0),
+        "rows": np.int64([1, 3]),
+    }
+    op, more = ("Gather", ["rows"]) if table else ("Mul", ["x"])
+    nodes = [
+        node("DequantizeLinear", ["codes", "scale", "zero"], ["first"]),
+        node("Identity", ["first"], ["second"]),
+        node(op, ["first", *more], ["y"]),
+        node(op, ["second", *more], ["z"]),
+    ]
+    proto = model(nodes, inputs={"x": [8]}, outputs=["y", "z"], constants=constants)
+    graph = graph_from_onnx(proto)
+    FOLD_CONSTANTS.run(graph)
+    ops = [each.op for each in graph.nodes()]
+    assert "Identity" not in ops
+    assert ("Dequantize" in ops) == table

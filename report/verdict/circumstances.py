@@ -1,0 +1,104 @@
+"""What holds of the steps of a finding, where its remedy depends on that: no remedy asks for what is so
+already, or names a setting that does not concern these layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from ...ir.decision import Outcome
+from ...ir.types import DType
+from .remedies import is_qoperator
+from .view import View
+
+_JOINED = "joined the scale and zero point"
+"""How `move_dequantize` says that a constant factor became a part of a scale."""
+
+
+def circumstances_of(view: View, steps: Sequence[int], tests: Sequence[str]) -> frozenset[str]:
+    """Those of the circumstances with these names that hold of some of the steps."""
+    return frozenset(name for name in tests if _CIRCUMSTANCES[name](view, steps))
+
+
+def _around_concat(view: View, steps: Sequence[int]) -> bool:
+    return any(_touches_concat(view, index) and not _gives_signs(view, index) for index in steps)
+
+
+def _touches_concat(view: View, index: int) -> bool:
+    step = view.steps[index]
+    fronts = {front for _, value in step.args for front in view.in_front(value)}
+    around = fronts | {item.step for value in step.outputs for item in view.behind(value)}
+    beside = {item.step for value in step.outputs for item in view.readers.get(value, ())}
+    makers = {view.producer.get(value, -1) for _, value in step.args}
+    return any(
+        view.steps[each].primitive == "concat" for each in around | beside | makers if each >= 0
+    )
+
+
+def _by_a_factor(view: View, steps: Sequence[int]) -> bool:
+    return any(_has_factor(view, index) for index in steps)
+
+
+def _has_factor(view: View, index: int) -> bool:
+    names = set(view.steps[index].origin)
+    return any(
+        decision.reason == _JOINED
+        and decision.outcome is Outcome.FIRED
+        and decision.subject in names
+        for decision in view.plan.decision_records
+    )
+
+
+def _given_signs(view: View, steps: Sequence[int]) -> bool:
+    return any(_gives_signs(view, index) for index in steps)
+
+
+def _gives_signs(view: View, index: int) -> bool:
+    """True of codes that get signs and keep their scale, as the second operand of a product has to have them."""
+    step = view.steps[index]
+    before, after = view.type(step.args[0][1]), view.type(step.outputs[0])
+    types = (before and before.dtype, after and after.dtype)
+    scales = {step.attr.scales.get(side) for side in ("src", "dst")}
+    return types == (DType.U8, DType.S8) and len(scales) == 1
+
+
+def _otherwise_scaled(view: View, steps: Sequence[int]) -> bool:
+    causes = (_has_factor, _touches_concat, _gives_signs)
+    return any(not any(cause(view, each) for cause in causes) for each in steps)
+
+
+def _all_wide(view: View, steps: Sequence[int]) -> bool:  # noqa: ARG001  # of the whole model
+    return not any(map(view.is_code, _activations(view)))
+
+
+def _some_wide(view: View, steps: Sequence[int]) -> bool:
+    return not _all_wide(view, steps)
+
+
+def _activations(view: View) -> list[str]:
+    return [value for value in view.plan.values if view.is_quantized(value)]
+
+
+def _refused_for(words: str) -> Callable[[View, Sequence[int]], bool]:
+    def holds(view: View, steps: Sequence[int]) -> bool:
+        return any(words in reason for index in steps for reason in view.refusals(index))
+
+    return holds
+
+
+_CIRCUMSTANCES: Mapping[str, Callable[[View, Sequence[int]], bool]] = MappingProxyType(
+    {
+        "around a Concat": _around_concat,
+        "behind a constant factor": _by_a_factor,
+        "in front of a product of two activations": _given_signs,
+        "elsewhere": _otherwise_scaled,
+        "in QDQ": lambda view, _: not is_qoperator(view.plan),
+        "in QOperator": lambda view, _: is_qoperator(view.plan),
+        "where all activations have 16 bits": _all_wide,
+        "where some have": _some_wide,
+        "where weights have more than 8 bits": _refused_for("the weights have more than 8 bits"),
+        "where weights have no quantizer": _refused_for("the weights are not quantized"),
+    }
+)
+"""What a remedy calls it -> whether it holds of the steps of a finding."""
