@@ -24,7 +24,7 @@ from ..report.verdict.remedies import Tool, tool_of
 from ..report.verdict.work import NO_SIZES
 from .data import MADE_FROM, Samples, check_alike, drawn
 from .layers import Layer, Measured, Run, measure_layers
-from .matching import Pair, pairs_of
+from .matching import Pair, as_quantized, pairs_of
 from .measures import Measure, grid_of
 from .peers import TELLS_VALUES, TRIAL_SECONDS, peer
 
@@ -153,7 +153,8 @@ class Comparison:
 
     def findings_at(self, layer: Layer) -> list[Finding]:
         """What `inspect` finds at a layer."""
-        return [finding for finding in self.findings if layer.pair.layer in finding.layers]
+        name = layer.pair.layer
+        return [each for each in self.findings if name in map(as_quantized, each.layers)]
 
 
 def read_models(f32: ModelSource, int8: ModelSource, approximate: Sequence[str] = ()) -> Models:

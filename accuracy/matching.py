@@ -102,8 +102,12 @@ def pairs_of(f32: Graph, int8: Graph) -> tuple[list[Pair], list[str]]:
 
 
 def node_name(node: Node) -> str:
-    """A node as the quantizer's user calls it: what ONNX Runtime's quantizers append to it is left out."""
-    name = node.origin[0] if node.origin else node.name
+    """A node as the quantizer's user calls it."""
+    return as_quantized(node.origin[0] if node.origin else node.name)
+
+
+def as_quantized(name: str) -> str:
+    """A node's name without what ONNX Runtime's quantizers append to it (`conv` of `conv_quant`)."""
     renamed = _RENAMED.fullmatch(name)
     return name if renamed is None else renamed["node"]
 

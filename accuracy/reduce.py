@@ -1,6 +1,7 @@
 """Cuts the smallest part of the int8 model that still shows a difference, with what it is fed with.
 
-Against f32 that is one layer, the one that adds most noise: everything between the values in front of it that both models have.
+Against f32 that is one layer, the one that adds most noise: everything between the values in front of it that both models have. Where
+the file has nothing but their codes (QOperator), the part quantizes them first, and decodes its own last.
 Between fqfuse and another program each part of a few quantized layers is tried, fed with what the int8 model, nothing fused, computes in
 front of it: over a whole network, ties of rounding alone take right programs apart. Of the first part that differs, what is not needed
 is left out by bisection.
@@ -16,13 +17,13 @@ import numpy as np
 
 from ..compiler import compile as compile_model
 from ..frontend import graph_from_onnx
-from ..frontend.parts import node_count, onnx_values, part_of
+from ..frontend.parts import in_floats, node_count, onnx_values, part_of
 from ..inference import InferenceSession
 from ..ir.ops.spec import Array
 from ..runtime.fallback import Foreigners
 from .compare import Comparison, Models
 from .matching import Pair
-from .measures import sqnr_of
+from .measures import Measure, sqnr_of
 from .peers import peer
 from .segments import segment_of
 from .walk import Walk
@@ -45,7 +46,7 @@ class Reduced:
         model: of the int8 model.
         f32: the same part of the f32 model; None where their inputs have other names or types.
         inputs: what both are fed with.
-        sqnr: of the difference that it shows, in dB.
+        sqnr: of the difference that it shows, on these inputs, in dB.
         nodes: how many nodes the part of the int8 model has.
         output: the value that it computes.
     """
@@ -66,7 +67,7 @@ def cut_layer(found: Comparison, bound: float = math.inf) -> Reduced | None:
         bound: layers that add less noise than this SQNR, in dB, are left alone.
 
     Returns:
-        The part; None where no layer adds so much.
+        The part; None where no layer adds so much, or the file names no values between which it lies.
 
     Raises:
         FqfuseError: the part cannot be cut out.
@@ -77,9 +78,9 @@ def cut_layer(found: Comparison, bound: float = math.inf) -> Reduced | None:
         if layer.added.sqnr > bound or layer.pair.op == "input":
             continue
         fed = edges.in_front(layer.pair)
-        if fed is None or edges.name(layer.pair) != layer.pair.raw:
+        if fed is None or not edges.tells(layer.pair):
             continue
-        return _layer_part(models, edges, layer.pair, fed, found.samples.feeds[0], layer.added.sqnr)
+        return _layer_part(models, edges, layer.pair, fed, found.samples.feeds[0])
     return None
 
 
@@ -89,23 +90,35 @@ def _layer_part(
     pair: Pair,
     fed: Sequence[Pair],
     feeds: Mapping[str, Array],
-    sqnr: float,
 ) -> Reduced:
     walk = Walk(models.f32, feeds, [one.name for one in (*fed, pair)], Foreigners())
-    wanted = walk[pair.name]
-    given = {edges.name(one): walk[one.name] for one in fed}
-    end, renamed = pair.raw, {}
-    if pair.only and pair.decoded[0][0] in edges.there:
-        # the quantizer belongs to the part, and the names stay those by which both models are matched
-        end = pair.decoded[0][0]
-        renamed = {pair.raw: f"{pair.name}_QuantizeLinear_Input", end: pair.name}
-    if end == pair.name:
-        renamed = {}
+    wanted, end = walk[pair.name], edges.end(pair)
+    fronts = {one.name: edges.name(one) for one in fed}
+    coded = {fronts[one.name]: _reading(models, one) for one in fed if fronts[one.name] != one.raw}
+    # the names stay those by which both models are matched, and each stands once
+    renamed = {name: f"{name}_DequantizeLinear_Output" for name, *_ in coded.values()}
+    if end not in (pair.raw, pair.name):
+        renamed |= {pair.raw: f"{pair.name}_QuantizeLinear_Input"}
+        renamed |= {end: pair.name} if edges.is_float(end) else {}
+    if not edges.is_float(end):
+        coded[end] = _reading(models, pair)
+    given = {front: walk[name] for name, front in fronts.items()}
     model = part_of(models.source, given, {end: wanted}, renamed)
-    used = _used(model, {**feeds, **given})
-    alike = all(edges.name(one) == one.name for one in fed)
-    f32 = part_of(models.origin, given, {pair.name: wanted}, {}) if alike else None
-    return Reduced(model, f32, used, sqnr, node_count(model), pair.name)
+    model = in_floats(model, coded) if coded else model
+    floats = {name if front in coded else front: walk[name] for name, front in fronts.items()}
+    used = _used(model, {**feeds, **floats})
+    alike = floats.keys() == fronts.keys()
+    f32 = part_of(models.origin, floats, {pair.name: wanted}, {}) if alike else None
+    shown = Measure()
+    shown.add(wanted, InferenceSession(compile_model(model)).run(None, used)[0])
+    return Reduced(model, f32, used, shown.sqnr, node_count(model), pair.name)
+
+
+def _reading(models: Models, pair: Pair) -> tuple[str, Array, Array]:
+    """How the codes of a pair are read: the name of its floats, scale, zero point."""
+    quantizer = pair.quantizers[0]
+    scale, zero = (part.reshape(()) for part in quantizer.quant.shaped(0))
+    return pair.name, scale, zero.astype(models.int8.type(quantizer.output).dtype.numpy)
 
 
 def cut_against(
@@ -190,12 +203,35 @@ class _Edges:
                 return value
         return ""
 
+    def is_float(self, value: str) -> bool:
+        """True of floats."""
+        return self._models.int8.type(value).dtype.is_float
+
+    def tells(self, pair: Pair) -> bool:
+        """True where the file names a pair's floats, or codes of one scale and zero point."""
+        name = self.name(pair)
+        return name == pair.raw or (name != "" and self._codes(pair) == name)
+
+    def end(self, pair: Pair) -> str:
+        """Where a part ends that computes the pair: behind its quantizer if that belongs to it."""
+        if not pair.only:
+            return self.name(pair)
+        decoded = next(iter(pair.decoded[0]), "")
+        return decoded if decoded in self.there else self._codes(pair) or self.name(pair)
+
+    def _codes(self, pair: Pair) -> str:
+        """What the pair's quantizer writes, where the file has that and one scale and zero point tell it; else empty."""
+        for node in pair.quantizers[:1]:
+            if node.op == "Quantize" and node.quant.per_tensor and node.output in self.there:
+                return node.output
+        return ""
+
     def in_front(self, pair: Pair) -> list[Pair] | None:
         """The pairs that a layer reads, inputs of the model left out; None where it cannot be cut off from them in f32."""
         segment = segment_of(self._models.int8, pair.raw, self._of.keys())
         pairs = [self._of[value] for value in segment.inputs if value in self._of]
         computed = [one for one in pairs if one.op != "input"]
-        return None if any(self.name(one) != one.raw for one in computed) else computed
+        return computed if all(map(self.tells, computed)) else None
 
 
 def _used(model: bytes, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from ..report.verdict.remedies import Tool
 from ..runtime.fallback import Foreigners
 from .compare import Comparison, Models
 from .layers import Cause, Layer
-from .matching import Pair, node_name
+from .matching import Pair, as_quantized, node_name
 from .measures import Measure
 from .segments import Segment, segment_of
 from .walk import Live, Walk
@@ -127,7 +127,8 @@ def _candidates(found: Comparison, mixed: _Mixed, tried: int) -> list[tuple[str,
     wanted: dict[tuple[str, ...], str] = {}
     for finding in found.findings:
         if finding.kind.code == _ABSURD:
-            wanted.setdefault(tuple(name for name in finding.layers if name in known), _ABSURD)
+            names = map(as_quantized, finding.layers)
+            wanted.setdefault(tuple(name for name in names if name in known), _ABSURD)
     for layer in found.ranking[:tried]:
         wanted.setdefault(tuple(mixed.around(layer)), layer.pair.layer)
     return [(why, list(layers)) for layers, why in wanted.items() if layers]

@@ -188,12 +188,12 @@ def _reduced(found: Comparison, out: Path, bound: float | None) -> Cut:
             least = AGREEING if bound is None else bound
             part = cut_against(found, least, progress.say)
             if part is None:
-                what = f"Nothing to cut out: layer by layer fqfuse and {found.peer} agree within {least:g} dB; "
+                what = f"Nothing to cut out: layer by layer fqfuse and {found.peer} agree to {least:g} dB or better; "
                 return f"{what}what the outputs differ in comes from ties of rounding.", {}
         else:
             part = cut_layer(found) if bound is None else cut_layer(found, bound)
             if part is None:
-                return "Nothing to cut out: no layer adds so much noise.", {}
+                return f"Nothing to cut out: {_why_whole(found, bound)}.", {}
     model, inputs, original = _files(out)
     files = {"model": model, "inputs": inputs}
     write_atomically(model, part.model)
@@ -207,6 +207,15 @@ def _reduced(found: Comparison, out: Path, bound: float | None) -> Cut:
         f"Cut out: {nodes} that compute {part.output} with {part.sqnr:.1f} dB SQNR: {listed}.",
         files,
     )
+
+
+def _why_whole(found: Comparison, bound: float | None) -> str:
+    noise = [layer.added.sqnr for layer in found.ranking if layer.pair.op != "input"]
+    if not noise:
+        return "no layer adds noise"
+    if bound is not None and min(noise) > bound:
+        return f"no layer adds so much noise; the most is {min(noise):.1f} dB"
+    return "no layer that adds noise lies between values that the int8 model's file names"
 
 
 def _report(

@@ -57,19 +57,19 @@ def plan_of(
         raise InvalidInput(
             f"the plan is for target {plan.target}, not {target}",
             where=str(path),
-            hint="leave --target out, or compile the model again for the other target",
+            hint="a plan stays as it was compiled: give the model, or ask for no other target",
         )
     if dynamic is not None and dynamic != plan.options.get("dynamic"):
         raise InvalidInput(
             f"the plan was not compiled with --dynamic {dynamic}",
             where=str(path),
-            hint="leave --dynamic out, or compile the model again with it",
+            hint="a plan stays as it was compiled: give the model, or ask for no dynamic quantization",
         )
     if approximate and approximations != plan.options.get("approximate"):
         raise InvalidInput(
             f"the plan was not compiled with --approximate {' '.join(approximate)} alone",
             where=str(path),
-            hint="leave --approximate out, or compile the model again with it",
+            hint="a plan stays as it was compiled: give the model, or ask for no approximations",
         )
     return plan
 

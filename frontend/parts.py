@@ -1,4 +1,4 @@
-"""ONNX models made of one: the same with more outputs, and a part of it."""
+"""ONNX models made of one: the same with more outputs, a part of it, and one of codes with floats around it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
-from onnx import NodeProto, ValueInfoProto, helper
+from onnx import NodeProto, ValueInfoProto, helper, numpy_helper
 
 from ..errors import InvalidInput
 from ..ir.ops.spec import Array
@@ -113,6 +113,39 @@ def part_of(
         ir_version=proto.ir_version,
     )
     return model_bytes(part)
+
+
+def in_floats(model: bytes, codes: Mapping[str, tuple[str, Array, Array]]) -> bytes:
+    """The same model with floats for codes: such inputs are quantized first, such outputs decoded last.
+
+    Args:
+        model: one that has no values of the floats' names.
+        codes: an input or output -> the name of its floats, its scale, and its zero point, in the type of the codes.
+
+    Raises:
+        InvalidInput: it has more than 2 GiB.
+    """
+    graph = (proto := _loaded(model)).graph
+    first: list[NodeProto] = []
+    last: list[NodeProto] = []
+    for values, nodes, op in (
+        (graph.input, first, "QuantizeLinear"),
+        (graph.output, last, "DequantizeLinear"),
+    ):
+        for value in values:
+            if value.name not in codes:
+                continue
+            code, (name, *numbers) = value.name, codes[value.name]
+            parameters = [f"{name}_{op}_scale", f"{name}_{op}_zero_point"]
+            graph.initializer.extend(map(numpy_helper.from_array, numbers, parameters))
+            ends = (name, code) if op == "QuantizeLinear" else (code, name)
+            nodes.append(helper.make_node(op, [ends[0], *parameters], [ends[1]], f"{name}_{op}"))
+            value.name = name
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    nodes = [*first, *graph.node, *last]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return model_bytes(proto)
 
 
 def _info(name: str, array: Array) -> ValueInfoProto:

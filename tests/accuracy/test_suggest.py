@@ -22,18 +22,24 @@ from fqfuse.report.layout import Layout
 from fqfuse.report.verdict.remedies import Tool
 
 
+@pytest.mark.each_case
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
 @pytest.mark.parametrize("lowest", [-3.4028235e38, -1e4])
 def test_leaving_out_what_is_suggested_mends_a_quantized_mask(
-    tmp_path: Path, lowest: float
+    tmp_path: Path, lowest: float, form: str
 ) -> None:
-    broken = quantized(tmp_path, [], lowest)
+    broken = quantized(tmp_path, [], lowest, form=form)
     before = cosine(broken)
     found = fqfuse.compare(tmp_path / "f32.onnx", broken, data=feed(9), suggest=True)
     suggestion = found["suggestion"]
     assert suggestion["nodes"][0] in ("/attn/bias", "/attn/biased")
     assert suggestion["trials"][0]["why"] == "absurd-scale"
     assert before < 0.98
-    mended = quantized(tmp_path, suggestion["nodes"], lowest)
+    first = next(layer for layer in found["layers"] if layer["rank"] == 1)
+    assert first["findings"] == ["absurd-scale"], (
+        "what `inspect` says of the file stands at its layer"
+    )
+    mended = quantized(tmp_path, suggestion["nodes"], lowest, form=form)
     assert cosine(mended) >= 0.95
     assert suggestion["chosen"]["cosine"] >= 0.95, "and it said so"
 

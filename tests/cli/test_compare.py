@@ -212,6 +212,24 @@ def test_what_is_cut_out_is_compared_again(call, digits: Path, tmp_path: Path) -
     assert call("run", out, "-i", tmp_path / "part.npz").exit_code == 0
 
 
+@pytest.mark.each_case
+@pytest.mark.parametrize(
+    ("int8", "bound", "said"),
+    [
+        (digits_model_path("qdq"), 3, r"no layer adds so much noise; the most is \d\d\.\d dB"),
+        (F32, None, "no layer adds noise"),
+    ],
+)
+def test_why_nothing_is_cut_out(
+    call, digits: Path, tmp_path: Path, int8: str, bound: float | None, said: str
+) -> None:
+    bounded = () if bound is None else ("--min-sqnr", bound)
+    out = tmp_path / "part.onnx"
+    result = call("compare", F32, int8, "--data", digits, "--reduce", out, *bounded)
+    assert re.search(rf"Nothing to cut out: {said}\.", " ".join(result.stdout.split()))
+    assert not out.exists()
+
+
 def test_a_part_is_not_written_over_a_model(call, tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     model.write_bytes(Path(F32).read_bytes())

@@ -20,6 +20,17 @@ def test_exit_codes_are_those_of_diff(call, tmp_path) -> None:
     assert call("diff", QDQ, str(tmp_path / "missing.onnx")).exit_code == 2
 
 
+def test_another_target_for_a_plan_is_refused_with_what_helps(call, tmp_path) -> None:
+    """Whichever option asked for it: the fix names none that was not given."""
+    plan = str(tmp_path / "plan.onnx")
+    assert call("compile", QDQ, "-o", plan).exit_code == 0
+    for option in ("--target", "--other-target"):
+        result = call("diff", plan, option, "onednn-v2", "--other-dynamic", "all")
+        assert result.exit_code == 2
+        assert "give the model" in result.stderr
+        assert "--target" not in result.stderr
+
+
 def test_the_answer_comes_first_on_80_columns(call) -> None:
     lines = call("diff", F32, QDQ).stdout.splitlines()
     assert lines[0].startswith("A  ")

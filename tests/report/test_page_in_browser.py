@@ -107,6 +107,16 @@ def test_on_a_narrow_screen_nothing_lies_over_anything(opened, digits) -> None:
     assert page.locator("#canvas .node").count() > 3
 
 
+@pytest.mark.each_case
+@pytest.mark.parametrize("wide", [1920, 1400, 1280, 1024])
+def test_no_tab_is_cut_off(opened, wide: int) -> None:
+    page = opened(to_html(residual_plan(1500)), viewport={"width": wide, "height": 900})
+    box = page.locator("#lists").bounding_box()
+    for tab in page.locator("#tabs .tab").all():
+        own = tab.bounding_box()
+        assert own["x"] + own["width"] <= box["x"] + box["width"], tab.inner_text()
+
+
 def test_a_click_tells_the_story(opened, digits) -> None:
     page = opened(digits)
     page.locator(".node.k-int8 .what").first.click()

@@ -67,6 +67,7 @@ def quantized(
     exclude: list[str],
     lowest: float = -3.4028235e38,
     operators: list[str] | None = None,
+    form: str = "QDQ",
 ) -> Path:
     from onnxruntime import quantization
 
@@ -83,7 +84,7 @@ def quantized(
         str(source),
         str(target),
         Reader(),
-        quant_format=quantization.QuantFormat.QDQ,
+        quant_format=quantization.QuantFormat[form],
         activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
         per_channel=True,
