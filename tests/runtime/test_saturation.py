@@ -66,6 +66,24 @@ def test_the_channels_are_those_that_differ_on_the_worst_data(
     assert steps_at_risk(plan, isa) == (() if sums.exact else (sums.index,))
 
 
+@pytest.mark.parametrize(
+    ("depth", "largest", "rounded"),
+    [(518, 255, ()), (519, 255, (1,)), (1040, 127, ()), (1041, 127, (1,))],
+)
+def test_sums_that_pass_2_to_24_are_told(
+    depth: int, largest: int, rounded: tuple[int, ...]
+) -> None:
+    """By the weights and the codes that there can be: 519 * 255 * 127 is the first that does."""
+    weights = np.zeros((depth, 3), np.int8)
+    weights[:, 1], weights[::2, 2] = 127, -127
+    args = [("src", np.zeros((1, depth), np.uint8)), ("weights", weights)]
+    plan, *_ = one_step("matmul", "MatMul", args, S32)
+    for isa in ("vnni", *ISAS):
+        (sums,) = sums_of_plan(clipped(plan, largest), isa)
+        assert sums.rounded == rounded
+        assert sums.exact == (not rounded and not sums.channels)
+
+
 def clipped(plan: Plan, largest: int) -> Plan:
     """The plan, with a step in front that stores codes up to `largest`."""
     attr = PrimitiveAttr(post_ops=(Eltwise("clip", 0.0, float(largest)),))
