@@ -18,6 +18,7 @@ from ..inference import InferenceSession
 from ..ir.decision import DequantizeFate, Half, Quantizer
 from ..ir.types import DType
 from ..plan.saturation import StepSums, sums_of_plan
+from ..plan.summation import ISAS
 from ..plan.types import Plan
 from .data import Samples
 from .simulation import EXACT, Answer, Subject, layer_of, outputs_of
@@ -61,17 +62,21 @@ class Fixed:
 
     Attributes:
         model: in the dialect that it had; its `model` is the ONNX model.
-        plan: compiled; every step is proven exact on that CPU.
+        plan: compiled; no step is left that may saturate on that CPU.
         changes: that were made.
+        rounded: layers whose sums may pass 2^24.
+        left: other instruction set without VNNI -> the layers that may saturate there.
     """
 
     model: Original
     plan: Plan
     changes: tuple[Change, ...]
+    rounded: tuple[str, ...]
+    left: Mapping[str, tuple[str, ...]]
 
 
 def changes_for(plan: Plan, at_risk: Iterable[StepSums]) -> list[Change]:
-    """What each step needs that is not proven exact; a step without a quantizer that could be
+    """What each step needs that may saturate; a step without a quantizer that could be
     changed needs nothing here.
     """
     found: dict[tuple[What, str], Change] = {}
@@ -130,7 +135,7 @@ def _quantizers(plan: Plan, index: int, fate: DequantizeFate) -> list[Quantizer]
 
 
 def fixed(subject: Subject, budgets: Budgets = DEFAULT) -> Fixed:
-    """Changes quantizers until every step is proven exact.
+    """Changes quantizers until no step is left that may saturate.
 
     Raises:
         UnsupportedOp: a step needs a change that cannot be made in this dialect; it is named.
@@ -147,12 +152,22 @@ def fixed(subject: Subject, budgets: Budgets = DEFAULT) -> Fixed:
         made += changes
         original.drop_unread()
         plan = compile_model(original.model, budgets=budgets) if made else plan
-        at_risk = [sums for sums in sums_of_plan(plan, subject.isa) if not sums.exact]
+        every = sums_of_plan(plan, subject.isa)
+        at_risk = [sums for sums in every if sums.saturates]
         if not at_risk:
-            return Fixed(original, plan, tuple(made))
+            rounded = tuple(layer_of(plan, sums) for sums in every if sums.rounded)
+            return Fixed(original, plan, tuple(made), rounded, _left_elsewhere(plan, subject.isa))
         if not changes:
             break
     raise _left(plan, at_risk)
+
+
+def _left_elsewhere(plan: Plan, isa: str) -> dict[str, tuple[str, ...]]:
+    return {
+        other: tuple(layer_of(plan, s) for s in sums_of_plan(plan, other) if s.saturates)
+        for other in ISAS
+        if other not in ("vnni", isa)
+    }
 
 
 def _make(model: Original, change: Change) -> None:

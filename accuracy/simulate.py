@@ -16,7 +16,7 @@ from ..report.verdict.work import NO_SIZES
 from .data import given, listed
 from .measures import Measure
 from .remedy import Change, Fixed, Outcome, changes_for, fixed, outcome_of
-from .simulation import Answer, Effect, Simulation, samples_for, simulated, subject_of
+from .simulation import Answer, Effect, Simulation, layer_of, samples_for, simulated, subject_of
 
 
 def simulate(
@@ -108,6 +108,7 @@ def as_data(found: Simulation, outcome: Outcome | None = None) -> dict[str, Any]
         "reference": subject.told if subject.reference is not None else None,
         "outputs": {name: _answer(answer) for name, answer in found.outputs.items()},
         "layers": [_effect(effect, changes) for effect in found.effects],
+        "rounded": [layer_of(subject.plan, sums) for sums in subject.rounded],
         "fix": None if outcome is None else _outcome(outcome),
     }
 
@@ -153,6 +154,8 @@ def _effect(effect: Effect, changes: Sequence[Change]) -> dict[str, Any]:
 def _outcome(outcome: Outcome) -> dict[str, Any]:
     return {
         "agree": outcome.agree,
+        "rounded": list(outcome.fixed.rounded),
+        "left": {isa: list(names) for isa, names in outcome.fixed.left.items()},
         "outputs": {name: _answer(answer) for name, answer in outcome.answers.items()},
         "changes": [
             {

@@ -63,8 +63,13 @@ class Subject:
 
     @property
     def at_risk(self) -> list[StepSums]:
-        """The steps that are not proven exact."""
-        return [sums for sums in self.sums if not sums.exact]
+        """The steps that may saturate, or lose the last bit of weights."""
+        return [sums for sums in self.sums if sums.saturates]
+
+    @property
+    def rounded(self) -> list[StepSums]:
+        """The steps whose sums may pass 2^24, where some code rounds them to f32."""
+        return [sums for sums in self.sums if sums.rounded]
 
 
 @dataclass

@@ -4,7 +4,7 @@ what to change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
@@ -13,7 +13,7 @@ from ..report.layout import Layout, Text, heading
 from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text
 from .remedy import Change, Outcome, What, changes_for
-from .simulation import Answer, Effect, Simulation
+from .simulation import Answer, Effect, Simulation, layer_of
 from .words import all_named, decibels, share_shown, table_of
 
 _CPUS = {
@@ -67,6 +67,9 @@ def simulation_report(
         parts += [Text(), *_fixed(found, outcome, width, written)]
     elif found.effects:
         parts += [Text(), *_change(found, width)]
+    rounded = _rounded(found, outcome)
+    if rounded:
+        parts += [Text(), *_lines(rounded, width)]
     return Group(*parts, Text(), *_notes(found, width))
 
 
@@ -76,7 +79,7 @@ def _answer(found: Simulation) -> str:
         return "The model has no products of codes that could differ there."
     layers = count_text(every, "int8 layer")
     if not risky:
-        return f"Proven for any data: all sums of {layers} are the exact ones there."
+        return f"Proven for any data: no sum of {layers} saturates there."
     where = "On random data" if found.samples.random else "On this data"
     differing = len(found.differing)
     if not found.differs:
@@ -199,13 +202,40 @@ def _fixed(
     changes = outcome.fixed.changes
     yield heading("with 7 bits where needed", written)
     done = f"Changed: {_told(changes)}" if changes else "Nothing had to change"
-    same = "are proven exact there, whatever the data"
-    yield from _lines(f"{done}. All sums of codes {same}.", width, "bold green")
+    yield from _lines(f"{done}. {_NONE_SATURATES}", width, "bold green")
+    yield from _lines(_elsewhere(outcome.fixed.left), width)
     yield from _lines(_ROUNDS_ITSELF if outcome.agree else f"{_ROUNDS_ITSELF} {_ORDER}", width)
     if changes:
         yield from _lines(_price(found, outcome), width)
     yield Text()
     yield _outputs(outcome.answers, "to before", ("before to f32", "now to f32"))
+
+
+def _elsewhere(left: Mapping[str, tuple[str, ...]]) -> str:
+    """On which other CPUs layers of the changed model may saturate."""
+    told = [
+        f"on {_CPUS[isa]} {count_text(len(names), 'layer')} can still differ ({_first(names)}): --isa {isa} --fix on the changed model"
+        for isa, names in left.items()
+        if names
+    ]
+    free = " and ".join(f"on {_CPUS[isa]}" for isa, names in left.items() if not names)
+    told += [f"{free} none"] if free and told else []
+    return f"That is for this CPU; {'; '.join(told)}." if told else f"The same holds {free}."
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - 1
+    return f"{names[0]} and {more:,} more" if more else names[0]
+
+
+def _rounded(found: Simulation, outcome: Outcome | None) -> str:
+    """Of which layers sums may pass what f32 holds; '' where there is none."""
+    own = [layer_of(found.subject.plan, sums) for sums in found.subject.rounded]
+    names = own if outcome is None else outcome.fixed.rounded
+    if not names:
+        return ""
+    which = f"{count_text(len(names), 'layer')} ({_first(names)})"
+    return f"Sums of {which} can pass 2^24: {_ON_ITS_WAY}."
 
 
 def _price(found: Simulation, outcome: Outcome) -> str:
@@ -218,6 +248,10 @@ def _price(found: Simulation, outcome: Outcome) -> str:
     return f"{text}. On this data saturation costs less: it leaves {decibels(found.worst)}."
 
 
+_ON_ITS_WAY = (
+    "some code rounds them to f32 on its way, on any CPU, and their results may be one rounding off"
+)
+_NONE_SATURATES = "No sum of codes saturates there, whatever the data."
 _ROUNDS_ITSELF = (
     "Layers on codes give the same bits there for the same codes. What a CPU computes in f32 (exp, softmax, "
     "normalizations, products) it may round in its own way, and codes behind it with it."

@@ -34,6 +34,9 @@ _SHARES = (0.0, 1.001)
 """What a softmax gives, however its sum is rounded."""
 
 _ANY_WEIGHT = 128  # the largest magnitude of s8
+_F32 = 2**24
+"""Integers up to it are exact in f32."""
+
 _COLUMNS = 64  # of weights that are looked at in one go
 
 Codes = tuple[int, int]
@@ -55,6 +58,9 @@ class StepSums:
         channels: the output channels whose results can differ from the exact ones, whatever the
             data; all where the weights are computed at run time.
         of: how many output channels there are; 0 where the plan does not tell.
+        rounded: the output channels of constant weights whose sums can pass 2^24, in magnitude: some code, on
+            every CPU, has them in f32 on its way, and the result may be a rounding away from the exact
+            one's. All where weights are computed.
         others: what others do that it may take as well. All are proven; what is emulated is `law`.
         at_risk: which of them let these channels differ.
     """
@@ -67,6 +73,7 @@ class StepSums:
     of: int
     others: tuple[Summation, ...] = ()
     at_risk: tuple[Summation, ...] = ()
+    rounded: tuple[int, ...] = ()
 
     @property
     def laws(self) -> tuple[Summation, ...]:
@@ -78,16 +85,21 @@ class StepSums:
         """Whether a run on NumPy gives the numbers of that CPU: it is known what oneDNN does there, or
         it does not matter.
         """
-        return self.exact or not self.others
+        return not self.saturates or not self.others
+
+    @property
+    def saturates(self) -> bool:
+        """Whether it is not proven that nothing saturates, and no weight loses its last bit."""
+        return bool(self.channels)
 
     @property
     def exact(self) -> bool:
         """Whether it is proven that the results are the exact ones."""
-        return not self.channels
+        return not self.channels and not self.rounded
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data: `index`, `name`, `primitive`, `layers`, `sums` (`exact`, `pairs`, `halved`),
-        `codes`, `channels`, `of`, `exact`, `emulated`.
+        `codes`, `channels`, `of`, `rounded`, `exact`, `emulated`.
         """
         sums = "halved" if self.law.halved else "pairs" if self.law.pairs else "exact"
         return {
@@ -99,6 +111,7 @@ class StepSums:
             "codes": list(self.codes),
             "channels": list(self.channels),
             "of": self.of,
+            "rounded": list(self.rounded),
             "exact": self.exact,
             "emulated": self.emulated,
         }
@@ -126,13 +139,13 @@ def _sums_within(index: int, step: Step, isa: str) -> StepSums | None:
     """
     bodies = () if step.bodies is None else step.bodies.plans
     every = [sums for body in bodies for sums in sums_of_plan(body, isa)]
-    worst = next((sums for sums in every if not sums.exact), next(iter(every), None))
+    worst = max(every, key=lambda sums: (sums.saturates, not sums.exact), default=None)
     return None if worst is None else replace(worst, index=index, step=step)
 
 
 def steps_at_risk(plan: Plan, isa: str) -> tuple[int, ...]:
-    """The steps that are not proven exact: those of `sums_of_plan`, without their channels, which
-    takes a fraction of the time.
+    """The steps that may saturate: those of `sums_of_plan`, without their channels, which takes a fraction of
+    the time.
     """
     codes = codes_of_plan(plan)
     return tuple(i for i in range(len(plan.steps)) if _is_at_risk(plan, i, isa, codes))
@@ -141,13 +154,13 @@ def steps_at_risk(plan: Plan, isa: str) -> tuple[int, ...]:
 def _is_at_risk(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> bool:
     layer = _of_layer(plan, index, isa, codes)
     if layer is not None:
-        return not layer.exact
+        return layer.saturates
     sums = _without_channels(plan, index, isa, codes)
     if sums is None:
         return False
     step, data = sums.step, plan.constants.get(sums.step.arg("weights") or "")
     if data is None:
-        return not sums.exact
+        return sums.saturates
     if _of_depthwise(plan, step, isa):
         return True
     return any(columns.size for _, columns in _differing(sums, data))
@@ -173,6 +186,7 @@ def _sums_of(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> St
     if sums is None:
         return None
     data = plan.constants.get(sums.step.arg("weights") or "")
+    sums = replace(sums, rounded=_rounded(plan, sums, data))
     if data is None:
         return sums
     differ, at_risk = set(_of_depthwise(plan, sums.step, isa)), dict[Summation, None]()
@@ -262,6 +276,47 @@ def _matrices(step: Step, weights: Array) -> Iterator[tuple[int, Array, int]]:
         taps = math.prod(weights.shape[2:])
         apart = weights.reshape(groups, inputs, outputs, taps).transpose(3, 1, 0, 2)
         yield 0, apart.reshape(taps * inputs, groups * outputs), inputs
+
+
+def _rounded(plan: Plan, sums: StepSums, data: Array | None) -> tuple[int, ...]:
+    """The output channels whose sums, or what is taken off them for a zero point or a shift by 128, can
+    pass 2^24.
+    """
+    step, zero = sums.step, sums.step.attr.zero_points.get("src")
+    points = [0, *([] if zero is None else map(int, zero.values))]
+    if plan.type(step.arg("src") or "").dtype is DType.S8:
+        points.append(-128)
+    # of a source without a zero point, all the same: one from the other's end is the far one
+    far = max(abs(code - point) for code in sums.codes for point in points)
+    own = step.attr.zero_points.get("weights")
+    moved = 0 if own is None else max(abs(int(value)) for value in own.values)
+    shape = plan.type(step.arg("weights") or "").shape or ()
+    if data is None:
+        deep = shape[-2] if len(shape) > 1 else None
+        fits_f32 = isinstance(deep, int) and deep * (_ANY_WEIGHT + moved) * far <= _F32
+        return () if fits_f32 else tuple(range(sums.of))
+    found = set[int]()
+    for at, matrix, _ in _matrices(step, data):
+        if matrix.shape[0] * (largest(matrix) + moved) * far > _F32:
+            found.update(
+                (at + np.flatnonzero(_most(matrix, sums.codes, points, moved) > _F32)).tolist()
+            )
+    return tuple(sorted(found))
+
+
+def _most(matrix: Array, codes: Codes, points: list[int], moved: int) -> npt.NDArray[np.int64]:
+    """The largest magnitude, for each column of weights [K, N], of sums of codes less one of these points,
+    and of what those take off.
+    """
+    wide = matrix.astype(np.int64)
+    up, down = np.maximum(wide, 0).sum(axis=0), np.minimum(wide, 0).sum(axis=0)
+    found = np.zeros(matrix.shape[1], np.int64)
+    for point in points:
+        low, high = codes[0] - point, codes[1] - point
+        beside = matrix.shape[0] * moved * max(abs(low), abs(high))
+        ends = up * high + down * low, up * low + down * high, point * (up + down)
+        found = np.maximum(found, np.abs(ends).max(axis=0) + beside)
+    return found
 
 
 def _columns(count: int) -> Iterator[tuple[int, slice]]:

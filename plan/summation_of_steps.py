@@ -21,6 +21,9 @@ from .types import Step
 _WHOLE = 256
 """So many channels of a tap gemm never cuts into blocks."""
 
+_GEMM_WHOLE = 384
+"""Nor on AVX-512 so deep a product."""
+
 Sizes = Sequence[int | None]
 """Of the source's spatial dimensions; None where the plan does not tell."""
 
@@ -59,12 +62,34 @@ def laws_of(
         laws: tuple[Summation, ...] = (
             summation(isa, "matmul", signed=src is DType.S8, zero_point=shifted),
         )
+        if isa == "avx512_core" and _reads_along_the_second(step, dims_of):
+            laws += _of_gemm(src, shape)
     else:
         laws = _of_convolution(step, isa, src, shape)
     if not (_reads_as_reference_only(step, dims_of) or _adds_late_in_3d(step, isa, src, shape)):
         return laws
     # whoever broadcasts the operand beforehand gets the code that sums otherwise
     return (EXACT, *(law for law in laws if law != EXACT))
+
+
+def _reads_along_the_second(step: Step, dims_of: Callable[[str], Dims]) -> bool:
+    """Whether a post-op of a batch of products reads one number for each index of the second axis: where the
+    library lays out the weights, gemm takes that on AVX-512 in place of `brg`.
+    """
+    rank = len(dims_of(step.arg("src") or ""))
+    read = [dims_of(op.operand) for op in step.attr.post_ops if isinstance(op, Binary)]
+    return rank > 2 and any(_along((1,) * (rank - len(dims)) + tuple(dims)) == {1} for dims in read)
+
+
+def _of_gemm(src: DType, shape: Sequence[int]) -> tuple[Summation, ...]:
+    """What gemm of AVX-512 does otherwise than `brg`: it cuts a deep product, and of a single column by s8
+    shifts the weights.
+    """
+    depth, columns = shape[-2:]
+    if src is DType.S8 and columns == 1:
+        return (Summation("depth", turned=True),)
+    shift = 128 if src is DType.S8 else 0
+    return (Summation("any", shift=shift),) if depth > _GEMM_WHOLE else ()
 
 
 def _adds_late_in_3d(step: Step, isa: str, src: DType, shape: Sequence[int]) -> bool:
@@ -111,7 +136,7 @@ def _matmul_takes(read: Dims, out: Dims, *, slopes: bool) -> bool:
     if read == out and (last == 1 or not slopes):
         return True
     if slopes and read == out and along:
-        return False
+        return along == {0}
     without = last > 1 and (along == {1} or read == (out[0], 1, *out[2:]))
     return without or along in (set(), {last}, {0, last})
 

@@ -71,8 +71,9 @@ def _of_reorder(description: Description) -> Iterator[str]:
     if src and dst and src != dst:
         yield "scales of src and of dst with two masks cannot be run"
     for role, zero in description.attr.zero_points.items():
-        if count(zero.mask, description.dims(role)) > 1:
-            yield "several zero points of a reorder cannot be run"
+        # of an empty tensor there may be none
+        if count(zero.mask, description.dims(role)) != 1:
+            yield "other than one zero point of a reorder cannot be run"
     sums = [op for op in description.attr.post_ops if isinstance(op, Sum)]
     if any(op.zero_point for op in sums):
         yield "the zero point of a sum is neglected"

@@ -24,14 +24,14 @@ from ..plan.summation import EXACT, Summation, summation_of_inner_product
 from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
+from . import channel_points
 from .compiled import uncompiled_reduction
 from .depthwise import parts
 from .description import HALVES, Description
 from .narrowing import narrowed
 
+_PRODUCTS = frozenset({"convolution", "deconvolution", "matmul"})
 _LOWEST_BF16 = -(2 - 2.0**-7) * 2.0**127
-_EXACT = 2**24
-"""Sums of integers below it are exact in f32, in whatever order."""
 
 
 @dataclass
@@ -71,8 +71,7 @@ def run(
         fpmath: what f32 factors are narrowed to.
 
     Raises:
-        InvalidInput: zero points by channel whose products are too large for exact sums, or, of
-            `onednn-v2`, a bias that runs along other dimensions than the columns.
+        InvalidInput: of `onednn-v2`, a bias that runs along other dimensions than the columns.
     """
     same = description.kind == "reorder" and description.dtype("src") is description.dtype("dst")
     if same and attr == PrimitiveAttr():
@@ -98,6 +97,8 @@ def _run(
     whole = replace(description, attr=attr)
     if description.target == "onednn-v3" and len(parts(whole)) > 1:
         return _with_depthwise(whole, args, profile, fpmath)
+    if description.kind in _PRODUCTS and channel_points.needs_sums(whole):
+        return _by_sums(whole, args, profile)
     args = narrowed(description.kind, args, fpmath)
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
@@ -105,6 +106,23 @@ def _run(
         profile = replace(profile, sums=_sums_of_inner_product(description, profile.isa))
     (found,) = run_step(plan, step, feeds, profile=profile)
     return found.reshape(description.dims("dst"))
+
+
+def _by_sums(whole: Description, args: Mapping[str, Array], profile: NumericsProfile) -> Array:
+    """A product in two steps: its sums as the CPU makes them with zero points that a step has, and what
+    the others change, which is exact on any CPU; then all that follows.
+    """
+    near = channel_points.with_near_points(whole)
+    if channel_points.has_several(whole):
+        profile = replace(profile, sums=channel_points.summation_of(whole, profile.isa))
+    sums = _run(near, near.attr, args, profile, FpmathMode.strict).astype(np.int64)
+    work = _MAKERS[whole.kind](near, near.attr, args)
+    factors = work.args["src"], work.args["weights"]
+    for each, sign in ((whole, 1), (near, -1)):
+        exact = channel_points.exact_sums(each, work.op, work.params, *factors)
+        sums += sign * exact
+    of_sums, ones = channel_points.of_sums(whole, sums)
+    return _run(of_sums, of_sums.attr, {**args, **ones}, profile, FpmathMode.strict)
 
 
 def _widened(description: Description) -> Description:
@@ -301,7 +319,7 @@ def _matmul(description: Description, attr: PrimitiveAttr, args: Mapping[str, Ar
 
 
 def _product(description: Description, work: Work, args: Mapping[str, Array], axis: int) -> Work:
-    """The bias, and zero points by channel of the source."""
+    """The bias, and the mask of the weights' scales."""
     bias = args.get("bias")
     if bias is not None:
         data = bias.astype(np.float32)
@@ -319,9 +337,6 @@ def _product(description: Description, work: Work, args: Mapping[str, Array], ax
             work.extra["bias, spread"] = data
             first: PostOp = Binary("add", "bias, spread")
             work.attr = replace(work.attr, post_ops=(first, *work.attr.post_ops))
-    zero = work.attr.zero_points.get("src")
-    if zero is not None and len(set(zero.values)) > 1:
-        _shift_channels(description, work, zero.array)
     scale = work.attr.scales.get("weights")
     if scale is not None and scale.mask:
         rank = work.args["weights"].ndim
@@ -331,32 +346,6 @@ def _product(description: Description, work: Work, args: Mapping[str, Array], ax
             work.attr, scales={**work.attr.scales, "weights": Scale(scale.values, mask)}
         )
     return work
-
-
-def _shift_channels(description: Description, work: Work, zero: Array) -> None:
-    """A source whose channels have zero points of their own: the differences, as f32.
-
-    Raises:
-        InvalidInput: f32 would not add them up exactly.
-    """
-    src, weights = work.args["src"], work.args["weights"]
-    shape = (-1, *(1,) * (src.ndim - 2))
-    shifted = src.astype(np.int64) - zero.astype(np.int64).reshape(shape)
-    others = work.attr.zero_points.get("weights")
-    moved = weights.astype(np.int64) - (0 if others is None else int(others.array[0]))
-    taps = math.prod(weights.shape) // max(min(weights.shape[0], weights.shape[-1]), 1)
-    most = int(np.abs(shifted).max(initial=0)) * int(np.abs(moved).max(initial=0)) * taps
-    if most >= _EXACT:
-        raise InvalidInput(
-            f"sums of up to {most} do not fit the {_EXACT} that f32 adds exactly",
-            where=f"{description.kind} with a zero point for each channel of src",
-            hint="use one zero point, or the engine onednn",
-        )
-    work.args |= {"src": shifted.astype(np.float32), "weights": moved.astype(np.float32)}
-    kept = {
-        role: held for role, held in work.attr.zero_points.items() if role not in ("src", "weights")
-    }
-    work.attr = replace(work.attr, zero_points=kept)
 
 
 # -- element by element ----------------------------------------------------------------------------

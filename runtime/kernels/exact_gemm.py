@@ -104,7 +104,7 @@ def split_for_any(depth: int, weights: Codes | None, codes: Codes | None, exact:
         return KSplit((0, depth), math.inf, False, False)
     term = max(1, weights.magnitude * codes.magnitude)
     pieces = max(1, -(-depth * term // _EXACT))
-    while -(-depth // pieces) * term > _EXACT:
+    while pieces < depth and -(-depth // pieces) * term > _EXACT:
         pieces += 1
     return _split(tuple(depth * i // pieces for i in range(pieces + 1)), depth * term, exact)
 

@@ -173,7 +173,7 @@ def _of_reorders() -> dict[str, Case]:
         "several zero points of a reorder": Case(
             "reorder",
             PrimitiveAttr(zero_points=each),
-            "several zero points",
+            "other than one zero point",
         ),
         "the destination's scale of a reorder with a sum": Case(
             "reorder",

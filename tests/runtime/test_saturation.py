@@ -20,7 +20,7 @@ from fqfuse.accuracy.remedy import fixed
 from fqfuse.accuracy.simulation import samples_for, subject_of
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
-from fqfuse.plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.saturation import (
     StepSums,
@@ -64,6 +64,24 @@ def test_the_channels_are_those_that_differ_on_the_worst_data(
     assert sums.channels == tuple(np.flatnonzero((results[0] != results[1]).any(axis=0)).tolist())
     assert sums.exact or largest > 127
     assert steps_at_risk(plan, isa) == (() if sums.exact else (sums.index,))
+
+
+@pytest.mark.parametrize(
+    ("depth", "largest", "rounded"),
+    [(518, 255, ()), (519, 255, (1,)), (1040, 127, ()), (1041, 127, (1,))],
+)
+def test_sums_that_pass_2_to_24_are_told(
+    depth: int, largest: int, rounded: tuple[int, ...]
+) -> None:
+    """By the weights and the codes that there can be: 519 * 255 * 127 is the first that does."""
+    weights = np.zeros((depth, 3), np.int8)
+    weights[:, 1], weights[::2, 2] = 127, -127
+    args = [("src", np.zeros((1, depth), np.uint8)), ("weights", weights)]
+    plan, *_ = one_step("matmul", "MatMul", args, S32)
+    for isa in ("vnni", *ISAS):
+        (sums,) = sums_of_plan(clipped(plan, largest), isa)
+        assert sums.rounded == rounded
+        assert sums.exact == (not rounded and not sums.channels)
 
 
 def clipped(plan: Plan, largest: int) -> Plan:
@@ -383,3 +401,24 @@ def test_a_session_tells(digits_plan: Plan) -> None:
 def digits_plan() -> Plan:
     folder = Path(fqfuse.__file__).parent / "models" / "data"
     return fqfuse.compile(folder / "digits_fakequantize.onnx")
+
+
+def test_a_batch_that_gemm_may_take_is_proven_for_it() -> None:
+    """A single column by s8, whose codes the code for a vector makes u8: small weights are no proof then."""
+    weights = np.full((1, 1, 16, 1), 60, np.int8)
+    args = [("src", np.zeros((2, 2, 16, 16), np.int8)), ("weights", weights)]
+    operands = {"each": np.zeros((1, 2, 1, 1), np.float32)}
+    attr = PrimitiveAttr(post_ops=(Binary("max", "each"),))
+    plan, step, _ = one_step(
+        "matmul", "MatMul", args, F32, attr=attr, operands=operands, constants=["weights", "each"]
+    )
+    types = {
+        name: replace(type_, shape=(2, 2, 16, 1)) if name == step.output else type_
+        for name, type_ in plan.values.items()
+    }
+    (sums,) = sums_of_plan(replace(plan, values=types), "avx512_core")
+    assert not sums.emulated
+    assert sums.channels == (0,)
+    (sums,) = sums_of_plan(replace(plan, values=types), "avx2")
+    assert sums.emulated
+    assert sums.exact

@@ -163,14 +163,8 @@ def with_operands(rng: np.random.Generator) -> Case:
     args = [("src", codes(rng, src, shape)), ("weights", codes(rng, S8, weights))]
     plan, step, feeds = one_step(primitive, op, args, dst, params=params)
     (plain,) = run_step(plan, step, feeds)
-    axes = rng.random(plain.ndim) < 0.5
-    # the oracle lays full operands out as a convolution's, which batched matmuls take for others; a
-    # single row lies alike in both orders, and is taken for one or the other
-    batched = primitive == "matmul" and plain.ndim > 2
-    axes[1] &= not batched
+    axes = rng.random(plain.ndim) < (0.5 if rng.random() < 0.7 else 1)
     dims = tuple(np.where(axes, plain.shape, 1).tolist())
-    if dims == plain.shape and (batched or (plain.ndim == 3 and dims[:2] == (1, 1))):
-        dims = (1,) * plain.ndim
     operands = {"operand": rng.integers(1, 10, dims).astype(np.float32)}
     old = {"old": rng.integers(-9, 10, plain.shape).astype(np.float32)}
     mask = sum(1 << axis for axis, size in enumerate(dims) if size > 1)
@@ -277,6 +271,9 @@ def main(isa: str, seed: str, count: str, *kinds: str) -> None:
             continue
         src = live["src"].dtype
         name = f"{kind} {src} {desc.impl_info}"
+        if isa == "avx512_core" and "gemm:jit" in desc.impl_info and mine.shape[-1] == 1:
+            left_out[f"{name}, the code for a vector"] += 1  # told, and proven
+            continue
         same = bool(np.array_equal(mine.view(np.uint8), real.view(np.uint8)))
         tried[name] += 1
         agreed[name] += same

@@ -19,7 +19,7 @@ from support.runtime_draws import Draw, attributes
 
 from fqfuse.ir.types import DType
 from fqfuse.onednn.capi import Unimplemented
-from fqfuse.plan.attributes import PrimitiveAttr
+from fqfuse.plan.attributes import PrimitiveAttr, ZeroPoint
 from fqfuse.primitives import gemm_s8s8s32, gemm_u8s8s32, prim
 
 CHAINS = ("none", "relu", "linear", "sum_scale_zero_point", "sum_scale_relu", "mul_add")
@@ -104,6 +104,11 @@ def of_products(rng: np.random.Generator, kind: str) -> Words:
     args |= draw.operands
     for name, array in args.items():
         given[name] = _text(DType.from_numpy(array.dtype), array.shape)
+    if (kind in WINDOWS or len(dst) == 2) and "src" in attr.zero_points and rng.random() < 0.4:
+        low, high = src_type.range
+        points = tuple(map(int, rng.integers(low, high + 1, src[1])))
+        zeros = {**attr.zero_points, "src": ZeroPoint(points, 2)}
+        attr = PrimitiveAttr(attr.scales, zeros, attr.post_ops)
     return attr, {**given, "dst": _text(dst_type, dst)}, args
 
 

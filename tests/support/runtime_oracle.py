@@ -150,7 +150,11 @@ class _Request:
         operand = self.data[op.operand]
         if isinstance(op, planned.Binary):
             self.arguments[arg_post_op(index, Arg.SRC_1)] = operand
-            return Binary(AlgKind["binary_" + op.algorithm], self.last_of(operand))
+            type_ = TYPES[DType.from_numpy(operand.dtype)]
+            # a product of matrices, batched too, is row-major, and so is what it reads
+            plain = self.step.primitive == "matmul"
+            made = row_major(self.library, operand.shape, type_) if plain else self.last_of(operand)
+            return Binary(AlgKind["binary_" + op.algorithm], made)
         if isinstance(op, planned.Prelu):
             self.arguments[arg_post_op(index, Arg.WEIGHTS)] = operand
             return PRelu(op.mask)
