@@ -208,7 +208,7 @@ def subject_of(
     Raises:
         FqfuseError: a model is wrong, or a plan; or there is no such instruction set.
     """
-    check_isa(isa, "numpy")
+    check_isa(isa, "numpy", needed=True)
     check_budgets(budgets)
     for model in (source, f32):
         if isinstance(model, (str, PathLike, bytes)) and is_plan(model):

@@ -57,8 +57,8 @@ class Scale:
     mask: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, tuple):  # a list or an array stays the caller's
-            object.__setattr__(self, "values", tuple(map(float, self.values)))
+        # a list or an array stays the caller's
+        object.__setattr__(self, "values", tuple(map(float, self.values)))
         object.__setattr__(self, "mask", mask_of(self.mask))
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.ops.spec import Array
-from ..ir.types import DType
+from ..ir.types import DType, TensorType
 from ..onednn import attributes as library_attributes
 from ..onednn.attributes import Attributes
 from ..onednn.capi import OneDnnError, Status, failure
@@ -27,7 +27,7 @@ from ..onednn.enums import (
     arg_scales,
     arg_zero_points,
 )
-from ..onednn.layouts import row_major
+from ..onednn.layouts import channels_last, row_major
 from ..onednn.library import Engine, Stream
 from ..onednn.memory import Memory, MemoryDesc, data_type_of, numpy_dtype
 from ..onednn.primitive import ExecArgs, Primitive, pack, run_once
@@ -290,8 +290,22 @@ def _binary(
     # where the library chooses the destination's layout, it chooses this one, too
     free = "dst" in KINDS[description.kind].chosen
     make = MemoryDesc.any if free else row_major
+    if _lies_in_a_row(description, type_):
+        make = channels_last
     desc = make(engine.library, type_.static_shape, _TYPES[type_.dtype])
     return library_attributes.Binary(AlgKind[f"binary_{name}"], desc)
+
+
+def _lies_in_a_row(description: Description, operand: TensorType) -> bool:
+    """Whether as many numbers as a convolution of codes has results lie along one axis, alike in every
+    layout: the library takes them for a row-major tensor then, and its reference alone broadcasts that.
+    (Of one channel along one axis it is the reference in either layout that a plan has.)
+    """
+    shape = operand.static_shape
+    codes = description.kind == "convolution" and description.dtype("src").is_integer
+    single = len(shape) == 3 and shape[:2] == (1, 1)
+    along = [size for size in shape if size != 1]
+    return codes and len(along) == 1 and shape == description.dims("dst") and not single
 
 
 def _depthwise(op: DepthwiseConv) -> library_attributes.Depthwise:

@@ -27,7 +27,7 @@ from ..runtime.numpy_runtime import run_step
 from . import channel_points
 from .compiled import uncompiled_reduction
 from .depthwise import parts
-from .description import HALVES, Description
+from .description import HALVES, Description, integers
 from .narrowing import narrowed
 
 _PRODUCTS = frozenset({"convolution", "deconvolution", "matmul"})
@@ -231,16 +231,26 @@ def _groups(description: Description) -> int:
 
 def _window(description: Description) -> dict[str, Attr]:
     params = description.params
-    begin, end = params["padding_l"], params["padding_r"]
-    dilations = params["dilations"]
+    begin, dilations = params["padding_l"], params["dilations"]
     assert isinstance(begin, tuple)
-    assert isinstance(end, tuple)
     assert isinstance(dilations, tuple)
     return {
         "strides": params["strides"],
         "dilations": tuple(d + 1 for d in dilations if isinstance(d, int)),
-        "pads": (*begin, *end),
+        "pads": (*begin, *_padding_behind(description)),
     }
+
+
+def _padding_behind(description: Description) -> tuple[int, ...]:
+    """The padding behind, where there is any: a negative one is less source, or more destination."""
+    return tuple(max(size, 0) for size in integers(description, "padding_r"))
+
+
+def _read(description: Description, src: Array) -> Array:
+    """What windows reach of a source: a negative padding behind cuts its ends off."""
+    ends = integers(description, "padding_r")
+    cut = tuple(slice(size + min(p, 0)) for size, p in zip(src.shape[2:], ends, strict=True))
+    return np.ascontiguousarray(src[(slice(None), slice(None), *cut)])
 
 
 def _convolution(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:
@@ -248,7 +258,7 @@ def _convolution(description: Description, attr: PrimitiveAttr, args: Mapping[st
     if groups > 1 or weights.ndim > args["src"].ndim:
         weights = weights.reshape(-1, *weights.shape[2:])
     params = {**_window(description), "group": groups}
-    found = {"src": args["src"], "weights": weights}
+    found = {"src": _read(description, args["src"]), "weights": weights}
     return _product(description, Work("convolution", "Conv", found, attr, params), args, 1)
 
 
@@ -273,7 +283,7 @@ def _beyond(
     description: Description, params: Mapping[str, Attr], kernel: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Elements of the destination behind those that strides and padding lead to."""
-    begin, end = description.params["padding_l"], description.params["padding_r"]
+    begin, end = description.params["padding_l"], _padding_behind(description)
     strides, dilations = params["strides"], params["dilations"]
     sizes = zip(
         description.dims("src")[2:],
@@ -282,7 +292,7 @@ def _beyond(
         strides,  # type: ignore[arg-type]
         dilations,  # type: ignore[arg-type]
         begin,  # type: ignore[arg-type]
-        end,  # type: ignore[arg-type]
+        end,
         strict=True,
     )
     return tuple(
@@ -428,7 +438,7 @@ def _pooling(description: Description, attr: PrimitiveAttr, args: Mapping[str, A
         lowest = -(2.0**31) if integer else floats
         extra["lowest"] = np.full((1,) * args["src"].ndim, lowest, np.float32)
         attr = replace(attr, post_ops=(Binary("max", "lowest"), *attr.post_ops))
-    return Work("pooling", op, {"src": args["src"]}, attr, params, extra)
+    return Work("pooling", op, {"src": _read(description, args["src"])}, attr, params, extra)
 
 
 _REDUCTIONS = {

@@ -100,8 +100,11 @@ def _spatial(
 ) -> Iterator[str]:
     """Each position of a window in the longer tensor is an element of the shorter one."""
     along = zip(longer, shorter, kernel, *axes(description), strict=True)
+    least = (
+        0 if description.kind == "pooling" else 1
+    )  # a negative padding behind is less than a stride
     for axis, (whole, positions, size, stride, dilation, begin, end) in enumerate(along):
-        if stride < 1 or dilation < 0 or begin < 0 or end + stride < 1:
+        if stride < 1 or dilation < 0 or begin < 0 or end + stride < least:
             yield f"stride {stride}, dilation {dilation}, padding {begin} and {end}"
             return
         reach = 1 + (size - 1) * (dilation + 1)

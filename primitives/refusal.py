@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..masks import mask_text
 from ..onednn.capi import Status
 from ..onednn.enums import Arg
 from ..plan.attributes import DepthwiseConv, Eltwise, PostOp
@@ -67,10 +68,16 @@ def _attributes(description: Description) -> tuple[Status, str] | None:
     for role, scale in attr.scales.items():
         one_of_many = many and SOURCE.fullmatch(role) is not None
         if (ARGS.get(role) not in _WITH_SCALES and not one_of_many) or scale.mask < 0:
-            return Status.invalid_arguments, f"no argument {role} with scales of {scale.mask}"
+            return (
+                Status.invalid_arguments,
+                f"no argument {role} with scales of mask {mask_text(scale.mask)}",
+            )
     for role, zero in attr.zero_points.items():
         if zero.mask < 0:
-            return Status.invalid_arguments, f"the mask {zero.mask} of the zero points of {role}"
+            return (
+                Status.invalid_arguments,
+                f"the mask {mask_text(zero.mask)} of the zero points of {role}",
+            )
         if ARGS.get(role) not in _WITH_ZERO_POINTS or (many and role.startswith("src_")):
             return Status.unimplemented, f"zero points of {role}"
     for index, op in enumerate(attr.post_ops):

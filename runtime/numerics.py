@@ -77,13 +77,14 @@ PROFILES = {
 `plan/summation.py`."""
 
 
-def check_isa(isa: object, backend: str) -> None:
-    """Refuses what is no instruction set to emulate, or not for this backend.
+def check_isa(isa: object, backend: str, *, needed: bool = False) -> None:
+    """Refuses what is no instruction set to emulate, or not for this backend; None is none, where one is
+    not `needed`.
 
     Raises:
         InvalidInput: there is none of this name, or the real library is asked for.
     """
-    if isa is None:
+    if isa is None and not needed:
         return
     if not isinstance(isa, str) or isa not in PROFILES:
         raise InvalidInput(

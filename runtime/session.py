@@ -297,7 +297,7 @@ class InferenceSession:
         Raises:
             InvalidInput: no such instruction set.
         """
-        check_isa(isa, "numpy")
+        check_isa(isa, "numpy", needed=True)
         return sums_of_plan(self.plan, isa)
 
     def __getstate__(self) -> dict[str, object]:

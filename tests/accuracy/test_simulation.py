@@ -90,5 +90,7 @@ def test_models_that_do_not_belong_together(tmp_path: Path) -> None:
         subject_of(plan, "avx2")
     with pytest.raises(InvalidInput, match="no instruction set 'neon'"):
         fqfuse.simulate(digits_model_path("qdq"), "neon")
+    with pytest.raises(InvalidInput, match="no instruction set None"):
+        fqfuse.simulate(digits_model_path("qdq"), None)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="is of type int"):
         fqfuse.simulate(digits_model_path("qdq"), data=3)  # type: ignore[arg-type]

@@ -71,7 +71,10 @@ def test_onednn_by_name_runs_what_the_library_has() -> None:
 def test_a_cpu_with_vnni_is_exact(library: Library) -> None:
     if not library.effective_isa().has_vnni:
         pytest.skip("this CPU has no VNNI")
-    assert run("DEFAULT", "onednn")[0] == "0 differences"
+    for backend in ("onednn", "auto"):
+        first, *lines = run("DEFAULT", backend)
+        assert first == "0 differences"
+        assert not any(" numpy " in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +268,56 @@ for weights in (w & -2, w):
         found += [session.placement()[0].runtime, bool((session.run(None, {"x": x})[0] == exact).all())]
     print(json.dumps(found))
 '''
+
+
+SHIFTED = """
+import json
+from dataclasses import replace
+import numpy as np
+import fqfuse
+from fqfuse.plan.parse import parse_plan
+TEXT = '''
+plan layer target=onednn-v3
+  in %x : s8[8,64]
+  const @w : s8[64,16] = fill(1)
+  #0 %y : s32[8,16] = matmul<MatMul>(src=%x, weights=@w) ; layer
+  out %y
+'''
+rng = np.random.default_rng(0)
+x = rng.integers(100, 128, (8, 64)).astype(np.int8)
+plan = parse_plan(TEXT)
+for most in (64, 128):
+    weights = rng.integers(most - 40, most, (64, 16)).astype(np.int8)
+    exact = x.astype(int) @ weights.astype(int)
+    found = []
+    for backend in ("auto", "onednn"):
+        session = fqfuse.InferenceSession(replace(plan, constants={"w": weights}), backend, 1)
+        found += [session.placement()[0].runtime, bool((session.run(None, {"x": x})[0] == exact).all())]
+    print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
+def test_a_matrix_product_of_signed_codes_runs_where_its_pairs_fit(
+    library: Library, isa: str
+) -> None:
+    """Behind the shift by 128 its codes are u8, and weights of 7 bits are exact; others saturate on the
+    library, and `auto` does not run them there.
+    """
+    wanted = CpuIsa[isa.lower()]
+    if library.effective_isa() & wanted != wanted:
+        pytest.skip(f"this CPU has no {isa}")
+    ran = subprocess.run(
+        [sys.executable, "-c", SHIFTED],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    few, many = map(json.loads, ran.stdout.splitlines())
+    assert few == ["onednn", True, "onednn", True]
+    assert many == ["numpy", True, "onednn", False]
 
 
 @pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])

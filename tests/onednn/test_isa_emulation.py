@@ -173,6 +173,46 @@ def test_large_sums_of_functions_are_those_of_one_thread() -> None:
     assert ran.stdout.split() == ["True"]
 
 
+IN_A_ROW = """
+import sys
+import numpy as np
+from fqfuse.primitives import Binary, Eltwise, PrimitiveAttr, prim
+rng = np.random.default_rng(0)
+for out in ((1, 16, 1), (1, 16, 1, 1), (1, 1, 3, 1), (1, 1, 1, 3), (1, 5, 1, 1, 1), (1, 16, 3, 3)):
+    for kind, low, high in (("u8", 0, 255), ("s8", -128, 127)):
+        src, weights = (1, 8, *out[2:]), (out[1], 8, *(1 for _ in out[2:]))
+        words = {
+            "src": f"{kind}{list(src)}", "weights": f"s8{list(weights)}", "dst": f"f32{list(out)}", "row": f"f32{list(out)}"
+        }
+        args = {
+            "src": rng.choice([low, high], src).astype(kind.replace("s8", "int8").replace("u8", "uint8")),
+            "weights": rng.choice([-127, 125, 127], weights).astype(np.int8),
+            "row": rng.integers(-9, 9, out).astype(np.float32),
+        }
+        for front in ((), (Eltwise("linear", 1.0, 0.0),)):
+            attr = PrimitiveAttr(post_ops=(*front, Binary("add", "row")))
+            real = prim("convolution", attr, engine="onednn", **words)
+            same = np.array_equal(real.execute(args), prim("convolution", attr, isa=sys.argv[1], **words).execute(args))
+            print(same and "ref" not in real.impl_info)
+"""
+
+
+@WITHOUT
+def test_an_operand_in_a_row_is_broadcast_by_compiled_code(library: Library, isa: str) -> None:
+    """As many numbers as results, along one axis: squeeze and excitation of one image, for one."""
+    if library.effective_isa() & CpuIsa[isa] != CpuIsa[isa]:
+        pytest.skip(f"this CPU has no {isa}")
+    ran = subprocess.run(
+        [sys.executable, "-c", IN_A_ROW, isa],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa.upper()},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert ran.stdout.split() == ["True"] * 24
+
+
 DEPTHWISE = """
 import sys
 import numpy as np

@@ -4,13 +4,23 @@ library computes wrongly, or would end the process at, is not asked of it.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented
-from fqfuse.primitives import Binary, Eltwise, Prelu, PrimitiveAttr, Scale, ZeroPoint, prim
+from fqfuse.primitives import (
+    Binary,
+    DepthwiseConv,
+    Eltwise,
+    Prelu,
+    PrimitiveAttr,
+    Scale,
+    ZeroPoint,
+    prim,
+)
 
 ENGINES = ("numpy", "onednn")
 SIX = "f32[1,3,2,2,2,2]"
@@ -160,3 +170,57 @@ def test_a_refusal_of_another_scheme_is_a_sentence() -> None:
     attr = PrimitiveAttr({"src": Scale((0.5,))}, post_ops=(Eltwise("relu"),))
     with pytest.raises(Unimplemented, match="where it has a scale of src"):
         prim("convolution", attr, target="onednn-v2", **words)
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("begin", [-1, 0, 1])
+@pytest.mark.parametrize("kind", ["convolution", "pooling", "deconvolution"])
+def test_a_negative_padding_behind_cuts_off(kind: str, begin: int) -> None:
+    """Where the library takes it, which depends on the stride; a depthwise post-op may have one, too."""
+    rng = np.random.default_rng(0)
+    made = 0
+    for size, stride, end in product((1, 2, 3), (1, 2, 3), (-3, -2, -1)):
+        args = {
+            "src": rng.integers(0, 200, (1, 2, 7)).astype(np.uint8),
+            "weights": rng.integers(-9, 9, (3, 2, size)).astype(np.int8),
+        }
+        words: dict[str, Any] = {"strides": (stride,), "padding_l": (begin,), "padding_r": (end,)}
+        count = (7 - size + begin + end) // stride + 1
+        if kind == "deconvolution":
+            count = 6 * stride + size - begin - end
+        words |= {"src": "u8[1,2,7]", "weights": f"s8[3,2,{size}]", "dst": f"f32[1,3,{count}]"}
+        if kind == "pooling":
+            del args["weights"], words["weights"]
+            words |= {
+                "dst": f"u8[1,2,{count}]",
+                "kernel": (size,),
+                "algorithm": "avg_exclude_padding",
+            }
+        found: list[Any] = []
+        for engine in ("numpy", "onednn"):
+            try:
+                found.append(prim(kind, engine=engine, **words).execute(args).tolist())
+            except OneDnnError as error:
+                found.append(error.status)
+        assert found[0] == found[1], words
+        made += isinstance(found[0], list)
+    assert made > 3 or begin < 0
+
+
+@pytest.mark.usefixtures("of_the_rules")
+def test_a_depthwise_post_op_that_leaves_the_last_row_out() -> None:
+    attr = PrimitiveAttr(post_ops=(DepthwiseConv("taps", "", 1, 2, 0),))
+    words = {"src": "u8[1,3,4,6]", "weights": "s8[5,3,1,1]", "taps": "s8[5,1,1,1]"}
+    rng = np.random.default_rng(0)
+    args = {
+        "src": rng.integers(0, 5, (1, 3, 4, 6)).astype(np.uint8),
+        "weights": rng.integers(0, 5, (5, 3, 1, 1)).astype(np.int8),
+        "taps": np.ones((5, 1, 1, 1), np.int8),
+    }
+    first, second = (
+        prim("convolution", attr, engine=engine, **words, dst="u8[1,5,2,3]").execute(args)
+        for engine in ("numpy", "onednn")
+    )
+    sums = np.einsum("ncij,oc->noij", args["src"].astype(int), args["weights"][..., 0, 0])
+    assert np.array_equal(first, sums[:, :, ::2, ::2])
+    assert np.array_equal(first, second)

@@ -393,8 +393,9 @@ def test_a_session_tells(digits_plan: Plan) -> None:
     session = fqfuse.InferenceSession(digits_plan, "numpy")
     assert all(sums.exact for sums in session.sums("vnni"))
     assert not all(sums.exact for sums in session.sums())
-    with pytest.raises(InvalidInput, match="no instruction set"):
-        session.sums("neon")
+    for name in ("neon", None):
+        with pytest.raises(InvalidInput, match=f"no instruction set {name!r}"):
+            session.sums(name)  # type: ignore[arg-type]
 
 
 @pytest.fixture
