@@ -22,6 +22,7 @@ from .size_inputs import (
     SHAPE_INPUTS,
     Emission,
     expand_is_identity,
+    expand_target,
     reshape_target,
     resize_axes,
     slice_ends,
@@ -79,6 +80,27 @@ class Folder:
         data = self._graph.constant(value)
         return None if data is None else entries_of(data)
 
+    def size(self, value: str, axis: int) -> int | None:
+        """The size of a dimension, also where the type does not tell it: what the target of a Reshape says
+        of that dimension alone.
+        """
+        while shape := self._graph.type(value).shape:
+            axis %= len(shape)
+            size, node = shape[axis], self._graph.producer(value)
+            if isinstance(size, int):
+                return size
+            if node is not None and node.op in ("Cast", "Identity"):
+                value = node.input
+                continue
+            if node is None or node.op not in ("Reshape", "Transpose"):
+                return None
+            if node.op == "Reshape":
+                target = self.known(node.inputs[1])
+                told = None if target is None else target.reshape(-1)[axis]
+                return told if isinstance(told, int) and told > 0 else None
+            value, axis = node.input, node.attr("perm", tuple)[axis]
+        return None
+
     def learn(self, node: Node) -> None:
         """Takes notice of a node that has been added."""
         found = known_outputs(node, self._graph.values, self.known)
@@ -128,6 +150,8 @@ class Folder:
         elif op == "Slice":
             axes = reads[3] if len(reads) > 3 else ""
             target = slice_ends(shape, entries, numbers(self.known(axes)) if axes else None)
+        elif op == "Expand":
+            target = expand_target(shape, entries)
         elif op == "Reshape":
             target = reshape_target(shape, entries, attrs)
         if target is not None:

@@ -184,6 +184,10 @@ class Importer:
         """
         return self._folder.constant(value)
 
+    def size(self, value: str, axis: int) -> int | None:
+        """The size of a dimension of a value as a number; None where it is known at run time only."""
+        return self._folder.size(value, axis)
+
     # -- names -------------------------------------------------------------------------------------
 
     def fresh(self, base: str) -> str:

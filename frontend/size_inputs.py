@@ -83,6 +83,21 @@ def expand_is_identity(shape: Shape, target: Sequence[Dim]) -> bool:
     )
 
 
+def expand_target(shape: Shape, target: Sequence[Dim]) -> list[int] | None:
+    """A constant target of Expand that means the same as one with symbolic entries, None when there is
+    none: a size that the input has already is as good as 1.
+    """
+    result: list[int] = []
+    for place, size in enumerate(target, len(shape) - len(target)):
+        if isinstance(size, int):
+            result.append(size)
+        elif place >= 0 and dims.same(size, shape[place]):
+            result.append(1)
+        else:
+            return None
+    return result
+
+
 def resize_axes(shape: Shape, sizes: Sequence[Dim]) -> tuple[list[int], list[int]] | None:
     """(axes, sizes) of a Resize whose other dimensions keep their size; None when a changed size is
     not a number.

@@ -70,8 +70,8 @@ def known_size(at: Derived, value: str, axis: int, what: str) -> int:
         raise at.node.invalid(
             f"{value!r} of {len(shape)} dimensions has no dimension {axis}, the {what}"
         )
-    size = shape[axis] if shape is not None else None
-    if not isinstance(size, int):
+    size = at.ctx.size(value, axis)
+    if size is None:
         raise UnsupportedOp(
             f"the {what} of {at.node.op}, dimension {axis} of {value!r}, is known at run time only",
             where=at.node.where,

@@ -138,6 +138,7 @@ def _embedded(at: Derived, angles: tuple[str, str]) -> None:
         unsqueezed(at, angle, axis, "angles of heads") if axis else angle for angle in angles
     )
     if rank == 4:
+        value = _of_known_heads(at, value, angles[0], width)
         rotated(at, value, (cosine, sine), width, interleaved, "heads", at.node.output(0))
         return
     hidden = known_size(at, value, -1, "hidden size")
@@ -156,6 +157,21 @@ def _embedded(at: Derived, angles: tuple[str, str]) -> None:
     turned = rotated(at, apart, (cosine, sine), width, interleaved, "heads")
     back = at.integers("joined", (0, 0, hidden))
     at.real("Reshape", [turned, back], output=at.node.output(0))
+
+
+def _of_known_heads(at: Derived, value: str, angles: str, width: int) -> str:
+    """[B, N, S, H] with a type that tells H; what the import has not followed, the angles tell where all
+    channels turn: there is one for each pair of them.
+    """
+    shape, size = at.ctx.type(value).shape, at.ctx.size(value, -1)
+    if shape is not None and isinstance(shape[-1], int):
+        return value
+    if size is None and not width:
+        size = 2 * known_size(at, angles, -1, "number of angles")
+    if size is None:
+        return value
+    heads = at.integers("size of heads", (0, 0, 0, size))
+    return at.real("Reshape", [value, heads], role="of heads")
 
 
 _ATTRS: Final = {"interleaved": 0, "num_heads": 0, "rotary_embedding_dim": 0}

@@ -403,3 +403,54 @@ def test_normalized_groups(last, activation) -> None:
     close(found[1], x + skip)
     alone = found_of("GroupNorm", {"x": x + skip, "g": gamma, "b": beta}, **attributes)
     close(alone[0], found[0])
+
+
+HEADS_OF_SUMS = [
+    # a sum of values whose sizes have other names: the batch and the positions are not followed
+    node("Add", ["x", "noise"], ["z"]),
+    node("Shape", ["z"], ["sizes"]),
+    node("Slice", ["sizes", "0", "2"], ["front"]),
+    node("Concat", ["front", "four", "eight"], ["heads"], axis=0),
+    node("Reshape", ["z", "heads"], ["r"]),
+    node("Transpose", ["r"], ["t"], perm=[0, 2, 1, 3]),
+]
+
+
+@pytest.mark.parametrize("width", [0, 4])
+def test_heads_whose_size_a_reshape_alone_tells(width: int) -> None:
+    """As ONNX Runtime's optimizer leaves the second layer of a Mistral: behind an attention whose mask
+    is expanded the batch and the number of positions are not known any more.
+    """
+    draw = np.random.default_rng(0)
+    table = draw.standard_normal((16, (width or 8) // 2)).astype(np.float32)
+    constants = {
+        "0": np.int64([0]),
+        "2": np.int64([2]),
+        "four": np.int64([4]),
+        "eight": np.int64([8]),
+        "all": np.int64([0, 0, 32]),
+        "c": table,
+        "s": table[::-1].copy(),
+    }
+    attrs = {"rotary_embedding_dim": width, "num_heads": 4} if width else {}
+    nodes = [
+        *HEADS_OF_SUMS,
+        node("RotaryEmbedding", ["t", "ids", "c", "s"], ["q"], domain=MICROSOFT, **attrs),
+        node("Transpose", ["q"], ["u"], perm=[0, 2, 1, 3]),
+        node("Concat", ["front", "hidden"], ["joined"], axis=0),
+        node("Reshape", ["u", "joined"], ["h"]),
+        node("MultiHeadAttention", ["h", "z", "z"], ["y"], domain=MICROSOFT, num_heads=4),
+    ]
+    proto = model(
+        nodes,
+        inputs={"x": ["b", "s", 32], "noise": ["b2", "s2", 32], "ids": ["b", "s"]},
+        constants=constants | {"hidden": np.int64([32])},
+        types={"ids": onnx.TensorProto.INT64},
+        domains={MICROSOFT: 1},
+    )
+    feeds = {
+        "x": draw.standard_normal((2, 3, 32)).astype(np.float32),
+        "noise": draw.standard_normal((2, 3, 32)).astype(np.float32),
+        "ids": np.int64([[3, 4, 5], [0, 1, 2]]),
+    }
+    agree(proto, feeds)

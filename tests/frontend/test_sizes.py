@@ -104,6 +104,20 @@ def test_expand_to_the_same_shape_is_the_identity():
     assert "Expand" not in ops(graph)
 
 
+def test_expand_along_dimensions_of_one_keeps_the_others():
+    """As exporters repeat the keys of grouped heads, and with more dimensions than the input has."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Slice", ["shape", "zero", "two"], ["front"]),
+        node("Unsqueeze", ["x", "two"], ["u"]),
+        node("Concat", ["five", "front", "four", "twelve"], ["t"], axis=0),
+        node("Expand", ["u", "t"]),
+    ]
+    sizes = {"zero": 0, "two": 2, "four": 4, "five": 5, "twelve": 12}
+    constants = {name: np.asarray([size]) for name, size in sizes.items()}
+    check(nodes, constants, "f32[5,N,S,4,12]")
+
+
 def test_expand_as_torch_writes_it():
     """Where(shape == -1, ones, shape): -1 keeps a dimension."""
     nodes = [

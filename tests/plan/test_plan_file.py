@@ -60,7 +60,7 @@ def test_everything_survives_the_file(tmp_path):
 def test_the_order_of_mappings_does_not_change_the_bytes():
     plan = full_plan()
     turned = {
-        key: dict(reversed(getattr(plan, key).items()))
+        key: dict(reversed(list(getattr(plan, key).items())))
         for key in ("values", "constants", "options")
     }
     assert plan_bytes(Plan(**{**vars(plan), **turned})) == plan_bytes(plan)
