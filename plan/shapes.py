@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from math import prod
 
 import numpy as np
 
@@ -46,6 +48,41 @@ def bind_shapes(
     binder = _Binder(plan, given, plan.constants)
     found = binder.run()
     return found, binder.settled
+
+
+def settled_steps(plan: Plan) -> frozenset[int]:
+    """The steps that no run computes, see `settled_results`, as the types of a plan tell whose sizes are
+    all known. (Behind sizes that data decide, a few more.)
+    """
+    known, found = set(plan.constants), set[int]()
+    for index, step in enumerate(plan.steps):
+        written = [value for value in step.outputs if value]
+        if _follows(plan, step, known) and all(_is_small(plan.find(value)) for value in written):
+            known.update(written)
+            if set(plan.outputs).isdisjoint(written):
+                found.add(index)
+    return frozenset(found)
+
+
+def _follows(plan: Plan, step: Step, known: AbstractSet[str]) -> bool:
+    """True of what `_Binder` computes while binding."""
+    spec = OPS.get(step.op)
+    if step.op in ("Shape", "Size"):
+        return True
+    return (
+        step.primitive.startswith("onnx.")
+        and spec is not None
+        and spec.evaluate is not None
+        and bool(step.inputs)
+        and all(value in known and _is_small(plan.find(value)) for value in step.inputs if value)
+    )
+
+
+def _is_small(type_: TensorType | None) -> bool:
+    shape = None if type_ is None else type_.shape
+    return (
+        shape is not None and prod(d if isinstance(d, int) else _SMALL + 1 for d in shape) <= _SMALL
+    )
 
 
 def settled_results(plan: Plan, settled: Mapping[str, Array]) -> dict[str, Array]:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from ...ir.ops import OPS
 from ...ir.ops.foreign import SLOW_WITHOUT_ROW
 from ...ir.ops.spec import Effort
+from ...plan.shapes import settled_steps
 from ...plan.types import Plan, Step
 from ...plan.verify_shapes import OWN_PRIMITIVES
 from .machine import Machine
@@ -125,12 +126,14 @@ class Costs:
         plan, machine: the plan, its sizes known, and the machine.
         works: the work of each step.
         ms: the milliseconds of each step at best.
+        settled: indices of the steps that no run computes.
     """
 
     plan: Plan
     machine: Machine
     works: tuple[Work, ...]
     ms: tuple[float, ...]
+    settled: frozenset[int]
 
     @property
     def estimate(self) -> Estimate:
@@ -145,7 +148,7 @@ class Costs:
             touched: all steps that it changes, readers and writers of narrower values among them.
         """
         ms, count = 0.0, 0
-        for index in touched:
+        for index in set(touched) - self.settled:
             work = _changed(self.plan, index, change)
             ms += self.ms[index] - _ms(
                 self.plan, self.plan.steps[index], work, self.machine, index, change
@@ -166,8 +169,12 @@ def _elements(plan: Plan, index: int) -> int:
 def costs_of(plan: Plan, machine: Machine, works: Sequence[Work] | None = None) -> Costs:
     """The work and time of all steps; `works`: of each, where it is counted already."""
     found = tuple(work_of(plan, step) for step in plan.steps) if works is None else tuple(works)
-    ms = (_ms(plan, step, work, machine) for step, work in zip(plan.steps, found, strict=True))
-    return Costs(plan, machine, found, tuple(ms))
+    settled = settled_steps(plan)
+    ms = (
+        0.0 if index in settled else _ms(plan, step, work, machine)
+        for index, (step, work) in enumerate(zip(plan.steps, found, strict=True))
+    )
+    return Costs(plan, machine, found, tuple(ms), settled)
 
 
 def _changed(plan: Plan, index: int, change: Remedied) -> Work:

@@ -633,10 +633,11 @@ ABOUT_TIME = (
         "open-sizes",
         "operation of open sizes",
         "operations of open sizes",
-        "A model exported with dynamic axes: sizes are computed in each run (Shape, Gather, Concat, Range), and an addition "
-        "stays a step of its own where nobody knows whether its two sides are of one size.",
-        "the model leaves sizes open: they are computed in each run, and additions of unknown sizes are not fused "
-        "into the layers in front",
+        "A model exported with dynamic axes: sizes are computed from those of the inputs (Shape, Gather, Concat, Range), on oneDNN "
+        "once for each set of sizes, masks of more than 4,096 elements in each run; and an addition stays a step of its own where "
+        "nobody knows whether its two sides are of one size.",
+        "the model leaves sizes open: additions of unknown sizes are not fused into the layers in front, and large masks of "
+        "positions are made in each run",
         effect=Effect.FUSED,
         remedies={
             Tool.ANY: (

@@ -81,8 +81,7 @@ def test_open_sizes_are_told_by_steps_until_they_are_given() -> None:
         gain_text(next(f for f in each.findings if f.kind.code == "open-sizes"), each)
         for each in (unknown, known)
     ]
-    first = unknown.findings[0]
-    assert first.kind.code == "open-sizes"
+    first = next(f for f in unknown.findings if f.kind.code == "open-sizes")
     assert "add" in first.layers
     assert told[0] == f"saves {len(first.steps)} of {len(plan.steps)} steps"
     assert re.fullmatch(r"saves about \S+ of \S+ ms, .*", told[1])
