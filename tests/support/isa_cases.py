@@ -165,6 +165,9 @@ def with_operands(rng: np.random.Generator) -> Case:
     (plain,) = run_step(plan, step, feeds)
     axes = rng.random(plain.ndim) < (0.5 if rng.random() < 0.7 else 1)
     dims = tuple(np.where(axes, plain.shape, 1).tolist())
+    if primitive == "convolution" and dims == plain.shape and plain.shape[:-1] == (1, 1):
+        # a single channel of a row lies alike in both orders, and is taken for one or the other
+        dims = (1,) * plain.ndim
     operands = {"operand": rng.integers(1, 10, dims).astype(np.float32)}
     old = {"old": rng.integers(-9, 10, plain.shape).astype(np.float32)}
     mask = sum(1 << axis for axis, size in enumerate(dims) if size > 1)
