@@ -120,13 +120,13 @@ def blocks_of_pixels(binder: Binder, step: Step) -> None:
 
 
 def gather(binder: Binder, step: Step) -> None:
-    """Gather of one row, plane ... at a constant index, such as the first token of a sequence.
+    """Gather of one row, plane ... at an index that is settled, such as the first token of a sequence.
 
     Raises:
         NotLowered: there are several indices, they come at run time, or point outside.
     """
     dims = binder.desc(_source(binder, step)).dims
-    index = _constant(binder, step, "indices")
+    index = _settled(binder, step, "indices")
     axis = integer(OPS[step.op].known(step.params), "axis")
     if index.size != 1:
         raise NotLowered("oneDNN has no primitive that gathers")
@@ -145,11 +145,9 @@ def slice_(binder: Binder, step: Step) -> None:
         NotLowered: it is another one.
     """
     dims = binder.desc(_source(binder, step)).dims
-    starts, ends = (_constant(binder, step, role).tolist() for role in ("starts", "ends"))
-    axes = (
-        _constant(binder, step, "axes").tolist() if step.arg("axes") else list(range(len(starts)))
-    )
-    steps = _constant(binder, step, "steps").tolist() if step.arg("steps") else [1] * len(starts)
+    starts, ends = (_settled(binder, step, role).tolist() for role in ("starts", "ends"))
+    axes = _settled(binder, step, "axes").tolist() if step.arg("axes") else list(range(len(starts)))
+    steps = _settled(binder, step, "steps").tolist() if step.arg("steps") else [1] * len(starts)
     if any(stride < 1 for stride in steps):
         raise NotLowered("oneDNN has no primitive that goes backwards")
     start, size, apart = [0] * len(dims), list(dims), [1] * len(dims)
@@ -163,7 +161,7 @@ def slice_(binder: Binder, step: Step) -> None:
     binder.commit_box(step, step.args[0][1], size, start, apart)
 
 
-def _constant(binder: Binder, step: Step, role: str) -> Array:
+def _settled(binder: Binder, step: Step, role: str) -> Array:
     """What a step reads in a role: a constant, or settled by the sizes of the inputs.
 
     Raises:

@@ -173,7 +173,7 @@ class Run:
     # -- arrays of this run ------------------------------------------------------------------------
 
     def feed(self, feeds: Mapping[str, Array]) -> None:
-        """Begins a run with an array for each input."""
+        """Begins a run with an array for each input, and with what their sizes settle."""
         for name, array in (*feeds.items(), *self._settled):
             _keep(self._arrays, self._loose, name, array)
         for buffer, memory in self._results.items():
