@@ -57,10 +57,13 @@ from .values import NotCompiled, NotLowered
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_RUNS = 4  # memories kept for the next runs of one program
 
-_ALONE = 1 << 22
-"""Multiplications of a trip up to which a thread alone is as fast as several, which have to meet
-behind each primitive: a dozen times a trip, and a busy machine keeps them waiting.
+_ALONE = 1 << 20
+_BODY_ALONE = 1 << 22
+"""The work of a run, in multiplications, up to which one thread is as fast as several, which have
+to meet behind each primitive: on a busy machine they wait there a hundred times as long as they
+compute. A body of a loop meets in each of its trips, so it gains later.
 """
+_PER_ELEMENT = 16  # multiplications in the time that an element-wise step takes for an element
 
 
 def _layer(binder: Binder, step: Step) -> None:
@@ -309,8 +312,8 @@ class OneDnnExecutor:
 
     def _threads_for(self, shapes: Mapping[str, StaticShape]) -> int:
         """How many threads a program uses."""
-        small = self._is_body and _multiplications(self._lowered, shapes) <= _ALONE
-        return 1 if small else self._threads
+        alone = _BODY_ALONE if self._is_body else _ALONE
+        return 1 if _work(self._lowered, shapes) <= alone else self._threads
 
     def _bind(
         self,
@@ -362,16 +365,17 @@ def _shapes(feeds: Mapping[str, Array]) -> dict[str, StaticShape]:
     return {name: array.shape for name, array in feeds.items()}
 
 
-def _multiplications(plan: Plan, shapes: Mapping[str, StaticShape]) -> float:
-    """Of all products of a plan; any number where one is a layer over steps, or has an unknown size."""
+def _work(plan: Plan, shapes: Mapping[str, StaticShape]) -> float:
+    """Of a run, in multiplications; infinite with a layer over steps, or where a size is unknown."""
     found = 0
     for step in plan.steps:
-        if step.primitive == "rnn":
+        if step.primitive == "rnn" or any(name not in shapes for name in step.outputs):
             return math.inf
         weights = step.arg("weights")
         if step.primitive not in ("matmul", "convolution", "deconvolution") or weights is None:
+            found += sum(math.prod(shapes[name]) for name in step.outputs) * _PER_ELEMENT
             continue
-        if weights not in shapes or step.output not in shapes:
+        if weights not in shapes:
             return math.inf
         shape = shapes[weights]
         depth = shape[-2] if step.primitive == "matmul" else math.prod(shape[1:])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.executor_plans import F32, Builder
 from support.runtime_networks import residual_network
 from support.steps_compared import compare_steps
 
@@ -43,6 +44,29 @@ def session(plan: Plan) -> InferenceSession:
 
 def images(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, 3, 10, 12)).astype(np.float32)
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(1, 1), (63, 1), (512, 2)])
+def test_small_programs_run_by_one_thread(rows: int, threads: int, monkeypatch) -> None:
+    """On a busy machine threads wait for each other behind each primitive."""
+    taken = []
+    set_threads = Library.set_threads
+
+    def seen(library: Library, count: int) -> None:
+        taken.append(count)
+        set_threads(library, count)
+
+    b = Builder()
+    weights = b.constant("w", np.ones((128, 128), np.float32))
+    product = {"src": b.input("x", ("N", 128)), "weights": weights}
+    b.step("matmul", "MatMul", product, "y", F32, ("N", 128))
+    session = InferenceSession(b.plan("y"), "onednn", 2)
+    monkeypatch.setattr(Library, "set_threads", seen)
+    session.run(None, {"x": np.ones((rows, 128), np.float32)})
+    assert taken[0] == threads
 
 
 # -- the digits ------------------------------------------------------------------------------------
