@@ -119,6 +119,11 @@ def _take_in(recipe: Recipe, names: Sequence[str]) -> Recipe:
 _CALIBRATED = Recipe(prepared=True, per_channel=True, activations="QUInt8")
 """What the findings advise where a model is not calibrated."""
 
+
+def _with_attention(recipe: Recipe, _: Sequence[str]) -> Recipe:
+    return _CALIBRATED if recipe.tool == "dynamic" else replace(recipe, transformer=False)
+
+
 CHANGES: Mapping[str, Change] = MappingProxyType(
     {
         "not-quantized": lambda *_: _CALIBRATED,
@@ -128,7 +133,7 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
         "unquantized-recurrence": _set(tool="lstm, then static", per_channel=True),
         "wide-codes": _set(activations="QUInt8"),
         "dynamic-quantizer": lambda *_: _CALIBRATED,
-        "f32-attention": _set(transformer=False),
+        "f32-attention": _with_attention,
         "f32-weights": _take_in,
         "left-by-qoperator": _set(layout="QDQ"),
     }
@@ -286,11 +291,10 @@ def _outcome(
     files = [before]
     if first is not None and first.kind.code in CHANGES:
         names = [name_in_f32(layer, first.tool) for layer in first.layers]
-        files.append(folder / f"{stem}-{first.kind.code}.onnx")
         changed = CHANGES[first.kind.code](trial.recipe, names)
-        if changed == trial.recipe:
-            raise ValueError(f"{trial.name}: {first.kind.code} changes nothing in {changed}")
-        _write(files[1], changed, network)
+        if changed != trial.recipe:
+            files.append(folder / f"{stem}-{first.kind.code}.onnx")
+            _write(files[1], changed, network)
     measure = _UNITS[first.kind.gain if first else Gain.TIME]
     if measure == "ms":
         figures = _times(files, network, threads, rounds)

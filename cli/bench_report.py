@@ -123,9 +123,8 @@ def _remarks(found: Data) -> Iterator[RichText]:
         else ""
     )
     threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-    text = (
-        f"median of {found['rounds']} rounds, {threads}, warm, each engine in a process of its own"
-    )
+    rounds = f"median of {found['rounds']} rounds" if found["rounds"] > 1 else "one round"
+    text = f"{rounds}, {threads}, warm, each engine in a process of its own"
     yield from _labelled("measured", text + ratio)
     yield from _labelled("inputs", _inputs(case))
     for engine in case["engines"]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from math import prod
 
 import numpy as np
 
@@ -50,41 +48,6 @@ def bind_shapes(
     return found, binder.settled
 
 
-def settled_steps(plan: Plan) -> frozenset[int]:
-    """The steps that no run computes, see `settled_results`, as the types of a plan tell whose sizes are
-    all known. (Behind sizes that data decide, a few more.)
-    """
-    known, found = set(plan.constants), set[int]()
-    for index, step in enumerate(plan.steps):
-        written = [value for value in step.outputs if value]
-        if _follows(plan, step, known) and all(_is_small(plan.find(value)) for value in written):
-            known.update(written)
-            if set(plan.outputs).isdisjoint(written):
-                found.add(index)
-    return frozenset(found)
-
-
-def _follows(plan: Plan, step: Step, known: AbstractSet[str]) -> bool:
-    """True of what `_Binder` computes while binding."""
-    spec = OPS.get(step.op)
-    if step.op in ("Shape", "Size"):
-        return True
-    return (
-        step.primitive.startswith("onnx.")
-        and spec is not None
-        and spec.evaluate is not None
-        and bool(step.inputs)
-        and all(value in known and _is_small(plan.find(value)) for value in step.inputs if value)
-    )
-
-
-def _is_small(type_: TensorType | None) -> bool:
-    shape = None if type_ is None else type_.shape
-    return (
-        shape is not None and prod(d if isinstance(d, int) else _SMALL + 1 for d in shape) <= _SMALL
-    )
-
-
 def settled_results(plan: Plan, settled: Mapping[str, Array]) -> dict[str, Array]:
     """What the steps write whose results are all settled, so that no run need compute them again;
     steps that write outputs of the plan are left out.
@@ -100,6 +63,24 @@ def settled_results(plan: Plan, settled: Mapping[str, Array]) -> dict[str, Array
         for value in step.outputs
         if value
     }
+
+
+def settled_steps(plan: Plan) -> frozenset[int]:
+    """The steps that no run computes, see `settled_results`, with inputs of the sizes that the plan
+    states, and 1 where it states none; none where these do not fit the model.
+    """
+    stated = {name: plan.type(name).shape or () for name in plan.inputs}
+    sizes = {name: [d if isinstance(d, int) else 1 for d in shape] for name, shape in stated.items()}
+    try:
+        _, settled = bind_shapes(plan, sizes)
+    except InvalidInput:
+        return frozenset()
+    found = settled_results(plan, settled)
+    return frozenset(
+        index
+        for index, step in enumerate(plan.steps)
+        if all(value in found for value in step.outputs if value)
+    )
 
 
 def _is_result(plan: Plan, value: str, settled: Mapping[str, Array]) -> bool:
