@@ -394,8 +394,14 @@ def test_a_file_that_nothing_helps_counts_as_that(tmp_path, monkeypatch):
 def test_a_change_that_changes_no_setting_is_no_measurement(tmp_path, monkeypatch):
     monkeypatch.setattr("fqfuse.benchmarks.remedies.CHANGES", {"not-quantized": lambda old, _: old})
     monkeypatch.setattr(Recipe, "write", written)
-    with pytest.raises(ValueError, match="as is: not-quantized changes nothing"):
-        remedies(tmp_path, 1, 1, str, [Trial("as is", tiny_network(), Recipe())])
+    (outcome,) = remedies(tmp_path, 1, 1, str, [Trial("as is", tiny_network(), Recipe())])
+    assert outcome.after is None
+    assert remedies_table([outcome]).endswith("| not tried |\n")
+
+
+def test_the_attention_of_a_dynamic_file_is_calibrated():
+    assert CHANGES["f32-attention"](Recipe("dynamic"), []).tool == "static"
+    assert not CHANGES["f32-attention"](Recipe("nncf", transformer=True), []).transformer
 
 
 def test_a_dynamic_recipe_has_its_scales_as_it_says(tmp_path):
