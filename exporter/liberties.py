@@ -6,8 +6,11 @@ and without optimizations.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
+
+import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
@@ -16,6 +19,9 @@ from ..passes.retyping import carries_codes, moves_codes
 from .names import Writer
 
 _GENERATED = re.compile(r"gemm_(input|output)_shape|.+_token_\d+")
+
+_ROW = 2
+"""The size of a row that is not known, at least: with it, codes by the usual 1/256 do not overflow."""
 
 _STORES = ("Quantize", "Div")
 """How a quantizer begins: by computed parameters it is Div, Round, Add, and Quantize of integers."""
@@ -56,9 +62,10 @@ def kept_apart(writer: Writer, graph: Graph, store: Node, value: str) -> str:
     another Quantize made, it takes one quantizer for the two: a Concat of one value between is a lookup
     in a table with both. Behind a Conv or Gemm (a MatMul with an Add) whose source is decoded, it makes
     codes of weights and bias that are constants in f32, whatever they lose: a Sum of one value between.
+    So behind a Softmax whose quotients would overflow.
     """
     name = store.name
-    if _meets_channels(graph, store, value):
+    if _meets_channels(graph, store, value) or would_overflow(graph, store):
         return writer.one("Sum", [value], name)
     if graph.decoder(value) is not None and graph.type(value).rank:
         return writer.one("Concat", [value], name, axis=0)
@@ -107,6 +114,22 @@ def _in_front_of_activations(graph: Graph, value: str) -> Node | None:
     while maker is not None and maker.op in ("Relu", "Clip"):
         maker = graph.producer(maker.inputs[0])
     return maker
+
+
+def would_overflow(graph: Graph, store: Node) -> bool:
+    """True of the Quantize of a Softmax of codes whose scale is so small, as of nearly equal probabilities,
+    that f32 overflows in ONNX Runtime's operator on codes, which gives 0 then.
+
+    The operator scales exponentials so that the largest is the largest f32 number over the row's size
+    and e^5, and multiplies that by the whole part of 1/scale.
+    """
+    softmax = graph.producer(store.input, "Softmax")
+    if softmax is None or graph.decoder(softmax.input) is None:
+        return False
+    shape = graph.type(store.input).shape or ()
+    size = shape[softmax.attr("axis", int)] if shape else _ROW
+    room = math.exp(5) * (size if isinstance(size, int) else _ROW)
+    return bool((1 / np.asarray(store.quant.scales) > room).any())
 
 
 def would_be_quantized(graph: Graph, output: str) -> bool:

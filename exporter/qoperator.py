@@ -18,6 +18,7 @@ from ..ir.node import Node
 from ..ir.ops.spec import Array
 from ..ir.types import DType
 from .biases import bias_codes, decoded_codes
+from .liberties import would_overflow
 from .names import MICROSOFT, Writer
 from .quantizers import codes_of, parameters, write_clip
 from .rows import says_nothing
@@ -108,6 +109,8 @@ def _stored(graph: Graph, node: Node) -> Fused | None:
     dtype = node.attr("dtype", DType)
     fits = node.quant.per_tensor and node.quant.integral and dtype in (DType.U8, DType.S8)
     if core is None or not fits or graph.sole_consumer(node.input) is not node:
+        return None
+    if would_overflow(graph, node):
         return None
     store = _Store(graph, node)
     if core.op == "Conv":
