@@ -70,7 +70,9 @@ def settled_steps(plan: Plan) -> frozenset[int]:
     states, and 1 where it states none; none where these do not fit the model.
     """
     stated = {name: plan.type(name).shape or () for name in plan.inputs}
-    sizes = {name: [d if isinstance(d, int) else 1 for d in shape] for name, shape in stated.items()}
+    sizes = {
+        name: [d if isinstance(d, int) else 1 for d in shape] for name, shape in stated.items()
+    }
     try:
         _, settled = bind_shapes(plan, sizes)
     except InvalidInput:
