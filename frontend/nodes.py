@@ -192,6 +192,18 @@ def signature(op: str, version: int, domain: str) -> Signature | None:
     )
 
 
+_EARLIER: Final = {"LayerNormalization": 17}
+"""Ops that ONNX Runtime has in all opsets, as ONNX has them from this one on: its optimizers write them
+into models of any.
+"""
+
+
+def version_of(op: str, domain: str, opsets: Mapping[str, int]) -> int:
+    """The opset whose form of the op a node has, given domain -> imported version."""
+    earliest = _EARLIER.get(op, 1) if domain == DEFAULT_DOMAIN else 1
+    return max(opsets.get(domain, 1), earliest)
+
+
 def normal_domain(domain: str) -> str:
     """The domain, '' for ONNX's own under either of its two names."""
     return DEFAULT_DOMAIN if domain == "ai.onnx" else domain
@@ -220,7 +232,7 @@ def read_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> OnnxNod
             repeated, or of a wrong kind.
     """
     domain = normal_domain(proto.domain)
-    version = opsets.get(domain, 1)
+    version = version_of(proto.op_type, domain, opsets)
     found = signature(proto.op_type, version, domain)
     origin = origin_of_proto(proto)
     inputs, outputs = _trimmed(proto.input), _trimmed(proto.output)

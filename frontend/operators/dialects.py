@@ -12,7 +12,7 @@ from onnx import NodeProto
 from ...errors import UnsupportedOp
 from ...ir.ops.spec import NotCovered
 from ..importer import Handler, Importer
-from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature
+from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, signature, version_of
 from ..structure import subgraphs
 from . import (
     attention,
@@ -152,7 +152,7 @@ def _collect(
 
 
 def _is_evaluated(op: str, domain: str, opsets: Mapping[str, int]) -> bool:
-    return domain in _EVALUATED and signature(op, opsets.get(domain, 1), domain) is not None
+    return domain in _EVALUATED and signature(op, version_of(op, domain, opsets), domain) is not None
 
 
 def _names(names: list[str]) -> str:

@@ -48,6 +48,29 @@ def fused_ops(proto):
 # -- files that it writes --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("opset", [11, 13, 16])
+def test_layer_norm_in_front_of_its_opset(opset: int, tmp_path) -> None:
+    """ONNX Runtime makes LayerNormalization of its arithmetic in files of any opset."""
+    axes = {"axes": [-1], "keepdims": 1}
+    nodes = [
+        node("ReduceMean", ["x"], ["m"], **axes),
+        node("Sub", ["x", "m"], ["d"]),
+        node("Pow", ["d", "two"], ["s"]),
+        node("ReduceMean", ["s"], ["v"], **axes),
+        node("Add", ["v", "e"], ["w"]),
+        node("Sqrt", ["w"], ["r"]),
+        node("Div", ["d", "r"], ["n"]),
+        node("Mul", ["n", "g"], ["a"]),
+        node("Add", ["a", "b"], ["y"]),
+    ]
+    constants = {"two": np.float32(2), "e": np.float32(1e-5), "g": random([8]), "b": random([8])}
+    proto = optimized(
+        model(nodes, inputs={"x": [2, 3, 8]}, constants=constants, opset=opset), tmp_path
+    )
+    assert [n.op_type for n in proto.graph.node] == ["LayerNormalization"]
+    agree(proto, {"x": random([2, 3, 8])})
+
+
 def block_of_convolutions():
     nodes = [
         node("Conv", ["x", "w1", "b1"], ["c1"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
