@@ -152,7 +152,9 @@ def _collect(
 
 
 def _is_evaluated(op: str, domain: str, opsets: Mapping[str, int]) -> bool:
-    return domain in _EVALUATED and signature(op, version_of(op, domain, opsets), domain) is not None
+    return (
+        domain in _EVALUATED and signature(op, version_of(op, domain, opsets), domain) is not None
+    )
 
 
 def _names(names: list[str]) -> str:
