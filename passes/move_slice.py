@@ -296,6 +296,19 @@ def _over_last_axes(graph: Graph, node: Node, axis: int) -> Axes | None:
     return _whole(node, axis) if axis < first and small else None
 
 
+def _reduced(graph: Graph, node: Node, axis: int) -> Axes | None:
+    """Reductions that keep the rank, over other axes."""
+    axes, rank = graph.constant(node.operand(1)), _rank(graph, node.input)
+    if axes is None or not axes.size or not node.attr("keepdims", int):
+        return None
+    return None if axis in axes.reshape(-1) % rank else _whole(node, axis)
+
+
+def _pooled(_graph: Graph, node: Node, axis: int) -> Axes | None:
+    """Images, or channels, of which each is pooled alone."""
+    return _whole(node, axis) if axis < 2 else None
+
+
 def _over_one_axis(graph: Graph, node: Node, axis: int) -> Axes | None:
     over = node.attr("axis", int) % _rank(graph, node.input)
     return None if over == axis else _whole(node, axis)
@@ -337,7 +350,8 @@ _WAYS: Mapping[str, Callable[[Graph, Node, int], Axes | None]] = {
     "MatMulBlocks": _packed_product,
     "Gemm": _gemm,
     "LayerNormalization": _over_last_axes,
-    "RMSNormalization": _over_last_axes,
+    "ReduceMean": _reduced,
+    "GlobalAveragePool": _pooled,
     "Softmax": _over_one_axis,
     "LogSoftmax": _over_one_axis,
     "Transpose": _transposed,

@@ -1,5 +1,5 @@
 """What ONNX Runtime fuses for floats: activations behind products, gelus, and normalizations of
-sums, in com.microsoft; SimplifiedLayerNormalization, which it puts into ONNX's own domain.
+sums, in com.microsoft; SimplifiedLayerNormalization, which it puts into ONNX's own domain, and RMSNormalization, which is.
 
 Each is written as the operations that it was fused of, which the passes know.
 """
@@ -17,9 +17,11 @@ from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
 from .derived import Derived
 from .forms import Form, handlers
-from .heads import constant_like
+from .heads import constant_like, in_f32
 
 MICROSOFT: Final = "com.microsoft"
+
+_AXES_GIVEN: Final = 13  # the last opset in which ReduceMean has its axes as an attribute
 
 _ACTIVATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Clip": ("min", "max"),
@@ -247,6 +249,22 @@ def _simplified(at: Derived) -> None:
     at.real("RMSNormalization", at.node.inputs, attrs, output=at.node.output(0))
 
 
+def _normalized_by_root(at: Derived) -> None:
+    """RMSNormalization(X, scale){axis, epsilon, stash_type}: X / sqrt(mean(X^2) + epsilon) * scale, the mean over the axes from
+    `axis` on.
+    """
+    value = at.input(0)
+    first = at.node.attrs["axis"]
+    axes = range(first, at.ctx.rank(at.node, value) if first >= 0 else 0)
+    square = at.real("Mul", [value, value], role="square")
+    over = {"axes": tuple(axes), "keepdims": 1}
+    mean = at.real("ReduceMean", [square], over, role="mean", version=_AXES_GIVEN)
+    epsilon = constant_like(at, "epsilon", float(at.node.attrs["epsilon"]), value)
+    root = at.real("Sqrt", [at.real("Add", [mean, epsilon], role="sum")], role="root")
+    normalized = at.real("Div", [value, root], role="normalized")
+    at.real("Mul", [normalized, at.input(1)], output=at.node.output(0))
+
+
 def _biased_sum(at: Derived) -> None:
     """BiasAdd(X, bias, skip): X + bias + skip."""
     _sum(at, at.input(0), at.input(2), at.input(1), at.node.output(0))
@@ -380,11 +398,13 @@ _ROWS: Final[Mapping[str, Form]] = {
     "Pad": Form("data pads value?", "output", _pad, {"mode": "constant"}),
 }
 
-_SIMPLIFIED: Final = Form(
-    "X scale", "Y inv_std_var-", _simplified, {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
-)
+_OVER_LAST_AXES: Final = {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
+_OF_ONNX: Final[Mapping[str, Form]] = {
+    "RMSNormalization": Form("X scale", "Y", in_f32(_normalized_by_root), _OVER_LAST_AXES),
+    "SimplifiedLayerNormalization": Form("X scale", "Y inv_std_var-", _simplified, _OVER_LAST_AXES),
+}
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     **handlers(MICROSOFT, _ROWS),
-    **handlers(DEFAULT_DOMAIN, {"SimplifiedLayerNormalization": _SIMPLIFIED}),
+    **handlers(DEFAULT_DOMAIN, _OF_ONNX),
 }

@@ -66,12 +66,6 @@ def _layer_norm(x: A, scale: A, bias: A | None, attrs: Attrs) -> tuple[A, A, A]:
     return y, mean.astype(np.float32, copy=False), inverse.astype(np.float32, copy=False)
 
 
-def _rms_norm(x: A, scale: A, attrs: Attrs) -> A:
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
-    y: A = wide / _deviation(wide, tuple(range(integer(attrs, "axis") % x.ndim, x.ndim)), attrs)
-    return y.astype(x.dtype, copy=False) * scale
-
-
 def _deviation(centred: A, axes: tuple[int, ...], attrs: Attrs) -> A:
     """The root of the mean square and epsilon."""
     square: A = np.mean(centred * centred, axis=axes, keepdims=True)
@@ -155,15 +149,6 @@ NORMALIZATION: tuple[OpSpec, ...] = (
         result=lambda call: (call.type(0).dtype, DType.F32, DType.F32),
         outputs=("y", "mean", "inv_std_dev"),
         primitive="layer_normalization",
-        effort=Effort.LOOPS,
-    ),
-    row(
-        "RMSNormalization",
-        "x / sqrt(mean(x^2) + epsilon) * scale over the axes from `axis` on.",
-        "x:F scale:F",
-        attrs={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
-        shape=lambda call: _layer_norm_shapes(call)[0],
-        compute=_rms_norm,
         effort=Effort.LOOPS,
     ),
     row(

@@ -45,6 +45,35 @@ def fused_ops(proto):
     return {n.op_type for n in proto.graph.node if n.domain == MICROSOFT}
 
 
+# -- root mean squares -----------------------------------------------------------------------------
+
+
+def test_a_root_mean_square_is_primitives_with_the_quantizer_behind_it() -> None:
+    nodes = [
+        node("RMSNormalization", ["x", "g"], ["n"]),
+        node("QuantizeLinear", ["n", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    constants = {"g": random([8]), "s": np.float32(0.03), "z": np.uint8(128)}
+    proto = model(nodes, inputs={"x": [2, 3, 8]}, constants=constants, opset=23)
+    plan = fqfuse.compile(proto)
+    assert [step.primitive for step in plan.steps] == ["eltwise", "pooling", "binary"]
+    session = fqfuse.InferenceSession(plan, "onednn")
+    feeds = {"x": random([2, 3, 8], 5)}
+    (found,), (wanted,) = session.run(None, feeds), run_ort(proto, feeds)
+    assert {placed.runtime for placed in session.placement()} == {"onednn"}
+    assert np.abs(found - wanted).max() <= 0.03 + 1e-6  # a code, where rounding ties
+
+
+@pytest.mark.parametrize("axis", [-2, 1, 0])
+def test_a_root_mean_square_over_several_axes(axis: int) -> None:
+    shape = (2, 3, 4)
+    size = shape[axis:]
+    nodes = [node("RMSNormalization", ["x", "g"], ["y"], axis=axis, epsilon=1e-3)]
+    proto = model(nodes, inputs={"x": list(shape)}, constants={"g": random(size)}, opset=23)
+    agree(proto, {"x": random(shape, 6)})
+
+
 # -- files that it writes --------------------------------------------------------------------------
 
 

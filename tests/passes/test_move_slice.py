@@ -106,3 +106,47 @@ def test_the_rows_of_an_operand_are_read_by_the_node_that_reads_it_in_the_model(
     assert cut.origin[-1] == "pooler"
     consumers = {row["consumer"] for row in plan.fates() if row["half"] == "dequantize"}
     assert consumers == {"add"}
+
+
+@pytest.mark.parametrize("opset", [23, 17])
+@pytest.mark.parametrize("kept", [0, 1, -1])
+def test_rows_behind_the_mean_of_a_normalization(opset: int, kept: int) -> None:
+    """RMSNormalization, or its arithmetic as PyTorch exports it: one row of a product is left."""
+    nodes = [node("MatMul", ["x", "w"], ["p"])]
+    if opset == 23:
+        nodes.append(node("RMSNormalization", ["p", "g"], ["n"]))
+    else:
+        nodes += [
+            node("Pow", ["p", "two"], ["s"]),
+            node("ReduceMean", ["s"], ["m"], axes=[-1], keepdims=1),
+            node("Add", ["m", "e"], ["v"]),
+            node("Sqrt", ["v"], ["r"]),
+            node("Reciprocal", ["r"], ["f"]),
+            node("Mul", ["p", "f"], ["q"]),
+            node("Mul", ["q", "g"], ["n"]),
+        ]
+    nodes.append(node("Gather", ["n", "i"], ["y"], axis=1))
+    rng = np.random.default_rng(0)
+    g, w, x = (rng.normal(size=size).astype(np.float32) for size in ((5,), (4, 5), (2, 6, 4)))
+    constants = {"w": w, "g": g, "i": np.int64(kept), "two": np.float32(2), "e": np.float32(1e-5)}
+    used = {name for each in nodes for name in each.input}
+    constants = {name: data for name, data in constants.items() if name in used}
+    plan = fqfuse.compile(model(nodes, inputs={"x": [2, 6, 4]}, constants=constants, opset=opset))
+    (product,) = (step for step in plan.steps if step.op == "MatMul")
+    assert plan.type(product.output).shape == (2, 1, 5)
+    row = (x.astype(np.float64) @ w)[:, kept]
+    wanted = row / np.sqrt((row**2).mean(-1, keepdims=True) + 1e-5) * g
+    for backend in ("numpy", "onednn"):
+        (found,) = fqfuse.InferenceSession(plan, backend).run(None, {"x": x})
+        # a few roundings of f32, and those of four products
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_behind_a_mean_over_them_stay() -> None:
+    n = Net()
+    product = n.op("MatMul", n.input((2, 6, 4)), n.const(np.eye(4, dtype=np.float32)))
+    mean = n.op("ReduceMean", product, n.ints(1), keepdims=1)
+    graph = n.done(n.op("Gather", mean, n.ints(0), axis=1))
+    after = graph.copy()
+    MOVE_SLICE.run(after)
+    assert after == graph

@@ -111,7 +111,6 @@ ORDINARY: Mapping[str, Ordinary] = {
     "LayerNormalization": Ordinary(
         [_floats((1, 384, 512)), _channels(512), _channels(512)], fixed=[1, 2]
     ),
-    "RMSNormalization": Ordinary([_floats((1, 384, 512)), _channels(512)], fixed=[1]),
     "InstanceNormalization": Ordinary([_floats(), _channels(), _channels()], fixed=[1, 2]),
     "GroupNormalization": Ordinary(
         [_floats(), _channels(), _channels()], {"num_groups": 8}, [1, 2]
@@ -282,7 +281,6 @@ MEASURED: Mapping[str, float] = {
     "AveragePool": 0.517,
     "BatchNormalization": 0.286,
     "LayerNormalization": 0.442,
-    "RMSNormalization": 0.217,
     "InstanceNormalization": 0.535,
     "GroupNormalization": 0.454,
     "LRN": 0.56,

@@ -141,7 +141,6 @@ def test_every_attribute_is_tried(spec: OpSpec):
         "Cast": {"saturate", "round_mode"},  # float8 only
         "BatchNormalization": {"momentum", "training_mode"},  # training only
         "LayerNormalization": {"stash_type"},
-        "RMSNormalization": {"stash_type"},
         "GroupNormalization": {"stash_type"},
         "Range": {"stash_type"},
         "ConvInteger": {"auto_pad", "dilations", "kernel_shape"},  # Conv's own code
