@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from .estimate import Remedied
 from .kind import Effect, Kind
 from .remedies import Tool
-from .view import View, additions, converts, multiplies, skips_of
+from .view import ELEMENTWISE, View, additions, converts, multiplies, skips_of
 from .work import operator_of
 
 _KEEP_THEIR_STEP = frozenset({"softmax", "layer_normalization", "pooling"})
@@ -80,9 +80,14 @@ def _gone(view: View, kind: Kind, steps: Sequence[int]) -> Iterable[int]:
 
 
 def _only_converts(view: View, index: int) -> bool:
-    """True of a step that is there for the conversion alone: what moves data moves it in codes, too."""
-    primitive = view.steps[index].primitive
-    return not (multiplies(view, index) or view.is_move(index) or primitive in _KEEP_THEIR_STEP)
+    """True of a step that is there for the conversion alone: what moves data moves it in codes, too, and what a
+    node of the network computes of floats stays.
+    """
+    step = view.steps[index]
+    if multiplies(view, index) or view.is_move(index) or step.primitive in _KEEP_THEIR_STEP:
+        return False
+    own = any(name not in view.plan.quantizers for name in step.origin)
+    return not (own and step.primitive in ELEMENTWISE and view.floats_written(index))
 
 
 def _roundings(view: View, steps: Sequence[int]) -> Iterable[int]:

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -279,6 +280,7 @@ def _recurrent(plan: Plan, step: Step) -> int:
     return math.prod(steps) * sum(map(elements_of, weights))
 
 
+_LARGE_MAP = 784  # positions from which a depthwise convolution takes factors that are computed
 _SHORT_ROWS = 8  # softmaxes of fewer elements between other axes stay on NumPy
 
 
@@ -324,6 +326,44 @@ def _softmax_axis(step: Step, sizes: Sequence[int]) -> int:
 def _is_between(sizes: Sequence[int], axis: int) -> bool:
     """True of an axis with others behind it; channels may be innermost."""
     return axis != 1 and any(size != 1 for size in sizes[axis + 1 :])
+
+
+def row_of(plan: Plan, step: Step) -> int:
+    """How many elements lie side by side over which the smaller operand of a binary either goes on or stays the
+    same; 0 where both have the same sizes, where one is a single number, and where a depthwise convolution
+    multiplies codes by a factor for each channel. Channels lie innermost in what a convolution makes.
+    """
+    known = [
+        (value, type_) for _, value in step.args[:2] if (type_ := plan.find(value)) is not None
+    ]
+    if len(known) < 2 or any(not type_.shape for _, type_ in known):
+        return 0
+    (name, small), (_, large) = sorted(known, key=lambda item: elements_of(item[1]))
+    whole, own = large.shape or (), small.shape or ()
+    own = (1,) * (len(whole) - len(own)) + own
+    if own == whole or elements_of(small) == 1:
+        return 0
+    sizes = [
+        (size if isinstance(size, int) else 1, size == other)
+        for size, other in zip(whole, own, strict=True)
+    ]
+    if len(sizes) > 2 and all(size == 1 for axis, size in enumerate(own) if axis != 1):
+        mapped = name in plan.constants or math.prod(size for size, _ in sizes[2:]) >= _LARGE_MAP
+        if step.params.get("algorithm") == "mul" and not large.dtype.is_float and mapped:
+            return 0
+        if len(sizes) > 3 and _is_made_by_convolution(plan, whole):
+            sizes.append(sizes.pop(1))
+    sizes = [each for each in sizes if each[0] != 1]
+    alike = takewhile(lambda each: each[1] == sizes[-1][1], reversed(sizes))
+    return math.prod(size for size, _ in alike)
+
+
+def _is_made_by_convolution(plan: Plan, shape: Sequence[Dim]) -> bool:
+    return any(
+        step.primitive in ("convolution", "deconvolution")
+        and plan.type(step.outputs[0]).shape == shape
+        for step in plan.steps
+    )
 
 
 # -- how often the plans in bodies run, at which sizes --------------------------------------------------

@@ -30,6 +30,9 @@ RECIPES = {
     "pytorch": ("onnxscript", "torch", "torchao"),
 }
 
+SCREENS = re.compile(r"\S+  (compiled for|int8 against f32|on a CPU with) ?")
+"""The first line of what `inspect`, `compare` and `simulate` print."""
+
 
 def blocks(language: str, text: str = README) -> list[str]:
     """Fenced blocks of a document in this language, in order."""
@@ -41,6 +44,56 @@ def anchors(document: Path) -> set[str]:
     prose = FENCE.sub("", document.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ +(.+?)\s*$", prose, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def quoted_screens() -> list[tuple[str, list[str]]]:
+    """The screens in all documents, each with the name of its document and without the command in front."""
+    found = []
+    for document in DOCUMENTS:
+        for _, body in FENCE.findall(document.read_text(encoding="utf-8")):
+            lines = [line for line in body.splitlines() if not line.startswith("$ fqfuse ")]
+            if lines and SCREENS.match(lines[0]):
+                found.append((document.relative_to(ROOT).as_posix(), lines))
+    return found
+
+
+def quotes(lines: list[str], whole: list[str]) -> bool:
+    """True where `lines` are a part of `whole`, line for line; `...` stands for one or more of its lines."""
+    parts = "\n".join(lines).split("\n...")
+    pattern = r"\n(?:.*\n)+?".join(re.escape(part.strip("\n")) for part in parts)
+    return re.match(pattern + r"(?:\n|\Z)", "\n".join(whole) + "\n") is not None
+
+
+@pytest.mark.parametrize(
+    ("lines", "held"),
+    [
+        (["a", "b", "c", "d"], True),
+        (["a", "b"], True),
+        (["a", "...", "d"], True),
+        (["a", "b", "..."], True),
+        (["a", "...", "c", "..."], True),
+        (["a", "c"], False),
+        (["b", "c"], False),
+        (["a", "...", "d", "c"], False),
+        (["a", "...", "e"], False),
+        (["a", "b", "c", "d", "..."], False),
+        (["a", "b", "...", "c"], False),
+    ],
+)
+def test_what_a_quote_is(lines: list[str], held: bool) -> None:
+    assert quotes(lines, list("abcd")) is held
+
+
+def test_a_screen_in_a_document_is_that_of_a_golden_file() -> None:
+    screens = quoted_screens()
+    assert {name for name, _ in screens} >= {"README.md", "docs/why-slow.md", "docs/why-wrong.md"}
+    for name, lines in screens:
+        model = lines[0].split("  ", 1)[0].removesuffix(".onnx")
+        golden = ROOT / "tests" / "golden" / "verdict" / f"{model}.txt"
+        assert golden.is_file(), f"{name} shows a screen of {model}, which no golden file has"
+        _, _, whole = golden.read_text(encoding="utf-8").partition("# -----\n")
+        told = [lines[0].replace(f"{model}.onnx  ", f"{model}  "), *lines[1:]]
+        assert quotes(told, whole.splitlines()), f"{name} shows another screen than {golden.name}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -84,3 +87,46 @@ def test_versions_are_pinned_and_pages_ask_no_server() -> None:
     assert "polyfills: [assets/iframe-worker.js]" in settings  # and the search a script
     assert (ROOT / "docs" / "assets" / "iframe-worker.js").is_file()
     assert "http" not in settings
+
+
+def inherited() -> set[str]:
+    """`Class.member` for the methods that public classes have from bases of this package; what only says
+    that ONNX Runtime's method is absent has no `def`.
+    """
+    classes = [
+        value
+        for value in (getattr(fqfuse, name) for name in fqfuse.__all__)
+        if isinstance(value, type) and not issubclass(value, BaseException)
+    ]
+    return {
+        f"{owner.__name__}.{name}"
+        for owner in classes
+        for base in owner.__mro__[1:]
+        if base.__module__.startswith("fqfuse")
+        for name, member in vars(base).items()
+        if not name.startswith("_") and isinstance(member, FunctionType)
+        if member.__code__.co_name == name
+    }
+
+
+def test_the_api_is_asked_for_what_classes_inherit() -> None:
+    wanted = {"run", "profile", "placement", "get_inputs"}
+    assert {f"InferenceSession.{name}" for name in wanted} <= inherited()
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.search(r"^ +inherited_members: true\b", settings, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_api_page_has_the_members_that_classes_inherit(tmp_path: Path) -> None:
+    mkdocs = ROOT / ".venv-site" / "bin" / "mkdocs"
+    if not mkdocs.is_file():
+        pytest.skip("the site's environment is not there: `make site` makes it")
+    subprocess.run(
+        [mkdocs, "build", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    page = (tmp_path / "api.html").read_text(encoding="utf-8")
+    shown = set(re.findall(r'id="fqfuse\.(\w+\.\w+)"', page))
+    assert inherited() <= shown
