@@ -447,6 +447,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "dynamic-quantizer": takes_a_range,
         "whole-quantizer": is_whole_quantizer,
         "fallback": View.is_foreign,
+        "half-floats": View.is_foreign,
         "control-flow": View.multiplies_inside,
         "decoded-operand": _is_binary,
         "quantizer-apart": _stores_codes,
