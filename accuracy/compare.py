@@ -268,6 +268,8 @@ def compared(
         names = [pair.raw for pair in models.pairs]
         other = peer(against, models.source, names, next(iter(samples.feeds), None), timeout)
         runs[against] = other.run
+        if other.optimized is not None:
+            runs[optimized_by(against)] = other.optimized
         more["values"] = other.values
     measured = measure_layers(
         models.f32, models.int8, models.pairs, samples.feeds, runs, advance=advance, **more
@@ -278,6 +280,11 @@ def compared(
         if finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY)
     ]
     return Comparison(models, samples, measured, against or "", found, tool_of(models.plan))
+
+
+def optimized_by(peer: str) -> str:
+    """What the run of another program with its optimizations is called, where it runs without them, too."""
+    return f"{peer}, optimized"
 
 
 def _check_fits(models: Models, samples: Samples) -> None:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,12 @@ class Peer:
     Attributes:
         run: gives the outputs.
         values: gives what it computes for a value, or None where it does not tell.
+        optimized: gives the outputs as its users get them, where `run` leaves its optimizations out.
     """
 
     run: Run
     values: Values = no_values
+    optimized: Run | None = None
 
 
 def peer(
@@ -108,7 +111,7 @@ def _try_out(name: str, model: ModelSource, feeds: Feeds, seconds: float) -> Non
 
 
 def _onnxruntime(package: Any, model: ModelSource, names: Sequence[str]) -> Peer:
-    """ONNX Runtime with its optimizations off: it computes what the file says."""
+    """ONNX Runtime with its optimizations off, where it computes what the file says, and as it runs by itself."""
     state = vars(package.capi.onnxruntime_pybind11_state).values()
     # its errors have no class of their own in common
     errors = tuple(kind for kind in state if isinstance(kind, type) and issubclass(kind, Exception))
@@ -117,6 +120,14 @@ def _onnxruntime(package: Any, model: ModelSource, names: Sequence[str]) -> Peer
     data = model_bytes(model, extra=known)
     with _refusals("onnxruntime", errors):
         session = onnxruntime_session(data, optimized=False)
+
+    @cache
+    def fused() -> Any:  # of the model as it is: more outputs would keep it from fusing
+        return onnxruntime_session(model_bytes(model))
+
+    def optimized(feeds: Feeds) -> dict[str, Array]:
+        with _refusals("onnxruntime", errors):
+            return dict(zip(outputs, fused().run(outputs, dict(feeds)), strict=True))
 
     def some(names: Sequence[str], feeds: Feeds) -> dict[str, Array]:
         with _refusals("onnxruntime", errors):
@@ -137,7 +148,7 @@ def _onnxruntime(package: Any, model: ModelSource, names: Sequence[str]) -> Peer
 
         return value
 
-    return Peer(lambda feeds: some(outputs, feeds), values)
+    return Peer(lambda feeds: some(outputs, feeds), values, optimized)
 
 
 def _openvino(_package: Any, model: ModelSource, _names: Sequence[str]) -> Peer:

@@ -14,7 +14,7 @@ from ..report.approximations import approximated_text
 from ..report.layout import Layout, Text, heading
 from ..report.lines import WIDTH, labelled, paragraph
 from ..report.notation import count_text
-from .compare import EXACT, OURS, Comparison
+from .compare import EXACT, OURS, Comparison, optimized_by
 from .layers import Cause, Layer
 from .suggest import NOTABLE, Suggestion, Trial
 from .words import (
@@ -134,7 +134,23 @@ def _outputs(found: Comparison) -> Table:
 
 
 def _about_peer(found: Comparison) -> str:
-    """Who is to blame: the quantization, if both runs agree; else one of the programs."""
+    """Who is to blame, and what the other program's optimizations do, where that is another thing."""
+    agreement = found.measured.agreement
+    optimized = agreement.get(optimized_by(found.peer))
+    told = _who_is_wrong(found)
+    if optimized is not None:
+        with_them = min(measure.sqnr for measure in optimized.values())
+        without = min(measure.sqnr for measure in agreement[found.peer].values())
+        if with_them < min(without, found.worst) - _APART:
+            told += (
+                f" {found.peer}'s optimizations give {decibels(with_them)}: they do not compute what the file means, "
+                "and are on unless a session turns them off."
+            )
+    return told
+
+
+def _who_is_wrong(found: Comparison) -> str:
+    """The quantization, if both runs agree; else one of the programs."""
     agreement = found.measured.agreement
     ours = min(measure.sqnr for measure in agreement[OURS].values())
     theirs = min(measure.sqnr for measure in agreement[found.peer].values())

@@ -171,7 +171,7 @@ def command(
         output=output,
         reading=_reading(column, keep, fit, mean, std),
         batch=batch,
-        sizes=sizes_of(size),
+        sizes=sizes_of(size, least=1),
         workers=workers or 1,
         threads=threads,
         backend=backend.value,

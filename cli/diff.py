@@ -53,9 +53,10 @@ def command(
             where="command line of fqfuse diff",
             hint="name a second model or plan, or another target with --other-target",
         )
-    from .load import plan_of
+    from .load import checked_options, plan_of
 
     other = second or first
+    checked_options(other_target, other_dynamic, other_approximate, prefix="--other-")
     plans = (
         plan_of(first, target, dynamic, tuple(approximate or ())),
         plan_of(

@@ -49,7 +49,7 @@ def plan_of(
     """
     if not is_plan_file(path):
         return compiled(path, target, dynamic, approximate)
-    approximations = _checked_options(target, dynamic, approximate)
+    approximations = checked_options(target, dynamic, approximate)
     from ..compiler import load_plan
 
     plan = load_plan(path)
@@ -80,28 +80,31 @@ def checked_approximations(approximate: Sequence[str] | None) -> tuple[str, ...]
     Raises:
         InvalidInput: there is none of that name.
     """
-    return _checked_options(None, None, approximate)
+    return checked_options(None, None, approximate)
 
 
-def _checked_options(
-    target: str | None, dynamic: str | None, approximate: Sequence[str] | None
+def checked_options(
+    target: str | None,
+    dynamic: str | None,
+    approximate: Sequence[str] | None,
+    prefix: str = "--",
 ) -> tuple[str, ...]:
     """Refuses words that there are not, in the words of the library, and with the option that gave
-    them; the approximations, each once.
+    them, whose name begins with a prefix; the approximations, each once.
     """
     from ..compiler import check_dynamic
     from ..ir.approximations import check_approximate
     from ..plan.targets import check_target
 
-    option = "--target"
+    option = "target"
     try:
         check_target(DEFAULT_TARGET if target is None else target)
-        option = "--dynamic"
+        option = "dynamic"
         check_dynamic(dynamic)
-        option = "--approximate"
+        option = "approximate"
         return check_approximate(tuple(approximate or ()))
     except InvalidInput as error:
-        raise InvalidInput(error.what, where=place(option), hint=error.hint) from error
+        raise InvalidInput(error.what, where=place(prefix + option), hint=error.hint) from error
 
 
 def compiled(
@@ -118,7 +121,7 @@ def compiled(
     from .. import compiler
     from ..passes import PIPELINE
 
-    approximations = _checked_options(target, dynamic, approximate)
+    approximations = checked_options(target, dynamic, approximate)
 
     with Progress(len(PIPELINE) + 2) as progress:
         progress.say(f"reading {path.name}")

@@ -135,14 +135,19 @@ def timeout_option(help: str) -> Any:
     )
 
 
-def sizes_of(texts: Sequence[str] | None) -> dict[str, int]:
-    """The values of `--size NAME=N`; the last one counts.
+def sizes_of(texts: Sequence[str] | None, least: int = 0) -> dict[str, int]:
+    """The values of `--size NAME=N`, from `least` on; the last one counts.
 
     Raises:
-        UsageError: one is no size.
+        UsageError: one is no size, or too small.
     """
     hint = "give a name and a whole number, such as --size sequence_length=128"
-    return {_name(text): _sizes(text, hint, several=False)[0] for text in texts or ()}
+    found = {_name(text): _sizes(text, hint, several=False)[0] for text in texts or ()}
+    for name, size in found.items():
+        if size < least:
+            what = f"'{name}={size}' leaves no data: a size is {least} or more here"
+            raise UsageError(what, where=place("--size"), hint=hint)
+    return found
 
 
 def listed_sizes_of(texts: Sequence[str] | None) -> dict[str, list[int]]:
@@ -167,7 +172,7 @@ def sizes_for(data: Path | None, texts: Sequence[str] | None) -> dict[str, int]:
     Raises:
         UsageError: as `sizes_of`; or data is given as well.
     """
-    sizes = sizes_of(texts)
+    sizes = sizes_of(texts, least=1)
     if sizes and data is not None:
         raise UsageError(
             "--size is for random data, and --data gives data",
@@ -195,10 +200,10 @@ def _name(text: str) -> str:
 
 def _sizes(text: str, hint: str, *, several: bool) -> list[int]:
     listed = text.rpartition("=")[2].split(",")
-    sizes = [int(size) if re.fullmatch(_WHOLE, size) else 0 for size in listed]
-    if not _name(text) or not all(sizes) or (len(sizes) > 1 and not several):
+    whole = all(re.fullmatch(_WHOLE, size) for size in listed)
+    if not _name(text) or not whole or (len(listed) > 1 and not several):
         raise UsageError(f"{text!r} is no size", where=place("--size"), hint=hint)
-    return sizes
+    return [int(size) for size in listed]
 
 
 ModelOrPlan = Annotated[

@@ -17,7 +17,7 @@ from ..ir.ops.spec import UNCOMPUTABLE, Array, Trait
 from ..ir.ranges import decodes_floats, makes_codes, ranges_of
 from ..ir.rule import Refusal
 from ..ir.types import is_static
-from .base import Contract, NodePass, Verdict, settle
+from .base import Contract, NodePass, Verdict, settle, swap
 from .split_fake_quantize import split_refusal
 
 _KEPT = frozenset({"Dequantize", "FakeQuantize"})
@@ -275,12 +275,16 @@ def _read_for_each(graph: Graph, node: Node) -> int:
 
 
 def _bypass(graph: Graph, node: Node) -> None:
-    """Lets readers read the input. What its codes stand for may be told of the input alone."""
+    """Lets readers read the input. What its codes stand for may be told of the input alone. Of a cast that is
+    an output what is in front takes the name; an Identity keeps both names, which the model gave on purpose.
+    """
     given, made = graph.type(node.input), graph.type(node.output)
     alike = made.shape == given.shape and made.quant in (None, given.quant)
-    if alike and made.dtype is given.dtype and not graph.is_output(node.output):
-        graph.replace_uses(node.output, node.input)
-        graph.erase(node)
+    if not alike or made.dtype is not given.dtype:
+        return
+    named = graph.producer(node.input) is not None and not graph.is_output(node.input)
+    if not graph.is_output(node.output) or (node.op == "Cast" and named):
+        swap(graph, node, node.input)
 
 
 def _settle(graph: Graph, node: Node) -> None:

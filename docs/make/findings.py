@@ -55,6 +55,7 @@ _EFFECTS = {
         "; the steps are counted as gone, and floats stay floats. Where the open sizes are not told, times mean "
         "nothing: then it says how many steps that is"
     ),
+    Effect.CASTS_GO: "; the casts are counted as gone, and floats stay floats",
     Effect.PRIMITIVES: "; the steps are counted as primitives",
 }
 

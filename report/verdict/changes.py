@@ -20,6 +20,8 @@ def change_of(view: View, kind: Kind, steps: Sequence[int], tool: Tool = Tool.AN
     """
     if kind.effect is Effect.FUSED:
         return Remedied(gone=frozenset(steps))
+    if kind.effect is Effect.CASTS_GO:
+        return Remedied(gone=frozenset(each for each in steps if view.is_foreign(each)))
     return Remedied(
         narrow=frozenset((*_codes_written(view, kind, steps), *_weights(view, steps))),
         int8=frozenset(index for index in steps if multiplies(view, index)),

@@ -277,9 +277,9 @@ def _size(name: str, size: object) -> int:
     if isinstance(size, SupportsIndex) and not isinstance(size, bool):
         with suppress(TypeError):  # an array of floats has the method, and refuses
             found = operator.index(size)
-    if found is None or found < 1:
+    if found is None or found < 0:
         raise InvalidInput(
-            f"{size!r} is no size of {name!r}", hint="give a whole number of 1 or more"
+            f"{size!r} is no size of {name!r}", hint="give a whole number, 0 for what is empty"
         )
     return found
 
@@ -447,6 +447,7 @@ _CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
         "dynamic-quantizer": takes_a_range,
         "whole-quantizer": is_whole_quantizer,
         "fallback": View.is_foreign,
+        "half-floats": View.is_foreign,
         "control-flow": View.multiplies_inside,
         "decoded-operand": _is_binary,
         "quantizer-apart": _stores_codes,

@@ -27,6 +27,7 @@ class Effect(enum.Enum):
     QUANTIZERS_GO = "quantizers go, and additions round their terms"
     ALL_GO = "they go"
     FUSED = "they go, and floats stay floats"
+    CASTS_GO = "casts go, and floats stay floats"
     PRIMITIVES = "they become primitives"
 
 

@@ -150,6 +150,28 @@ ABOUT_TIME = (
         },
     ),
     Kind(
+        "half-floats",
+        "conversion from or to half floats",
+        "conversions from and to half floats",
+        "An input or output of the model of 16-bit floats (float16, bfloat16), or an operator that has its own types "
+        "between them; all else of a model of half floats is computed in f32.",
+        "steps compute in int8 and f32, so what the model takes or gives in half floats is converted, by NumPy and one "
+        "core",
+        effect=Effect.CASTS_GO,
+        remedies={
+            Tool.ORT: (
+                "give it the f32 model; or keep inputs and outputs in f32 where it is converted: "
+                "convert_float_to_float16(model, keep_io_types=True)"
+            ),
+            Tool.NNCF: "give nncf.quantize the f32 model, and convert nothing to half floats behind it",
+            Tool.PYTORCH: "model.float() before the model is quantized and exported, in place of model.half()",
+            Tool.ANY: (
+                "quantize the f32 model; or keep inputs and outputs in f32 where it is converted to half floats: "
+                "convert_float_to_float16(model, keep_io_types=True)"
+            ),
+        },
+    ),
+    Kind(
         "wide-codes",
         "step around 16-bit quantizers",
         "steps around 16-bit quantizers",

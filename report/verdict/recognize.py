@@ -46,6 +46,7 @@ from .rules_of_steps import (
     f32_residual,
     fallback,
     float_operation,
+    half_floats,
     layout_copy,
     model_output,
     open_sizes,
@@ -68,6 +69,7 @@ _WITH_QUANTIZERS = frozenset(
         "f32-rnn",
         "dynamic-recurrence",
         "double-precision",
+        "half-floats",
         "per-channel-activation",
         "fractional-zero-point",
         "whole-quantizer",
@@ -186,6 +188,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "f32-rnn": other_recurrence,
         "dynamic-recurrence": dynamic_recurrence,
         "double-precision": double_floats,
+        "half-floats": half_floats,
         "float-codes": float_codes,
         "per-channel-activation": per_channel,
         "fractional-zero-point": fractional_zero,
@@ -226,6 +229,7 @@ _UNQUANTIZED: Mapping[str, Rule] = MappingProxyType(
         "f32-gru": gru,
         "f32-rnn": other_recurrence,
         "double-precision": double_floats,
+        "half-floats": half_floats,
         "not-quantized": not_quantized,
     }
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ...ir.decision import Outcome
+from ...ir.types import DType
 from ...plan.attributes import Binary, Eltwise, Sum
 from .view import (
     ADDS,
@@ -19,6 +20,7 @@ from .view import (
 )
 from .work import POOLINGS, SHAPES, WITH_BODIES, along_the_middle, operator_of
 
+_HALVES = frozenset({DType.F16, DType.BF16})
 _OPEN = "the model does not tell whether their sizes are the same"
 _SIZES = 6  # steps
 _SIZES_SHARE = 0.1  # of all steps
@@ -82,6 +84,24 @@ def table(view: View) -> Iterable[int]:
     return steps_where(view, lambda index: operator_of(view.steps[index]) == "Lookup")
 
 
+def half_floats(view: View) -> Iterable[int]:
+    """Casts between f16 or bf16 and f32, in which a model of half floats is computed."""
+    return steps_where(view, lambda index: _casts_halves(view, index))
+
+
+def _casts_halves(view: View, index: int) -> bool:
+    step = view.steps[index]
+    stated = [view.type(value) for value in (*step.inputs, *step.outputs)]
+    types = {type_.dtype for type_ in stated if type_ is not None}
+    half = not types.isdisjoint(_HALVES)
+    return step.primitive == "onnx.Cast" and half and types <= {*_HALVES, DType.F32}
+
+
+def _makes_half_output(view: View, index: int) -> bool:
+    """True of the cast in front of an output of half floats."""
+    return _casts_halves(view, index) and not view.readings(index)
+
+
 def fallback(view: View) -> Iterable[int]:
     """Operators that no primitive computes, and what writes f32 for them."""
     found = steps_where(
@@ -91,20 +111,21 @@ def fallback(view: View) -> Iterable[int]:
             and not view.is_move(index)
             and operator_of(view.steps[index]) not in {"Gather", "Lookup"}
             and not on_integers(view, index)
+            and not _makes_half_output(view, index)
         ),
     )
     return found | feeders_of(view, found)
 
 
 def model_output(view: View) -> Iterable[int]:
-    """f32 that nothing reads but who runs the model."""
+    """f32 that nothing reads but who runs the model, who may get it as half floats."""
     return steps_where(
         view,
         lambda index: (
             bool(view.floats_written(index))
             and not view.is_foreign(index)
             and not along_the_middle(view.plan, view.steps[index])
-            and not view.readings(index)
+            and all(_makes_half_output(view, reading.step) for reading in view.readings(index))
         ),
     )
 

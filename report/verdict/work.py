@@ -178,14 +178,16 @@ def elements_of(type_: TensorType) -> int:
 
 def at_sizes(plan: Plan, sizes: Mapping[str, int]) -> Plan:
     """The plan with all sizes known: symbols as `sizes` has them, and 1 where it has none; formulas
-    over them as they come out, and what the model computes from shapes as a run computes it.
+    over them as they come out, but at least 1 unless a size is 0; and what the model computes from
+    shapes as a run computes it.
     """
     known = defaultdict(lambda: 1, sizes)
+    least = min(1, *sizes.values()) if sizes else 1
     bound = _bound(plan, known)
 
     def size(dim: Dim) -> int:
         try:
-            return max(dims.evaluate(dim, known), 1)
+            return max(dims.evaluate(dim, known), least)
         except (KeyError, ZeroDivisionError):  # `?`, or a formula that these sizes do not fit
             return 1
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from rich.console import Console
 
 import fqfuse
+from fqfuse.accuracy import peers
+from fqfuse.accuracy.compare import compared, drawn_for, read_models
+from fqfuse.accuracy.document import as_data
+from fqfuse.accuracy.screen import comparison_report
+from fqfuse.measure.engines import onnxruntime_session
 from fqfuse.models.digits import digits_model_path
+from fqfuse.report.layout import Layout
 
 CRASHES = """
 import multiprocessing, os, pathlib, signal, time
@@ -73,3 +83,36 @@ def test_what_onnxruntime_refuses_is_said_with_what_it_takes(tmp_path: Path) -> 
     found = fqfuse.compare(f32, tmp_path / "exported.onnx", against="onnxruntime")
     # ties of rounding apart, both compute what the file means
     assert found["agreement"]["onnxruntime"]["logits"]["sqnr"] > 60
+
+
+class Fused:
+    """A session whose optimizations are wrong, as ONNX Runtime 1.31 is with a softmax of tight codes."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def run(self, *arguments: Any) -> list[Any]:
+        return [np.zeros_like(output) for output in self._session.run(*arguments)]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_optimizations_that_compute_another_thing_are_told(
+    monkeypatch: pytest.MonkeyPatch, wrong: bool
+) -> None:
+    def opened(model: bytes, *, optimized: bool = True) -> Any:
+        session = onnxruntime_session(model, optimized=optimized)
+        return Fused(session) if wrong and optimized else session
+
+    monkeypatch.setattr(peers, "onnxruntime_session", opened)
+    models = read_models(digits_model_path("f32"), digits_model_path("qdq"))
+    found = compared(models, drawn_for(models, {}), "onnxruntime")
+    shown = io.StringIO()
+    report = comparison_report(found, None, Layout(80), title="digits", all_rows=False)
+    Console(file=shown, width=80).print(report)
+    text = " ".join(shown.getvalue().split())
+    document = as_data(found)["agreement"]
+    assert document["onnxruntime"]["logits"]["sqnr"] > 60
+    assert "Both run what the file means" in text
+    said = "onnxruntime's optimizations give 0.0 dB: they do not compute what the file means"
+    assert (said in text) == wrong
+    assert (document["onnxruntime, optimized"]["logits"]["sqnr"] < 1) == wrong

@@ -171,6 +171,7 @@ def test_several_sizes_stand_in_rows(call) -> None:
         (("--timeout", "-5"), "no time that an engine may take"),
         (("--size", "N"), "'N' is no size"),
         (("--size", "N=1,"), "'N=1,' is no size"),
+        (("--size", "N=0,-1"), "'N=0,-1' is no size"),
         (("--size", "N=1", "--size", "N=2"), "for the second time"),
         (("--size", "M=1"), "no size 'M'"),
         (("--against", "abacus"), "no runtime 'abacus'"),

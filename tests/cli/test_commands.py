@@ -167,7 +167,8 @@ def test_inspect_takes_sizes_that_the_model_leaves_open(call, plan: Path) -> Non
 
     assert macs("--size", "N=32") == 32 * macs()
     assert "sizes " not in call("inspect", plan, "--size", "N=32").stdout
-    for wrong in ("N", "N=0", "N=x", "=3", "M=3"):
+    assert macs("--size", "N=0") == 0
+    for wrong in ("N", "N=-1", "N=x", "=3", "M=3"):
         assert call("inspect", plan, "--size", wrong).exit_code == 2
 
 

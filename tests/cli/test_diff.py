@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from fqfuse.models.digits import digits_model_path
 
 QDQ, F32 = (str(digits_model_path(form)) for form in ("qdq", "f32"))
@@ -29,6 +31,17 @@ def test_another_target_for_a_plan_is_refused_with_what_helps(call, tmp_path) ->
         assert result.exit_code == 2
         assert "give the model" in result.stderr
         assert "--target" not in result.stderr
+
+
+@pytest.mark.parametrize("option", ["target", "dynamic", "approximate"])
+@pytest.mark.parametrize("prefix", ["--", "--other-"])
+def test_a_wrong_word_is_told_with_the_option_that_gave_it(call, prefix: str, option: str) -> None:
+    others = ("--other-target", "onednn-v2") if prefix == "--" else ("--target", "onednn-v2")
+    result = call("diff", QDQ, f"{prefix}{option}", "foo", *others)
+    if (prefix, option) == ("--", "target"):
+        result = call("diff", QDQ, F32, "--target", "foo")
+    assert result.exit_code == 2
+    assert f"command line, {prefix}{option}\n" in result.stderr
 
 
 def test_the_answer_comes_first_on_80_columns(call) -> None:

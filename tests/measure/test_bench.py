@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.finding_networks import Net
 from support.json_documents import problems
 from support.packed_models import Scheme, network
 
@@ -109,6 +110,21 @@ def test_a_plan_with_its_weights_in_a_second_file(monkeypatch: pytest.MonkeyPatc
     assert [engine["reason"] for engine in case["engines"]] == [""]
 
 
+def test_a_size_may_be_0() -> None:
+    """A cache that is empty before the first token."""
+    net = Net()
+    joined = net.op("Concat", "past", "x", axis=1)
+    net.op("MatMul", joined, net.constant(np.ones((8, 4), np.float32)), out="y")
+    model = net.proto(inputs={"past": [1, "past", 8], "x": [1, 2, 8]})
+    asked = {"against": ["onnxruntime"], "sizes": {"past": [0, 3]}}
+    empty, full = fqfuse.bench(model, **QUICK, **asked)["cases"]
+    assert [case["inputs"][0]["type"] for case in (empty, full)] == [
+        "float32[1,0,8]",
+        "float32[1,3,8]",
+    ]
+    assert all(engine["reason"] == "" for engine in empty["engines"])
+
+
 def test_other_runtimes_run_no_plans(tmp_path: Path) -> None:
     plan = fqfuse.compile(digits_model_path("qdq"))
     fqfuse.save_plan(plan, tmp_path / "plan.onnx")
@@ -123,7 +139,7 @@ def test_other_runtimes_run_no_plans(tmp_path: Path) -> None:
         ({"against": ["abacus"]}, "no runtime 'abacus'"),
         ({"against": "onnxruntime"}, "no list"),
         ({"sizes": {"M": 2}}, "no size 'M'"),
-        ({"sizes": {"N": 0}}, "0 is no size"),
+        ({"sizes": {"N": -1}}, "-1 is no size"),
         ({"sizes": {"N": []}}, "0 combinations"),
         ({"sizes": {"N": list(range(1, 100))}}, "99 combinations"),
         ({"sizes": {"N": 1 << 40}}, "there is room for"),

@@ -42,6 +42,16 @@ def test_a_constant_beyond_the_budget_stays_an_operation() -> None:
     assert [node.op for node in graph.nodes()] == ["Add"]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_cast_to_the_type_that_is_there_is_no_node_although_it_is_an_output(shared: bool) -> None:
+    """What is in front has the output's name then; another output in front keeps its own."""
+    nodes = [node("Relu", ["x"], ["a"]), node("Cast", ["a"], ["y"], to=TensorProto.FLOAT)]
+    graph = graph_from_onnx(model(nodes, inputs={"x": [4]}, outputs=["y", "a"][: 1 + shared]))
+    FOLD_CONSTANTS.run(graph)
+    assert graph.outputs[0] == "y"
+    assert [each.op for each in graph.nodes()] == ["Relu", "Cast"][: 1 + shared]
+
+
 def test_constants_are_not_copied() -> None:
     n = Net()
     data = np.arange(6, dtype=np.float32).reshape(2, 3)

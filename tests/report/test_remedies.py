@@ -12,6 +12,7 @@ import pytest
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from support.masked_attention import LONG, WIDE, attention, cosine, feed, quantized
 from support.onnx_cases import model, node, random
 from support.ort_quantizer import quantized_by_ort
@@ -46,6 +47,33 @@ def test_excluding_what_the_finding_names_mends_a_quantized_mask(
     assert before < 0.98
     assert cosine(mended) > 0.999
     assert "absurd-scale" not in kinds(mended)
+
+
+@pytest.mark.parametrize("kept", [None, True, False])
+def test_half_floats_are_told_and_gone_as_the_remedy_says(
+    tmp_path: Path, kept: bool | None
+) -> None:
+    """Quantized after it was converted: with inputs and outputs of half floats, or of f32; or not converted."""
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="conv"),
+        node("Relu", ["a"], ["b"], name="relu"),
+        node("Conv", ["b", "w1"], ["y"], name="last"),
+    ]
+    constants = {"w0": random([8, 3, 3, 3]), "w1": random([4, 8, 3, 3], 1)}
+    proto = model(nodes, inputs={"x": [1, 3, 16, 16]}, constants=constants)
+    if kept is not None:
+        proto = convert_float_to_float16(proto, keep_io_types=kept)
+    given = np.float16 if kept is False else np.float32
+    feeds = [{"x": random([1, 3, 16, 16], seed).astype(given)} for seed in range(4)]
+    onnx.save(quantized_by_ort(proto, feeds), tmp_path / "made.onnx")
+    plan = fqfuse.compile(tmp_path / "made.onnx")
+    found = {each["code"]: each for each in plan.findings()}
+    assert "fallback" not in found
+    assert ("half-floats" in found) == (kept is False)
+    assert not any(step.primitive == "onnx.Cast" for step in plan.steps) or kept is False
+    if kept is False:
+        assert len(found["half-floats"]["steps"]) >= 2
+        assert "keep_io_types=True" in found["half-floats"]["change"]
 
 
 FORMS = {

@@ -494,6 +494,14 @@ def test_sizes_that_the_model_computes_with_follow_from_those_that_are_given() -
     assert verdict_of(fqfuse.compile(model), MACHINE).shares.macs == 8 * 4
 
 
+def test_a_size_of_0_counts_as_0() -> None:
+    """An empty cache of keys, say: what is computed of it is nothing, and the rest stays."""
+    plan = parse_plan(PRODUCTS)
+    assert verdict_of(plan, MACHINE, {"N": 0}).shares.macs < verdict_of(plan, MACHINE).shares.macs
+    digits = fqfuse.compile(digits_model_path("qdq"))
+    assert verdict_of(digits, MACHINE, {"N": 0}).shares.macs == 0
+
+
 def test_sizes_of_1_that_do_not_fit_the_model_count_as_before() -> None:
     net = Net()
     net.op("Conv", "x", net.constant(np.ones((4, 3, 3, 3), np.float32)), name="conv", out="y")
@@ -502,7 +510,7 @@ def test_sizes_of_1_that_do_not_fit_the_model_count_as_before() -> None:
     assert verdict_of(plan, MACHINE, {"height": 5, "width": 5}).shares.macs == 9 * 4 * 3 * 3 * 3
 
 
-@pytest.mark.parametrize("sizes", [{"M": 2}, {"N": 0}, {"N": True}, {"N": "3"}, ["N"]])
+@pytest.mark.parametrize("sizes", [{"M": 2}, {"N": -1}, {"N": True}, {"N": "3"}, ["N"]])
 def test_a_wrong_size_is_told(sizes) -> None:
     with pytest.raises(fqfuse.InvalidInput):
         fqfuse.findings(parse_plan(PRODUCTS), sizes=sizes)
@@ -526,7 +534,7 @@ def test_any_integer_is_a_size(size) -> None:
 
 
 @pytest.mark.parametrize(
-    "size", [0, -1, 2.0, "2", None, True, np.float32(2), np.array([2, 3])], ids=repr
+    "size", [-1, 2.0, "2", None, True, np.float32(2), np.array([2, 3])], ids=repr
 )
 def test_what_is_no_whole_number_is_no_size(size) -> None:
     plan = fqfuse.compile(digits_model_path("qdq"))

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 from onnxruntime.quantization import QuantFormat
 from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from support.finding_networks import U8, Net, codes
 from support.onnx_cases import random
 from support.ort_quantizer import quantized_by_ort
@@ -192,6 +193,14 @@ def double_precision(cured: bool) -> onnx.ModelProto:
         value = net.op("Cast", value, to=TensorProto.FLOAT)
     net.conv(net.quantized(value), "conv", out="y")
     return net.proto()
+
+
+def half_floats(cured: bool) -> onnx.ModelProto:
+    """A model converted to half floats, by the tool and option that the remedy names."""
+    net = Net()
+    hidden = net.op("Relu", net.conv(net.quantized("x"), "conv"))
+    net.op("Add", hidden, net.constant(np.float32(1)), name="add", out="y")
+    return convert_float_to_float16(net.proto(), keep_io_types=cured)
 
 
 def wide_codes(cured: bool) -> onnx.ModelProto:
@@ -535,6 +544,7 @@ CASES: dict[str, Case] = {
     "dynamic-beside-lstm": coded_recurrence,
     "control-flow": control_flow,
     "double-precision": double_precision,
+    "half-floats": half_floats,
     "float-codes": float_codes,
     "wide-codes": wide_codes,
     "per-channel-activation": per_channel,
