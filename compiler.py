@@ -19,7 +19,6 @@ from .frontend import (
     graph_from_onnx,
 )
 from .ir.approximations import check_approximate
-from .ir.constants import Constants, as_held
 from .ir.graph import Graph
 from .ir.ops import OPS
 from .ir.ops.spec import Attr
@@ -103,26 +102,27 @@ def _compiled(
         watchers.append(_check_after)
     optimize(graph, tuple(watchers), told.dynamic, told.approximate)
     check(graph, SPLIT, blame="the pipeline of passes")
-    plan = plan_from_graph(graph, told.target, told.options)
-    return _with_bodies(plan, graph, told, depth)
-
-
-def _with_bodies(plan: Plan, graph: Graph, told: _Settings, depth: int) -> Plan:
-    """The plan with plans for the bodies of If, Loop and Scan, which hold the constants that they read."""
     found = {
-        node.outputs: bodies
+        node.name: (node.outputs, bodies)
         for node in graph.nodes()
         if (bodies := bodies_of(graph, node)) is not None
     }
-    if not found:
-        return plan
+    inside = {name: bodies.inside for name, (_, bodies) in found.items()}
+    plan = plan_from_graph(graph, told.target, told.options, inside)
+    return _with_bodies(plan, dict(found.values()), told, depth)
+
+
+def _with_bodies(
+    plan: Plan, found: Mapping[tuple[str, ...], BodyModels], told: _Settings, depth: int
+) -> Plan:
+    """The plan with plans for the bodies of If, Loop and Scan, by the outputs of their steps; they hold
+    the constants that they read.
+    """
     steps = tuple(
         _with_plans(step, found[step.outputs], told, depth) if step.outputs in found else step
         for step in plan.steps
     )
-    read = {value for step in steps for value in step.inputs} | set(plan.outputs)
-    constants = {name: data for name, data in as_held(plan.constants).items() if name in read}
-    return replace(plan, steps=steps, constants=Constants(constants))
+    return replace(plan, steps=steps) if found else plan
 
 
 def _with_plans(step: Step, bodies: BodyModels, told: _Settings, depth: int) -> Step:

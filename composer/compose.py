@@ -8,6 +8,7 @@ still reads them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 
 from ..ir.approximations import check_approximate
@@ -34,7 +35,10 @@ _POOLING = frozenset({"AveragePool", "GlobalAveragePool", "Resize"})
 
 
 def plan_from_graph(
-    graph: Graph, target: str = "onednn-v3", options: Mapping[str, Attr] | None = None
+    graph: Graph,
+    target: str = "onednn-v3",
+    options: Mapping[str, Attr] | None = None,
+    inside: Mapping[str, AbstractSet[int]] | None = None,
 ) -> Plan:
     """The plan of an optimized graph.
 
@@ -42,13 +46,14 @@ def plan_from_graph(
         graph: after `passes.optimize`; constants may be added to it, nothing else changes.
         target: name of a target.
         options: how the plan was made, kept in it; those under `approximate` may be made.
+        inside: node -> the places of inputs that its bodies hold themselves: its step reads none of them.
 
     Raises:
         InvalidInput: no such target or approximation.
     """
     approximate = (options or {}).get("approximate", ())
     names = check_approximate(approximate)
-    builder = StepBuilder(graph, check_target(target), frozenset(names))
+    builder = StepBuilder(graph, check_target(target), frozenset(names), inside)
     nodes = graph.nodes()
     _anchors(builder, nodes)
     _primitives(builder, nodes)
@@ -115,8 +120,10 @@ def _is_of_blocks(builder: StepBuilder, node: Node) -> bool:
 def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[str, Attr]) -> Plan:
     place = graph.places()
     ordered = sorted(builder.pending, key=lambda pending: place[pending.last.name])
-    steps = tuple(builder.whole(pending.step) for pending in ordered)
-    index = {pending.step.name: number for number, pending in enumerate(ordered)}
+    made = [builder.whole(pending.step) for pending in ordered]
+    casts = map(builder.cast_of, sorted({v for s in made for v in s.inputs} | {*graph.outputs}))
+    steps = (*filter(None, casts), *made)
+    index = {step.name: number for number, step in enumerate(steps)}
     index |= {name: index[into] for name, into in builder.merged.items()}
     known = {*graph.inputs, *(value for step in steps for value in step.outputs if value)}
     read = {value for step in steps for value in step.inputs} | set(graph.outputs)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.graph import Graph
@@ -238,6 +238,8 @@ def _tensor(name: str, dtype: DType, data: Array) -> TensorProto:
     if not dtype.is_carried and dtype is not DType.STRING:
         raw = _little(data).tobytes()
         return TensorProto(name=name, data_type=kind, dims=data.shape, raw_data=raw)
+    if dtype.is_carried:  # `make_tensor` makes the largest number of an infinity in 8 bits
+        return numpy_helper.from_array(held.astype(helper.tensor_dtype_to_np_dtype(kind)), name)
     return helper.make_tensor(name, kind, data.shape, held.reshape(-1).tolist())
 
 
@@ -453,17 +455,24 @@ class BodyModels:
 
     Attributes:
         models: the bodies, in the order of `BODIES`.
-        own: how many inputs the node itself has.
+        inputs: how many inputs the node has in the graph.
+        own: how many of them are the node's own, in front.
         fed: which of the inputs that it has in the graph all bodies are fed behind their own.
         states: how many values each trip takes from the one before.
         scanned: of how many values each trip takes a row.
     """
 
     models: tuple[Source, ...]
+    inputs: int
     own: int
     fed: tuple[int, ...]
     states: int
     scanned: int
+
+    @property
+    def inside(self) -> frozenset[int]:
+        """Which of the inputs in the graph are constants that the bodies hold themselves."""
+        return frozenset(range(self.own, self.inputs)) - {*self.fed}
 
 
 def bodies_of(graph: Graph, node: Node) -> BodyModels | None:
@@ -485,4 +494,5 @@ def bodies_of(graph: Graph, node: Node) -> BodyModels | None:
     fed = tuple(place for name, place in captured.items() if known[name][1] is None)
     models = tuple(models_of(proto, known, opsets, node.name))
     states, scanned = map(int, notes[CARRIED_KEY].split())
-    return BodyModels(models, len(proto.input), fed, states, scanned)
+    own = len(proto.input)
+    return BodyModels(models, len(node.inputs), own, fed, states, scanned)

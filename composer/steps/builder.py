@@ -5,16 +5,19 @@ each quantizer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from ...errors import InternalError, UnsupportedOp
+from ...errors import InternalError
 from ...ir.constants import Halves, as_held
 from ...ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
 from ...ir.graph import Graph
 from ...ir.node import Node, subject
+from ...ir.ops import OPS
 from ...ir.ops.spec import Array, Trait
 from ...ir.rule import Refusal
-from ...ir.types import DType, TensorType
+from ...ir.types import TensorType
+from ...plan.arguments import with_roles
 from ...plan.targets import Target
 from ...plan.types import Step
 
@@ -34,15 +37,21 @@ class StepBuilder:
         graph: what is being compiled.
         target: the rules of the attributes.
         approximate: names of the approximations that may be made.
+        inside: node -> the places of inputs that its bodies hold themselves: its step reads none of them.
         merged: names of steps that others have taken in -> those.
     """
 
     def __init__(
-        self, graph: Graph, target: Target, approximate: frozenset[str] = frozenset()
+        self,
+        graph: Graph,
+        target: Target,
+        approximate: frozenset[str] = frozenset(),
+        inside: Mapping[str, AbstractSet[int]] | None = None,
     ) -> None:
         self.graph = graph
         self.target = target
         self.approximate = approximate
+        self.inside = inside or {}
         self._pending: dict[str, PendingStep] = {}  # by the step's name
         self.merged: dict[str, str] = {}
         self._claimed: set[str] = set()
@@ -121,26 +130,28 @@ class StepBuilder:
         self._constants[name] = array
         return name
 
+    def cast_of(self, value: str) -> Step | None:
+        """The step that makes a constant of bf16, a small float or fewer than 8 bits of the array that
+        carries it: the constants of a plan have the types of their arrays. None for another value.
+        """
+        data = None if value in self._constants else as_held(self.graph.constants).get(value)
+        dtype = None if data is None else self.graph.type(value).dtype
+        if data is None or dtype is None or not dtype.is_carried:
+            return None
+        held = self.graph.add_constant(f"{value}/carried", data)
+        row = OPS["Cast"]
+        params = row.complete({"to": dtype, "saturate": 0})  # infinities stay
+        return Step(held, "onnx.Cast", "Cast", with_roles(row, [held]), (value,), params)
+
     def constant(self, value: str) -> Array | Halves:
         """The data of a constant that steps read, as it lies in memory.
 
         Raises:
             InternalError: nothing produces the value.
-            UnsupportedOp: an operator that runs as itself reads a constant of bf16 or 4 bits, which
-                no array of a plan can be.
         """
         found: Array | Halves | None = self._constants.get(value)
         if found is None:
             found = as_held(self.graph.constants).get(value)
-            if found is not None and DType.from_numpy(found.dtype) is not (
-                dtype := self.graph.type(value).dtype
-            ):
-                what = f"an operator that no primitive computes reads a constant of {dtype.value}"
-                raise UnsupportedOp(
-                    what,
-                    where=f"constant {value}",
-                    hint="export the model in float32, or quantize to 8 bits",
-                )
         if found is None:
             raise InternalError(f"no step produces {value}")
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import numpy as np
@@ -193,7 +194,7 @@ def plain(builder: StepBuilder, node: Node) -> None:
     """
     graph = builder.graph
     primitive = _primitive_of(builder, node)
-    roles = _roles(node)
+    roles = _roles(node, builder.inside.get(node.name, frozenset()))
     if primitive is None:
         operator = node.attr("op_type", str) if node.op == "Onnx" else node.op
         add_alone(builder, node, f"onnx.{operator}", roles)
@@ -291,9 +292,11 @@ def _settle_foreign(builder: StepBuilder, node: Node) -> None:
             builder.decoded(node, DequantizeFate.FALLBACK, reason, reader, node.name)
 
 
-def _roles(node: Node) -> list[tuple[str, str]]:
+def _roles(node: Node, without: AbstractSet[int] = frozenset()) -> list[tuple[str, str]]:
+    """Role and value of the inputs that are there, without those at some places."""
     names = [param.name for param in node.spec.inputs]
     if node.spec.inputs and node.spec.inputs[-1].variadic:
         fixed = len(names) - 1
         names = names[:fixed] + [f"{names[-1]}_{i}" for i in range(len(node.inputs) - fixed)]
-    return [(name, value) for name, value in zip(names, node.inputs, strict=False) if value]
+    given = enumerate(zip(names, node.inputs, strict=False))
+    return [(name, value) for place, (name, value) in given if value and place not in without]

@@ -177,9 +177,11 @@ def _single_node_model(
     """A model of this node alone, whose inputs have the types that the import has found."""
     inputs, constants = [], []
     for name in dict.fromkeys(filter(None, reads)):
-        known = known_tensor(name, ctx.constant(name))
+        type_ = ctx.type(name)
+        # the array of a carried type, bf16 in f32 say, would tell ONNX another one
+        known = None if type_.dtype.is_carried else known_tensor(name, ctx.constant(name))
         if known is None:
-            inputs.append(declared(name, ctx.type(name)))
+            inputs.append(declared(name, type_))
         else:
             constants.append(known)
     outputs = [ValueInfoProto(name=name) for name in proto.output if name]

@@ -134,6 +134,51 @@ def test_foreign_operators_compute_in_f32_too() -> None:
     np.testing.assert_allclose(found, wanted, rtol=tolerance("f16"), atol=tolerance("f16"))
 
 
+REFERENCE = {
+    "ScatterND": (["data", "places", "x"], {}, [1, 4]),
+    "OneHot": (["ids", "depth", "pair"], {}, [1, 4]),
+    "GridSample": (["image", "x"], {"mode": "nearest"}, [1, 3, 3, 2]),
+}
+"""Operator that ONNX's evaluator runs -> its inputs, of which x alone is fed, its attributes, and the
+sizes of x."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("op", REFERENCE)
+def test_constants_of_foreign_operators_tell_their_own_type(op: str, kind: str) -> None:
+    """Each gives numbers that it reads: those of f32 to the bit, in the type that ONNX infers."""
+    reads, attributes, shape = REFERENCE[op]
+    dtype, element = KINDS[kind]
+
+    def built(dtype: type, element: int) -> onnx.ModelProto:
+        constants = {
+            "data": random([3, 4], 1).astype(KINDS[kind][0]).astype(dtype),
+            "image": random([1, 2, 4, 4], 2).astype(KINDS[kind][0]).astype(dtype),
+            "pair": np.asarray([0.5, 2]).astype(dtype),
+            "places": np.int64([[1]]),
+            "ids": np.int64([2, 0]),
+            "depth": np.int64(5),
+        }
+        nodes = [node(op, reads, ["y"], **attributes), node("Identity", ["x"], ["z"])]
+        used = {name: data for name, data in constants.items() if name in reads}
+        types = {"x": element}
+        outputs = ["y", "z"]
+        return model(
+            nodes, inputs={"x": shape}, outputs=outputs, constants=used, types=types, opset=22
+        )
+
+    half, plain = built(dtype, element), built(np.float32, TensorProto.FLOAT)
+    x = (random(shape, 3) / 2).astype(dtype)
+    for backend in ("numpy", "onednn"):
+        session = fqfuse.InferenceSession(half, backend)
+        wide = fqfuse.InferenceSession(plain, backend).run(None, {"x": x.astype(np.float32)})
+        found = session.run(None, {"x": x})
+        assert [array.dtype for array in found] == [dtype, dtype]
+        words = "tensor(float16)" if kind == "f16" else "tensor(bfloat16)"
+        assert [output.type for output in session.get_outputs()] == [words] * 2
+        np.testing.assert_array_equal(found[0].astype(np.float32), wide[0])
+
+
 def test_what_a_body_reads_and_writes_stays_half() -> None:
     """Constants inside a body are half floats, and cannot be added to f32."""
     one = helper.make_node("Constant", [], ["one"], value=helper.make_tensor("o", 10, [], [1.0]))
