@@ -26,7 +26,7 @@ from .element_types import dtype_of
 from .functions import inlined
 from .halves import widened
 from .importer import Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
+from .nodes import DEFAULT_DOMAIN, OnnxNode, kind_told, normal_domain, read_node, signature
 from .operators.dialects import HANDLERS, check_known, handler_of
 from .operators.grown import with_rows
 from .operators.sequences import SEQUENCES
@@ -245,9 +245,7 @@ def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) 
         )
     if kind != "tensor_type":
         hint = "fqfuse handles dense tensors only: move what reads this input out of the model"
-        raise UnsupportedOp(
-            f"the input is no tensor but a {kind.removesuffix('_type')}", where=where, hint=hint
-        )
+        raise UnsupportedOp(f"the input is no tensor but {kind_told(kind)}", where=where, hint=hint)
     tensor = value.type.tensor_type
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):

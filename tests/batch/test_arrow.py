@@ -112,6 +112,11 @@ def test_lists_with_holes_are_found_row_by_row() -> None:
     fits, values = values_of(pa.array(rows, pa.list_(pa.list_(pa.float32()))), ROW)
     assert fits.tolist() == [True, False, True, False, False, False]
     assert values.tolist() == [good, good]
+    lists = [[None, [1, 2, 3]], rows[4], rows[5], [[1, 2, 3], [4]]]
+    assert [reason_of("x", value, ROW) for value in lists] == [
+        *["the column x holds null"] * 3,
+        "the column x holds lists of different lengths",
+    ]
 
 
 @pytest.mark.each_case
