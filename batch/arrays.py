@@ -18,8 +18,10 @@ import numpy as np
 from ..errors import InvalidInput
 from ..ir.ops.spec import Array
 from .parts import Piece
-from .reading import Found, Reading, Wanted
+from .reading import Found, Reading, Wanted, is_damage
 from .signature import RowShape, RowType, is_text
+
+_CHUNK = 1 << 20  # bytes of a member that are in memory while its checksum is taken
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,15 @@ class Reader:
         self._stored: Mapping[str, _Stored] = {}
         self._path: Path | None = None
         self._at = 0  # the row that the arrays stand in front of
+        self._checked: Path | None = None  # of the file whose checksums were looked at last
+        self._damage = ""  # what is wrong with them
 
     def read(self, path: Path, piece: Piece) -> Iterator[Found]:
         """The rows of a piece."""
         inputs = self._wanted.signature.inputs
         if path != self._path or piece.start < self._at:
             self.close()
+            self._check(path)
             self._stored = _stored(self._stack, path, tuple(inputs), self._wanted.reading)
         reason = _misfit(self._stored, inputs)
         if reason:
@@ -123,6 +128,24 @@ class Reader:
         yield from self._rows(piece)
         if not any(array.fortran for array in self._stored.values()):
             self._path, self._at = path, piece.stop
+
+    def _check(self, path: Path) -> None:
+        """Refuses a file whose content is not what its checksums say, once for all pieces of it.
+
+        Raises:
+            BadZipFile: it is not.
+        """
+        if path != self._checked:
+            self._checked, self._damage = None, ""
+            try:
+                _check_sums(path, tuple(self._wanted.signature.inputs), self._wanted.reading)
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+                self._damage = str(error) or type(error).__name__
+            self._checked = path
+        if self._damage:
+            raise zipfile.BadZipFile(self._damage)
 
     def _rows(self, piece: Piece) -> Iterator[Found]:
         inputs = self._wanted.signature.inputs
@@ -177,6 +200,33 @@ def _stored(
             )
         return {inputs[0]: _header(file)}
     archive = stack.enter_context(zipfile.ZipFile(file))
+    return {
+        name: _header(stack.enter_context(archive.open(member)))
+        for name, member in _members(archive, path, inputs, reading).items()
+    }
+
+
+def _check_sums(path: Path, inputs: tuple[str, ...], reading: Reading) -> None:
+    """Reads the arrays for the inputs of an .npz file to their ends, where their CRC is compared: before
+    that nobody knows whether a number in them is right. An .npy file has no checksum.
+
+    Raises:
+        One of `reading.DAMAGED`: an array is not what was written.
+    """
+    with path.open("rb") as file:
+        if file.read(2) != b"PK":
+            return
+        with zipfile.ZipFile(file) as archive:
+            for member in _members(archive, path, inputs, reading).values():
+                with archive.open(member) as content:
+                    while content.read(_CHUNK):
+                        pass
+
+
+def _members(
+    archive: zipfile.ZipFile, path: Path, inputs: tuple[str, ...], reading: Reading
+) -> dict[str, str]:
+    """The archive's member for each input."""
     names = {name.removesuffix(".npy"): name for name in archive.namelist()}
     found = {}
     for name in inputs:
@@ -187,7 +237,7 @@ def _stored(
                 where=str(path),
                 hint=f"say which array holds an input: --column INPUT=ARRAY (there are: {', '.join(names)})",
             )
-        found[name] = _header(stack.enter_context(archive.open(names[wanted])))
+        found[name] = names[wanted]
     return found
 
 

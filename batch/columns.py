@@ -126,12 +126,21 @@ def reason_of(column: str, value: object, row: RowType) -> str:
         return f"the column {column} is null"
     if isinstance(value, bytes):
         return f"the column {column} holds {len(value):,} bytes, expected {row.bytes:,}: {row}"
+    if _holds_null(value):
+        return f"the column {column} holds null"
     array = value if isinstance(value, np.ndarray) else None
     shape = array.shape if array is not None else shape_of_value(value)
     flat = (math.prod(row.shape),)
     if shape in {row.shape, flat}:
-        return f"the column {column} holds null, or lists of different lengths"
+        what = (
+            "null" if array is not None else "lists of different lengths"
+        )  # a tensor has one length
+        return f"the column {column} holds {what}"
     return f"the column {column} has shape {list(shape)}, expected {list(row.shape)}"
+
+
+def _holds_null(value: object) -> bool:
+    return isinstance(value, list) and any(inner is None or _holds_null(inner) for inner in value)
 
 
 def column_of(array: Array) -> Any:

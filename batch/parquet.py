@@ -151,7 +151,9 @@ class _Cursor:
 
 def _opened(path: Path) -> Any:
     parquet = library("pyarrow.parquet", "Parquet is read with pyarrow")
-    return parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
+    return parquet.ParquetFile(
+        path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+    )
 
 
 def _found(batch: Any, start: int, wanted: Wanted) -> Found:

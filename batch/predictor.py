@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..frontend import ModelSource
 from ..inference import InferenceSession
 from ..ir.ops.spec import Array
 from ..plan.types import Plan
+from ..runtime.foreign_types import foreign_types
 from ..runtime.session import InferenceSession as PlanSession
 from .columns import (
     check_type,
@@ -30,8 +32,10 @@ from .signature import RowType, signature_of
 class Predictor:
     """Maps rows to rows: for Ray Data's `map_batches`, Spark's `mapInArrow`, Dask, or by itself.
 
-    Called with a dictionary of arrays it gives one of the outputs; with a pyarrow.RecordBatch or
-    Table, one of its columns and those of the outputs; with an iterator of those, an iterator. It
+    Called with a dictionary of arrays it gives one of the outputs, in the types that a session has
+    (bfloat16 and other types of ml_dtypes); with a pyarrow.RecordBatch or
+    Table, one of its columns and those of the outputs (Arrow has no bf16 and no float8, which are
+    f32 there, and integers of 4 bits are in 8); with an iterator of those, an iterator. It
     can be pickled and sent to other processes, plan and all, and used by many threads at once.
 
     Args:
@@ -54,10 +58,8 @@ class Predictor:
         threads: int | None = None,
         columns: Mapping[str, str] | None = None,
     ) -> None:
-        if batch is not None and batch < 1:
-            raise InvalidInput(f"a batch of {batch} rows", hint="give a whole number from 1 on")
         self._session = InferenceSession(model, backend=backend, threads=threads)
-        self._batch = batch
+        self._batch = _checked_batch(batch)
         self._columns = dict(columns or {})
         unknown = [name for name in self._columns if name not in self._session.plan.inputs]
         if unknown:
@@ -86,7 +88,11 @@ class Predictor:
             if column not in rows:
                 raise _missing(column, list(rows))
             feeds[name] = np.asarray(rows[column])
-        return self._run(feeds)
+        types = foreign_types(self._session.plan)
+        return {
+            name: array.astype(types[name]) if name in types else array
+            for name, array in self._run(feeds).items()
+        }
 
     def _of_arrow(self, rows: Any) -> Any:
         pa = library("pyarrow", "Arrow is read with pyarrow")
@@ -95,13 +101,17 @@ class Predictor:
                 f"a {type(rows).__name__} holds no rows",
                 hint="give a dictionary of arrays, a pyarrow.RecordBatch or Table, or an iterator of these",
             )
+        taken = [name for name in self._session.plan.outputs if name in rows.schema.names]
+        if taken:
+            raise InvalidInput(
+                f"the rows have a column {taken[0]}, as an output is called",
+                where=self._session.plan.name,
+                hint="rename it, or drop it, before the rows come here",
+            )
         columns = {name: whole(rows.column(name)) for name in rows.schema.names}
         outputs = self._run(self._feeds(columns)) if rows.num_rows else self._nothing()
         schema = rows.schema
         for name, array in outputs.items():
-            if name in columns:
-                schema = schema.remove(schema.get_field_index(name))
-                del columns[name]
             columns[name] = column_of(array)
             schema = schema.append(pa.field(name, columns[name].type))
         return type(rows).from_arrays(list(columns.values()), schema=schema)
@@ -163,6 +173,12 @@ class Predictor:
 
     def _nothing(self) -> dict[str, Array]:
         return {name: _empty(self._session, name) for name in self._session.plan.outputs}
+
+
+def _checked_batch(batch: Any) -> int | None:
+    if batch is not None and (not isinstance(batch, Integral) or batch < 1):
+        raise InvalidInput(f"a batch of {batch!r} rows", hint="give a whole number from 1 on")
+    return None if batch is None else int(batch)
 
 
 def run_rows(session: PlanSession, feeds: Mapping[str, Array]) -> list[Array]:

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from tokenize import TokenError
 from typing import Any
 
 from ..ir.ops.spec import Array
@@ -19,6 +20,7 @@ DAMAGED = (
     NotImplementedError,
     RuntimeError,
     SyntaxError,  # Pillow, of a broken PNG
+    TokenError,  # NumPy, of a broken header
     zipfile.BadZipFile,
     zlib.error,
 )

@@ -9,7 +9,9 @@ import numpy as np
 from ..errors import InvalidInput
 from ..files import write_atomically
 from ..ir.ops.spec import Array
+from ..ir.types import DType
 from ..plan.file import read_plan
+from ..plan.types import Plan
 from ..runtime.session import InferenceSession
 from .job import Job, Record
 from .parts import Part
@@ -24,7 +26,7 @@ class Worker:
     """A session, and the job that it works for.
 
     Raises:
-        FqfuseError: the plan cannot be read, or does not run on rows of zeros.
+        FqfuseError: the plan cannot be read, or does not run on rows of zeros (of ones where the type has no zero).
     """
 
     def __init__(self, job: Job) -> None:
@@ -32,7 +34,7 @@ class Worker:
         self._session = InferenceSession(read_plan(job.plan), job.backend, job.threads)
         self._reader = FORMATS[job.format].reader(job.wanted)
         # What is wrong with every batch, such as too little memory, is no matter of rows.
-        run_rows(self._session, _zeros(job.wanted.signature))
+        run_rows(self._session, _zeros(job.wanted.signature, self._session.plan))
 
     def run(self, part: Part) -> Record:
         """Computes a part and writes it; the record comes last, and says that it is done.
@@ -77,10 +79,12 @@ class Worker:
         return len(rows)
 
 
-def _zeros(signature: Signature) -> Mapping[str, Array]:
+def _zeros(signature: Signature, plan: Plan) -> Mapping[str, Array]:
     return {
         name: np.full((signature.batch, *row.shape), "", object)
         if is_text(row)
-        else np.zeros((signature.batch, *row.shape), row.dtype)
+        else np.full(
+            (signature.batch, *row.shape), plan.type(name).dtype is DType.F8E8M0, row.dtype
+        )
         for name, row in signature.inputs.items()
     }

@@ -270,12 +270,12 @@ def _report(
     from rich.console import Group, RenderableType
 
     from ..report.layout import Text, heading
-    from ..report.notation import title_text
+    from ..report.notation import count_text, title_text
 
     note = f"{outcome.seconds:,.1f} s, batches of {outcome.signature.batch:,}"
     lines: list[RenderableType] = [
         heading(title_text(model.name), note),
-        Text(f"  {outcome.data.rows:,} rows in, {outcome.written:,} out: {output}"),
+        Text(f"  {count_text(outcome.data.rows, 'row')} in, {outcome.written:,} out: {output}"),
     ]
     if outcome.resumed:
         told = f"  {outcome.resumed:,} of {outcome.parts:,} parts were done before"
@@ -285,7 +285,7 @@ def _report(
         reason = f"{first.file}, row {first.file_row}: {first.reason}"
         lines += [
             Text(
-                f"  {outcome.bad:,} bad rows, listed in {output / BAD_ROWS}; the first:",
+                f"  {count_text(outcome.bad, 'bad row')}, listed in {output / BAD_ROWS}; the first:",
                 style="yellow",
             ),
             Text(f"  {reason}"),

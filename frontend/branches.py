@@ -1,17 +1,25 @@
-"""A branch of If in the place of the node: its nodes, with names that the model does not use."""
+"""A branch of If, or the body of SequenceMap, in the place of the node: its nodes, with names that the
+model does not use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from onnx import GraphProto, NodeProto, TensorProto
 
 from .nodes import origin_of_proto
 from .structure import subgraphs
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
 
 def branch_nodes(
-    body: GraphProto, outputs: Sequence[str], fresh: Callable[[str], str]
+    body: GraphProto,
+    outputs: Sequence[str],
+    fresh: Callable[[str], str],
+    given: Mapping[str, str] = _NOTHING,
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """The nodes and constants of a branch, as those of the graph around it.
 
@@ -19,12 +27,14 @@ def branch_nodes(
         body: the branch.
         outputs: names of the node's outputs, '' where one is absent: an Identity makes each.
         fresh: a name that nothing has, made of another.
+        given: names of the model's for inputs of the body, and for constants that it has already.
     """
-    inner = [tensor.name for tensor in body.initializer]
+    held = [tensor for tensor in body.initializer if tensor.name not in given]
+    inner = [tensor.name for tensor in held]
     inner += [name for node in body.node for name in node.output if name]
-    names = {name: fresh(name) for name in inner}
+    names = {name: fresh(name) for name in inner} | dict(given)
     constants = []
-    for tensor in body.initializer:
+    for tensor in held:
         copied = TensorProto()
         copied.CopyFrom(tensor)
         copied.name = names[tensor.name]

@@ -172,6 +172,8 @@ class Importer:
         get.
         """
         first = len(self.source.node) + len(self._taken)
+        what = "the model, with the branches that are taken,"
+        self.budgets.check("nodes", first + len(nodes), what)
         self._taken += nodes
         for index, proto in enumerate(nodes, first):
             for name in filter(None, (*proto.input, *captured_names(proto))):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -26,7 +26,7 @@ from .element_types import dtype_of
 from .functions import inlined
 from .halves import widened
 from .importer import Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
+from .nodes import DEFAULT_DOMAIN, OnnxNode, kind_told, normal_domain, read_node, signature
 from .operators.dialects import HANDLERS, check_known, handler_of
 from .operators.grown import with_rows
 from .operators.sequences import SEQUENCES
@@ -107,6 +107,8 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
         ctx.stacked[node.output(0)] = ctx.stacked[node.input(0)]
         return
     node = with_rows(ctx, node)
+    if _map_sequence(ctx, node):
+        return
     _check_tensors(ctx, node)
     _check_text_inputs(ctx, node)
     if _take_branch(ctx, node):
@@ -155,19 +157,63 @@ def _take_branch(ctx: Importer, node: OnnxNode) -> bool:
     if not isinstance(body, GraphProto) or len(body.output) != len(node.outputs):
         return False
     nodes, constants = branch_nodes(body, node.outputs, partial(ctx.renamed, node))
-    for tensor in constants:
-        _add_initializer(ctx, tensor, None)
     told = (
         f"the condition is always {bool(condition.item())}: {taken} stands in the place of the If"
     )
     ctx.graph.decide(Decision("take_branch", node.origin, Outcome.FIRED, told))
+    _import_branch(ctx, nodes, constants)
+    return True
+
+
+def _map_sequence(ctx: Importer, node: OnnxNode) -> bool:
+    """Imports the body of a SequenceMap once for each tensor of a sequence of known length, in its place;
+    the copies share the body's constants.
+    """
+    if node.op != "SequenceMap" or node.domain or node.input(0) not in ctx.sequences:
+        return False
+    count = len(ctx.sequences[node.input(0)])
+    body = node.attr("body", None)
+    if (
+        not isinstance(body, GraphProto)
+        or len(body.output) != len(node.outputs)
+        or len(body.input) != len(node.inputs)
+    ):
+        raise node.invalid("the inputs and outputs of the body are not those of the node")
+    lists = [ctx.sequences.get(name, (name,) * count) for name in node.inputs]
+    if any(len(held) != count for held in lists):
+        told = ", ".join(str(len(held)) for held in lists)
+        raise node.invalid(f"the sequences have different lengths: {told}")
+    names = [value.name for value in body.input]
+    shared: dict[str, str] = {}
+    results = []
+    for row in zip(*lists, strict=True):
+        fresh = partial(ctx.renamed, node)
+        outputs = [fresh(name) if name else "" for name in node.outputs]
+        given = {**shared, **dict(zip(names, row, strict=True))}
+        nodes, constants = branch_nodes(body, outputs, fresh, given)
+        if constants:
+            held = zip(body.initializer, constants, strict=True)
+            shared = {tensor.name: copied.name for tensor, copied in held}
+        _import_branch(ctx, nodes, constants)
+        results.append(outputs)
+    for index, name in enumerate(node.outputs):
+        if name:
+            ctx.sequences[name] = tuple(outputs[index] for outputs in results)
+    return True
+
+
+def _import_branch(
+    ctx: Importer, nodes: Sequence[NodeProto], constants: Iterable[TensorProto]
+) -> None:
+    """Imports nodes of a branch as the model's own."""
+    for tensor in constants:
+        _add_initializer(ctx, tensor, None)
     for index, proto in ctx.take_branch(nodes):
         if _is_constant(proto):
             inner = read_node(proto, proto.name, ctx.opsets)
             ctx.graph.add_constant(inner.output(0), *_constant_value(ctx, proto, inner.where))
         elif index not in ctx.absorbed:
             _import_node(ctx, proto)
-    return True
 
 
 def _check_text_inputs(ctx: Importer, node: OnnxNode) -> None:
@@ -245,9 +291,7 @@ def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) 
         )
     if kind != "tensor_type":
         hint = "fqfuse handles dense tensors only: move what reads this input out of the model"
-        raise UnsupportedOp(
-            f"the input is no tensor but a {kind.removesuffix('_type')}", where=where, hint=hint
-        )
+        raise UnsupportedOp(f"the input is no tensor but {kind_told(kind)}", where=where, hint=hint)
     tensor = value.type.tensor_type
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):

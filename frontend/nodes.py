@@ -245,6 +245,12 @@ def read_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> OnnxNod
     return node
 
 
+def kind_told(kind: str) -> str:
+    """What a value is, by the field of its type in the file: `optional_type` is 'an optional'."""
+    noun = kind.removesuffix("_type").replace("_", " ")
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
 def _trimmed(names: Sequence[str]) -> tuple[str, ...]:
     count = len(names)
     while count and not names[count - 1]:

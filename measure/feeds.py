@@ -10,6 +10,7 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.types import DType, TensorType
 from ..plan.types import Plan
+from ..runtime.foreign_types import in_type
 from ..runtime.processors import run_budget
 
 Kind = range | tuple[float, float]
@@ -67,6 +68,6 @@ def drawn_array(
 ) -> Array:
     """An array for an input: whole numbers of a range, or normally distributed ones."""
     if isinstance(kind, range):
-        return rng.integers(kind.start, kind.stop, shape).astype(dtype.numpy)
+        return in_type(rng.integers(kind.start, kind.stop, shape), dtype)
     mean, deviation = kind
-    return (rng.standard_normal(shape) * deviation + mean).astype(dtype.numpy)
+    return in_type(rng.standard_normal(shape) * deviation + mean, dtype)

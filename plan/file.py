@@ -98,7 +98,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
             of 0 the plan's own constants take no private memory.
 
     Raises:
-        InvalidInput: it is no plan, or the path cannot be written; what was there before is
+        InvalidInput: it is no plan, the limit no size, or the path cannot be written; what was there before is
             untouched.
         PlanError: the plan is not sound, or holds what ONNX cannot.
     """
@@ -107,6 +107,7 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
             f"a {type(plan).__name__} is no plan",
             hint="give what fqfuse.compile or fqfuse.load_plan returned",
         )
+    _check_limit(limit)
     _check(plan, "")
     former = _data_of(path)
     beside = None
@@ -117,6 +118,11 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
     write_atomically(path, _content(plan, beside))
     if former and (beside is None or beside.location != former):
         remove_beside(path, former)
+
+
+def _check_limit(limit: object) -> None:
+    if not isinstance(limit, int) or limit < 0:
+        raise InvalidInput(f"a limit of {limit!r} bytes", hint="give a whole number from 0 on")
 
 
 def plan_bytes(plan: Plan) -> bytes:

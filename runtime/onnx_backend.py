@@ -111,7 +111,13 @@ class OnnxBackend(BackendBase):
 
     @classmethod
     def prepare(
-        cls, model: onnx.ModelProto, device: str = "CPU", *, plan: Plan | None = None, **kwargs: Any
+        cls,
+        model: onnx.ModelProto,
+        device: str = "CPU",
+        *,
+        plan: Plan | None = None,
+        backend: Runtime | None = None,
+        **kwargs: Any,
     ) -> Prepared:
         """A model that is ready to run.
 
@@ -119,6 +125,7 @@ class OnnxBackend(BackendBase):
             model: the model.
             device: `CPU`.
             plan: what the model was compiled to, where it was.
+            backend: of the session; None: the class's `runtime`.
             kwargs: further arguments of `InferenceSession`, such as `threads`.
 
         Raises:
@@ -126,7 +133,8 @@ class OnnxBackend(BackendBase):
         """
         if not cls.supports_device(device):
             raise InvalidInput(f"there is no device {device!r}", hint="use CPU")
-        session = InferenceSession(model if plan is None else plan, cls.runtime, **kwargs)
+        chosen = cls.runtime if backend is None else backend
+        session = InferenceSession(model if plan is None else plan, chosen, **kwargs)
         return Prepared(session, model)
 
     @classmethod

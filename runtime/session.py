@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
 from .footprint import SessionMemory
+from .foreign_types import called, carried, foreign_types, spelt
 from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
 from .numerics import PROFILES, check_isa
 from .numpy_runtime import NumpyExecutor
@@ -96,10 +97,11 @@ class InferenceSession:
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
         # what needs no further check
         self._exactly = {
-            name: (type_.dtype.numpy, type_.shape) for name, type_ in self._inputs.items()
+            name: (type_.dtype.numpy, None if type_.dtype.is_carried else type_.shape)
+            for name, type_ in self._inputs.items()
         }
         shapes = [type_.shape for type_ in self._inputs.values()]
-        self._foreign = _foreign_types(self.plan)
+        self._foreign = foreign_types(self.plan)
         self._strings = [
             name for name, type_ in self._inputs.items() if type_.dtype is DType.STRING
         ]
@@ -187,7 +189,8 @@ class InferenceSession:
 
         Args:
             output_names: which outputs, in which order; None or empty: all.
-            feeds: an array for each input.
+            feeds: an array for each input; for types that NumPy lacks one of ml_dtypes, or of the type
+                that carries their values (f32, s8, u8), with no other value in it.
             run_options: as ONNX Runtime has them; none means anything here.
             input_feed: ONNX Runtime's name for `feeds`.
 
@@ -346,8 +349,8 @@ class InferenceSession:
         for name, array in arrays.items():
             if (array.dtype, array.shape) != self._exactly[name]:
                 type_ = self._inputs[name]
-                arrays[name] = carried = _carried(array, type_.dtype)
-                _check_feed(name, carried, type_)
+                arrays[name] = fits = carried(name, array, type_.dtype)
+                _check_feed(name, fits, type_)
         for name in self._strings:
             _check_strings(name, arrays[name])
         if not self._static:
@@ -411,38 +414,6 @@ def _array_of(name: str, fed: object) -> Array:
         ) from error
 
 
-_ML_DTYPES: Final[Mapping[DType, str]] = {
-    DType.BF16: "bfloat16",
-    DType.F8E4M3FN: "float8_e4m3fn",
-    DType.F8E4M3FNUZ: "float8_e4m3fnuz",
-    DType.F8E5M2: "float8_e5m2",
-    DType.F8E5M2FNUZ: "float8_e5m2fnuz",
-    DType.F8E8M0: "float8_e8m0fnu",
-    DType.F4E2M1: "float4_e2m1fn",
-    DType.S2: "int2",
-    DType.U2: "uint2",
-    DType.S4: "int4",
-    DType.U4: "uint4",
-}
-"""Element types that NumPy lacks -> what the package ml_dtypes calls them."""
-
-
-def _foreign_types(plan: Plan) -> dict[str, np.dtype[Any]]:
-    """Output -> its type of ml_dtypes, where NumPy lacks it."""
-    named = {name: _ML_DTYPES.get(plan.type(name).dtype) for name in plan.outputs}
-    if not any(named.values()):
-        return {}
-    import ml_dtypes  # as onnx does; most models need none of it
-
-    return {name: np.dtype(getattr(ml_dtypes, told)) for name, told in named.items() if told}
-
-
-def _carried(array: Array, dtype: DType) -> Array:
-    """An array of ml_dtypes in the NumPy type that carries its elements; another one as it is."""
-    named = array.dtype.name == _ML_DTYPES.get(dtype) and array.dtype.isbuiltin == 2
-    return array.astype(dtype.numpy) if named else array
-
-
 def _check_strings(name: str, array: Array) -> None:
     if array.dtype.kind == "O" and not all(isinstance(text, str) for text in array.flat):
         raise InvalidInput(
@@ -477,9 +448,9 @@ def _check_feed(name: str, array: Array, type_: TensorType) -> None:
     wanted = type_.dtype.numpy
     if array.dtype != wanted and not (type_.dtype is DType.STRING and array.dtype.kind in "UO"):
         raise InvalidInput(
-            f"input {name} has elements of type {array.dtype}, expected {wanted}",
+            f"input {name} has elements of type {array.dtype}, expected {called(type_.dtype)}",
             where=f"input {name}: {type_}",
-            hint=f"convert it: array.astype('{wanted}')",
+            hint=f"convert it: array.astype({spelt(type_.dtype)})",
         )
     if type_.shape is None:
         return

@@ -32,7 +32,7 @@ from ...plan.types import MOST_DEPTH
 from ..bodies import LARGE, has_bodies, own_names, settle
 from ..element_types import dtype_of
 from ..importer import Importer
-from ..nodes import OnnxNode
+from ..nodes import OnnxNode, kind_told
 from ..structure import captured_names, subgraphs
 from .scan import is_forward, turned_forward
 
@@ -300,7 +300,7 @@ def _output_type(
         if kind != "tensor_type":
             hint = "fqfuse handles dense tensors only: move what makes and what reads this value out of the model"
             raise UnsupportedOp(
-                f"the output {name!r} is no tensor but a {kind.removesuffix('_type')}",
+                f"the output {name!r} is no tensor but {kind_told(kind)}",
                 where=node.where,
                 hint=hint,
             )

@@ -170,7 +170,11 @@ def _split(at: Derived) -> None:
     size = at.sizes(at.input(0), axis % rank)[0]
     data = at.ctx.constant(given) if given else np.asarray(1, np.int64)
     if data is None or (data.ndim == 0 and not isinstance(size, int)):
-        raise _refused(at, f"into how many pieces {at.node.op} cuts is known at run time only")
+        raise UnsupportedOp(
+            f"into how many pieces {at.node.op} cuts is known at run time only",
+            where=at.node.where,
+            hint=f"give {at.input(0)!r} a fixed size in dimension {axis % rank}, cut it by Split, or read rows of it by Gather",
+        )
     if data.ndim:
         sizes = [int(n) for n in data]
     else:

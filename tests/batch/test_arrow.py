@@ -112,6 +112,11 @@ def test_lists_with_holes_are_found_row_by_row() -> None:
     fits, values = values_of(pa.array(rows, pa.list_(pa.list_(pa.float32()))), ROW)
     assert fits.tolist() == [True, False, True, False, False, False]
     assert values.tolist() == [good, good]
+    lists = [[None, [1, 2, 3]], rows[4], rows[5], [[1, 2, 3], [4]]]
+    assert [reason_of("x", value, ROW) for value in lists] == [
+        *["the column x holds null"] * 3,
+        "the column x holds lists of different lengths",
+    ]
 
 
 @pytest.mark.each_case
@@ -185,6 +190,25 @@ def test_a_torn_row_group_costs_its_own_rows_alone(
     answers = found.column("logits").combine_chunks().to_numpy_ndarray()
     assert np.array_equal(answers, logits[good])
     assert len((tmp_path / "out" / "_bad_rows.jsonl").read_text().splitlines()) == 90
+
+
+def test_a_page_with_a_wrong_bit_is_found_by_its_checksum(
+    tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray, logits: np.ndarray
+) -> None:
+    table = pa.table({"image": pa.FixedShapeTensorArray.from_numpy_ndarray(images)})
+    path = tmp_path / "a.parquet"
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, row_group_size=90, **options)
+    content = bytearray(path.read_bytes())
+    content[content.index(images[100].tobytes()) + 2] ^= 1
+    path.write_bytes(content)
+    run(plan, path, tmp_path / "out")
+    found = pq.read_table(tmp_path / "out")
+    good = [*range(90), *range(180, 360)]
+    assert found.column("__row__").to_pylist() == good
+    answers = found.column("logits").combine_chunks().to_numpy_ndarray()
+    assert np.array_equal(answers, logits[good])
+    assert "CRC" in (tmp_path / "out" / "_bad_rows.jsonl").read_text()
 
 
 def test_columns_of_other_types_are_refused_with_the_file(

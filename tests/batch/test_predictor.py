@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto
+from support.onnx_cases import model, node
 
 import fqfuse
 
@@ -38,6 +41,11 @@ def test_what_does_not_fit_is_refused(predictor, plan, images) -> None:
         fqfuse.Predictor(plan, columns={"x": "y"})
     with pytest.raises(fqfuse.InvalidInput, match="a batch of 0 rows"):
         fqfuse.Predictor(plan, batch=0)
+    with pytest.raises(fqfuse.InvalidInput, match="a batch of 'a' rows"):
+        fqfuse.Predictor(plan, batch="a")
+    assert np.array_equal(
+        fqfuse.Predictor(plan, batch=np.int64(7))({"image": images[:9]})["logits"].shape, (9, 10)
+    )
 
 
 def test_arrow_to_arrow_keeps_the_other_columns(plan, images, logits) -> None:
@@ -61,6 +69,35 @@ def test_arrow_to_arrow_keeps_the_other_columns(plan, images, logits) -> None:
     with pytest.raises(fqfuse.InvalidInput, match="the column pixels is null") as caught:
         predictor(pa.table({"pixels": lists}))
     assert caught.value.where == "row 2 of the batch"
+
+
+def test_a_column_that_is_called_as_an_output_is_not_lost(plan, images) -> None:
+    pa = pytest.importorskip("pyarrow")
+    tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(images[:3])
+    table = pa.table({"image": tensor, "logits": [1, 2, 3]})
+    predictor = fqfuse.Predictor(plan, backend="numpy", threads=1)
+    for rows in (table, table.to_batches()[0], table.slice(0, 0)):
+        with pytest.raises(fqfuse.InvalidInput, match="the rows have a column logits"):
+            predictor(rows)
+
+
+def test_numbers_of_bf16_are_those_of_a_session_and_f32_in_arrow() -> None:
+    pa = pytest.importorskip("pyarrow")
+    proto = model(
+        [node("Neg", ["x"], ["y"])], inputs={"x": ["N"]}, types={"x": TensorProto.BFLOAT16}
+    )
+    predictor = fqfuse.Predictor(proto, batch=2)
+    x = np.float32([1, 2.5, -3])
+    for fed in (x, x.astype(ml_dtypes.bfloat16)):
+        found = predictor({"x": fed})["y"]
+        assert found.dtype == ml_dtypes.bfloat16
+        assert np.array_equal(found.astype(np.float32), -x)
+    assert predictor({"x": x[:0]})["y"].dtype == ml_dtypes.bfloat16
+    table = predictor(pa.table({"x": x}))
+    assert table.column("y").type == pa.float32()
+    assert np.array_equal(table.column("y").to_numpy(), -x)
+    with pytest.raises(fqfuse.InvalidInput, match=r"x holds 1\.1.*, which is no bfloat16"):
+        predictor(pa.table({"x": np.float32([1, 1.1])}))
 
 
 def test_without_pyarrow_the_error_names_the_extra(monkeypatch, predictor) -> None:

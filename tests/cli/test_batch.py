@@ -34,6 +34,11 @@ def test_batch_says_what_became_of_the_rows(call, plan: Path, data: Path, tmp_pa
     assert "b\\x1b[2J.npz, row 0: the array for image has rows of shape [1, 8, 7]" in " ".join(
         told.stdout.split()
     )
+    (tmp_path / "one").mkdir()
+    np.save(tmp_path / "one" / "a.npy", np.zeros((1, 1, 8, 7), np.float32))
+    alone = call("batch", plan, "-i", tmp_path / "one", "-o", tmp_path / "single", *OPTIONS)
+    assert "1 row in, 0 out" in alone.stdout
+    assert "1 bad row, listed in" in alone.stdout
     again = call("batch", plan, "-i", data, "-o", tmp_path / "more", *OPTIONS, "--max-bad", "2")
     assert again.exit_code == 0
     assert "1 of 1 parts were done before" in again.stdout

@@ -230,3 +230,113 @@ def test_a_list_that_a_loop_grows_is_rows(axis: int, new_axis: int) -> None:
 def test_a_list_that_a_loop_changes_otherwise_is_refused() -> None:
     with pytest.raises(UnsupportedOp, match="Loop reads 'e', which is no tensor but a sequence"):
         fqfuse.compile(grown(at="zero"))
+
+
+def mapped(body, *, inputs=("s",), outputs=("t",)) -> onnx.NodeProto:
+    return helper.make_node("SequenceMap", list(inputs), list(outputs), name="map", body=body)
+
+
+def body_of(nodes, inputs=("e",), outputs=("r",), constants=None) -> onnx.GraphProto:
+    """A body on f32 tensors of unknown sizes; it may read what the model around it makes."""
+    infos = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+        for names in (inputs, outputs)
+    ]
+    held = [onnx.numpy_helper.from_array(data, name) for name, data in (constants or {}).items()]
+    return helper.make_graph(nodes, "body", *infos, held)
+
+
+def test_a_body_stands_once_for_each_tensor_of_a_list() -> None:
+    """With a list and a tensor beside it, a constant of its own, a value from outside, an output that is an
+    input, and a branch that reads all of them.
+    """
+    branch = [node("Add", ["m", "far"], ["inner"]), node("Sub", ["inner", "e"], ["b"])]
+    made = helper.make_graph(
+        branch, "b", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)]
+    )
+    body = body_of(
+        [
+            node("Mul", ["e", "w"], ["m"]),
+            node("ReduceMax", ["m"], ["top"], keepdims=0),
+            node("Greater", ["top", "zero"], ["positive"]),
+            node("If", ["positive"], ["r"], then_branch=made, else_branch=made),
+            node("MatMul", ["f", "g"], ["q"]),
+        ],
+        inputs=["e", "f", "g"],
+        outputs=["r", "q", "g"],
+        constants={"w": random([4]), "zero": np.float32(0)},
+    )
+    nodes = [
+        node("SplitToSequence", ["x", "sizes"], ["s"]),
+        node("SplitToSequence", ["x", "sizes"], ["u"]),
+        node("Neg", ["x0"], ["far"]),
+        mapped(body, inputs=["s", "u", "square"], outputs=["t", "p", "same"]),
+        node("ConcatFromSequence", ["t"], ["joined"], axis=0),
+        node("ConcatFromSequence", ["p"], ["products"], axis=0),
+        node("SequenceAt", ["same", "i1"], ["one"]),
+        node("Add", ["joined", "products"], ["sum"]),
+        node("MatMul", ["sum", "one"], ["y"]),
+    ]
+    constants = {"square": random([4, 4]), "x0": random([4])}
+    proto = model(nodes, inputs={"x": [6, 4]}, constants=constants | INTS | SIZES)
+    plan = fqfuse.compile(proto)
+    assert not any("SequenceMap" in step.op for step in plan.steps)
+    (wanted,) = run_ort(proto, {"x": X})
+    for backend in ("numpy", "onednn"):
+        (found,) = fqfuse.InferenceSession(plan, backend).run(None, {"x": X})
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_bodies_in_bodies_and_lists_of_nothing() -> None:
+    inside = [
+        node("SequenceConstruct", ["e", "e"], ["pair"]),
+        mapped(body_of([node("Abs", ["e2"], ["r2"])], ["e2"], ["r2"]), inputs=["pair"]),
+        node("ConcatFromSequence", ["t"], ["r"], axis=0),
+    ]
+    nodes = [
+        node("SplitToSequence", ["x", "two"], ["s"]),
+        mapped(body_of(inside), outputs=["o"]),
+        node("ConcatFromSequence", ["o"], ["y"], axis=1),
+    ]
+    proto = model(nodes, inputs={"x": [6, 4]}, constants={"two": SIZES["two"]})
+    pieces = [np.abs(np.concatenate([piece, piece])) for piece in np.split(X, 3)]
+    (found,) = fqfuse.InferenceSession(proto).run(None, {"x": X})  # ONNX Runtime refuses the model
+    np.testing.assert_array_equal(found, np.concatenate(pieces, axis=1))
+    agree(
+        [
+            node("SequenceEmpty", [], ["s"]),
+            mapped(body_of([node("Abs", ["e"], ["r"])])),
+            node("SequenceLength", ["t"], ["y"]),
+        ]
+    )
+
+
+def test_a_map_over_what_a_run_tells_is_refused_and_so_are_odd_ones() -> None:
+    body = body_of([node("Abs", ["e"], ["r"])])
+    join = node("ConcatFromSequence", ["t"], ["y"], axis=0)
+    split = node("SplitToSequence", ["x", "two"], ["s"])
+    with pytest.raises(UnsupportedOp, match="into how many pieces") as refused:
+        fqfuse.compile(model([split, mapped(body), join], inputs={"x": ["n", 4]}, constants=SIZES))
+    assert "give 'x' a fixed size in dimension 0" in refused.value.hint
+    two = body_of([node("Add", ["e", "f"], ["r"])], ["e", "f"])
+    other = node("SplitToSequence", ["x", "sizes"], ["u"])
+    third = node("SplitToSequence", ["x"], ["v"])
+    for nodes, message in [
+        ([split, third, mapped(two, inputs=["s", "v"]), join], "different lengths: 3, 6"),
+        ([split, other, mapped(body, inputs=["s", "u"]), join], "are not those of the node"),
+    ]:
+        with pytest.raises(InvalidModel, match=message):
+            fqfuse.compile(model(nodes, inputs={"x": [6, 4]}, constants=SIZES))
+
+
+def test_copies_of_bodies_count_as_nodes() -> None:
+    chain = body_of([node("Abs", ["e"], ["m"]), node("Sqrt", ["m"], ["r"])])
+    nodes = [
+        node("SplitToSequence", ["x"], ["s"]),
+        mapped(chain),
+        node("ConcatFromSequence", ["t"], ["y"], axis=0),
+    ]
+    proto = model(nodes, inputs={"x": [6, 4]})
+    assert fqfuse.compile(proto, budgets=fqfuse.Budgets(nodes=21))
+    with pytest.raises(InvalidModel, match="with the branches that are taken, needs 21"):
+        fqfuse.compile(proto, budgets=fqfuse.Budgets(nodes=20))

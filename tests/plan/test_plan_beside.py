@@ -217,3 +217,11 @@ def test_bytes_of_a_plan_beyond_the_limit_are_refused() -> None:
     plan = plan_of(1)
     with pytest.raises(PlanError, match="one ONNX file holds 2 GiB"):
         plan_bytes(Plan(**{**vars(plan), "constants": {**plan.constants, "huge": huge}}))
+
+
+@pytest.mark.parametrize("limit", [-1, 0.5, "1"])
+def test_a_limit_that_is_no_size_is_refused(path: Path, limit: object) -> None:
+    before = path.read_bytes()
+    with pytest.raises(InvalidInput, match=f"a limit of {limit!r} bytes"):
+        save_plan(read_plan(path), path, limit=limit)
+    assert path.read_bytes() == before

@@ -15,6 +15,9 @@ from onnx.reference import ReferenceEvaluator
 from support.onnx_cases import model, node
 
 import fqfuse
+from fqfuse.ir.ops.small_floats import decoded
+from fqfuse.ir.types import DType
+from fqfuse.measure.feeds import made_feeds
 
 KINDS = {
     TensorProto.BFLOAT16: ml_dtypes.bfloat16,
@@ -84,3 +87,59 @@ def test_an_output_has_the_type_that_the_model_states(runtime: str, kind: int) -
         np.testing.assert_array_equal(found, wanted, strict=True)
     assert both[1].dtype == alone[0].dtype == np.float32
     assert session.run_carried(None, feeds)[0].dtype == session.plan.type("y").dtype.numpy
+
+
+VALUES = {
+    "BFLOAT16": (1.1, -3.0078125, "bfloat16"),
+    "FLOAT8E4M3FN": (1.1, 500.0, "float8_e4m3fn"),
+    "FLOAT8E4M3FNUZ": (1.1, np.inf, "float8_e4m3fnuz"),
+    "FLOAT8E5M2": (1.1, 1e6, "float8_e5m2"),
+    "FLOAT8E5M2FNUZ": (1.1, np.inf, "float8_e5m2fnuz"),
+    "FLOAT8E8M0": (3.0, -1.0, "float8_e8m0fnu"),
+    "FLOAT4E2M1": (1.1, np.nan, "float4_e2m1fn"),
+    "INT4": (100, -128, "int4"),
+    "UINT4": (16, 255, "uint4"),
+    "INT2": (2, -3, "int2"),
+    "UINT2": (4, 255, "uint2"),
+}
+"""Element type -> two numbers that it lacks, and its name."""
+
+
+def fed_with(kind: str, runtime: str) -> fqfuse.InferenceSession:
+    proto = model(
+        [node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)],
+        inputs={"x": [None]},
+        types={"x": TensorProto.DataType.Value(kind)},
+        opset=25,
+    )
+    return fqfuse.InferenceSession(proto, runtime)
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("kind", VALUES)
+def test_numbers_that_the_type_of_an_input_lacks_are_refused(runtime: str, kind: str) -> None:
+    """And nothing is rounded or wraps around in silence, whichever runtime computes."""
+    session = fed_with(kind, runtime)
+    carrier, name = session.plan.type("x").dtype.numpy, VALUES[kind][2]
+    for value in VALUES[kind][:2]:
+        feeds = {"x": np.array([1, value], carrier)}
+        with pytest.raises(fqfuse.InvalidInput, match=f"x holds .*, which is no {name}"):
+            session.run(None, feeds)
+    with pytest.raises(fqfuse.InvalidInput, match=f"complex64, expected {name}"):
+        session.run(None, {"x": np.ones(2, np.complex64)})
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("kind", VALUES)
+def test_every_number_of_the_type_may_be_fed_in_the_carrying_one(runtime: str, kind: str) -> None:
+    session = fed_with(kind, runtime)
+    dtype = session.plan.type("x").dtype
+    if dtype.is_integer:
+        numbers = np.arange(dtype.range[0], dtype.range[1] + 1, dtype=dtype.numpy)
+    elif dtype is DType.BF16:
+        numbers = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
+    else:
+        numbers = decoded(dtype)
+    np.testing.assert_array_equal(session.run(None, {"x": numbers})[0], numbers)
+    made = made_feeds(session.plan, {"x_0": 100})
+    assert session.run(None, made)[0].shape == (100,)

@@ -30,6 +30,9 @@ def test_a_model_runs() -> None:
 @pytest.mark.parametrize("backend", RUNTIMES.values())
 def test_a_runtime_can_be_chosen(backend) -> None:
     assert backend.prepare(RELU).session.backend == backend.runtime
+    assert onnx_backend.prepare(RELU, backend=backend.runtime).session.backend == backend.runtime
+    with pytest.raises(fqfuse.InvalidInput, match="no backend 'cuda'"):
+        backend.prepare(RELU, backend="cuda")
 
 
 def test_constants_among_the_inputs_may_be_left_out_or_given() -> None:

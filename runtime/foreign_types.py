@@ -1,0 +1,87 @@
+"""Element types that NumPy lacks: as arrays of ml_dtypes they are fed and returned, in arrays of the types
+that carry them (`DType.numpy`) they are computed, and may be fed as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..ir.ops.spec import Array
+from ..ir.types import DType
+from ..plan.types import Plan
+
+_ML_DTYPES: Final[Mapping[DType, str]] = {
+    DType.BF16: "bfloat16",
+    DType.F8E4M3FN: "float8_e4m3fn",
+    DType.F8E4M3FNUZ: "float8_e4m3fnuz",
+    DType.F8E5M2: "float8_e5m2",
+    DType.F8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.F8E8M0: "float8_e8m0fnu",
+    DType.F4E2M1: "float4_e2m1fn",
+    DType.S2: "int2",
+    DType.U2: "uint2",
+    DType.S4: "int4",
+    DType.U4: "uint4",
+}
+"""Element types that NumPy lacks -> what the package ml_dtypes calls them."""
+
+
+def called(dtype: DType) -> str:
+    """The name of an element type for people: ml_dtypes' where NumPy lacks it."""
+    return _ML_DTYPES.get(dtype) or str(dtype.numpy)
+
+
+def spelt(dtype: DType) -> str:
+    """An element type as an argument of `array.astype`."""
+    return f"ml_dtypes.{_ML_DTYPES[dtype]}" if dtype in _ML_DTYPES else f"'{dtype.numpy}'"
+
+
+def foreign_types(plan: Plan) -> dict[str, np.dtype[Any]]:
+    """Output -> its type of ml_dtypes, where NumPy lacks it."""
+    types = {name: plan.type(name).dtype for name in plan.outputs}
+    return {name: _foreign(dtype) for name, dtype in types.items() if dtype in _ML_DTYPES}
+
+
+def carried(name: str, array: Array, dtype: DType) -> Array:
+    """What is fed for an input, in the type that carries its elements; an array of another type as it
+    is. Nothing is rounded, and nothing wraps around: as of f64 for f32, that is the caller's to do.
+
+    Raises:
+        InvalidInput: values that the type does not have.
+    """
+    if dtype not in _ML_DTYPES:
+        return array
+    if array.dtype.name == _ML_DTYPES[dtype] and array.dtype.isbuiltin == 2:
+        return array.astype(dtype.numpy)
+    if array.dtype != dtype.numpy:
+        return array
+    values = in_type(array, dtype)
+    fits = (values == array) | (np.isnan(values) & np.isnan(array))
+    if not fits.all():
+        raise InvalidInput(
+            f"input {name} holds {array[~fits].flat[0]}, which is no {called(dtype)}",
+            where=f"input {name}",
+            hint=f"convert it: array.astype({spelt(dtype)})"
+            if dtype.is_float
+            else "clip it: numpy.clip(array, {}, {})".format(*dtype.range),
+        )
+    return values
+
+
+def in_type(array: Array, dtype: DType) -> Array:
+    """Numbers, rounded to those of an element type as ml_dtypes does it, in the type that carries them."""
+    if dtype not in _ML_DTYPES:
+        return array.astype(dtype.numpy)
+    with np.errstate(all="ignore"):
+        return array.astype(_foreign(dtype)).astype(dtype.numpy)
+
+
+def _foreign(dtype: DType) -> np.dtype[Any]:
+    import ml_dtypes  # as onnx does; most models need none of it
+
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[dtype]))
+    return found
