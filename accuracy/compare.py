@@ -107,6 +107,7 @@ class Comparison:
         peer: what fqfuse was compared with, too; empty: nothing. The layers' accumulated figures are its own where it tells values.
         findings: of the int8 model's plan, about accuracy and wrong numbers.
         tool: the quantizer that wrote the int8 model.
+        refusal: what `peer` says where its optimizations keep it from loading the int8 model.
     """
 
     models: Models
@@ -115,6 +116,7 @@ class Comparison:
     peer: str
     findings: Sequence[Finding]
     tool: Tool
+    refusal: str = ""
 
     @property
     def outputs(self) -> Mapping[str, Measure]:
@@ -264,13 +266,14 @@ def compared(
     if models.exact is not None:
         runs[EXACT] = _running(models.exact)
     more: dict[str, Any] = {}
+    refusal = ""
     if against is not None:
         names = [pair.raw for pair in models.pairs]
         other = peer(against, models.source, names, next(iter(samples.feeds), None), timeout)
         runs[against] = other.run
         if other.optimized is not None:
             runs[optimized_by(against)] = other.optimized
-        more["values"] = other.values
+        more["values"], refusal = other.values, other.refusal
     measured = measure_layers(
         models.f32, models.int8, models.pairs, samples.feeds, runs, advance=advance, **more
     )
@@ -279,7 +282,8 @@ def compared(
         for finding in verdict_of(models.plan).findings
         if finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY)
     ]
-    return Comparison(models, samples, measured, against or "", found, tool_of(models.plan))
+    tool = tool_of(models.plan)
+    return Comparison(models, samples, measured, against or "", found, tool, refusal)
 
 
 def optimized_by(peer: str) -> str:

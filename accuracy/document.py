@@ -85,6 +85,7 @@ def as_data(found: Comparison, suggestion: Suggestion | None = None) -> dict[str
         "masked": found.masked,
         "outputs": {name: _measure(measure) for name, measure in found.outputs.items()},
         "against": found.peer or None,
+        "against_refuses": found.refusal or None,
         "peer": _measures(measured.outputs.get(found.peer, {})),
         "approximate": list(asked_for(found.models.plan)),
         "exact": _measures(measured.outputs.get(EXACT, {})),

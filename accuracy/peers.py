@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,11 +46,13 @@ class Peer:
         run: gives the outputs.
         values: gives what it computes for a value, or None where it does not tell.
         optimized: gives the outputs as its users get them, where `run` leaves its optimizations out.
+        refusal: what it says where its optimizations keep it from loading the model.
     """
 
     run: Run
     values: Values = no_values
     optimized: Run | None = None
+    refusal: str = ""
 
 
 def peer(
@@ -121,13 +122,9 @@ def _onnxruntime(package: Any, model: ModelSource, names: Sequence[str]) -> Peer
     with _refusals("onnxruntime", errors):
         session = onnxruntime_session(data, optimized=False)
 
-    @cache
-    def fused() -> Any:  # of the model as it is: more outputs would keep it from fusing
-        return onnxruntime_session(model_bytes(model))
-
     def optimized(feeds: Feeds) -> dict[str, Array]:
         with _refusals("onnxruntime", errors):
-            return dict(zip(outputs, fused().run(outputs, dict(feeds)), strict=True))
+            return dict(zip(outputs, fused.run(outputs, dict(feeds)), strict=True))
 
     def some(names: Sequence[str], feeds: Feeds) -> dict[str, Array]:
         with _refusals("onnxruntime", errors):
@@ -148,7 +145,14 @@ def _onnxruntime(package: Any, model: ModelSource, names: Sequence[str]) -> Peer
 
         return value
 
-    return Peer(lambda feeds: some(outputs, feeds), values, optimized)
+    def run(feeds: Feeds) -> dict[str, Array]:
+        return some(outputs, feeds)
+
+    try:  # the model as it is: more outputs would keep it from fusing
+        fused = onnxruntime_session(model_bytes(model))
+    except errors as error:
+        return Peer(run, values, refusal=_last_line(error))
+    return Peer(run, values, optimized)
 
 
 def _openvino(_package: Any, model: ModelSource, _names: Sequence[str]) -> Peer:
@@ -178,9 +182,13 @@ def _refusals(name: str, kinds: Errors) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        lines = str(error).strip().splitlines() or ["it does not say why"]
         raise InvalidInput(
-            f"{name} cannot run the int8 model: {lines[-1].strip()}",
+            f"{name} cannot run the int8 model: {_last_line(error)}",
             where="against",
             hint=_HINT,
         ) from error
+
+
+def _last_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or ["it does not say why"]
+    return lines[-1].strip()

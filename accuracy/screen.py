@@ -138,6 +138,11 @@ def _about_peer(found: Comparison) -> str:
     agreement = found.measured.agreement
     optimized = agreement.get(optimized_by(found.peer))
     told = _who_is_wrong(found)
+    if found.refusal:
+        told += (
+            f" With its optimizations, which are on unless a session turns them off, {found.peer} does not load the model: "
+            f"{found.refusal}"
+        )
     if optimized is not None:
         with_them = min(measure.sqnr for measure in optimized.values())
         without = min(measure.sqnr for measure in agreement[found.peer].values())

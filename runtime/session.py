@@ -430,7 +430,7 @@ def _check_is_float(name: str, array: Array, type_: TensorType) -> None:
     dtype = type_.dtype
     if not (dtype.is_carried and dtype.is_float) or array.dtype == dtype.numpy:
         return
-    wanted = _ML_DTYPES[dtype]
+    wanted = called(dtype)
     # ml_dtypes has no conversion between some of its types
     over = ".astype('float32')" if array.dtype.isbuiltin == 2 else ""
     hint = f"convert it: array{over}.astype(ml_dtypes.{wanted})"

@@ -116,3 +116,20 @@ def test_optimizations_that_compute_another_thing_are_told(
     said = "onnxruntime's optimizations give 0.0 dB: they do not compute what the file means"
     assert (said in text) == wrong
     assert (document["onnxruntime, optimized"]["logits"]["sqnr"] < 1) == wrong
+
+
+def test_a_model_that_loads_without_optimizations_alone(monkeypatch) -> None:
+    """As files in two types of codes do in ONNX Runtime 1.31."""
+    pybind11_state = pytest.importorskip("onnxruntime").capi.onnxruntime_pybind11_state
+    load = peers.onnxruntime_session
+
+    def refusing(data: bytes, *, optimized: bool = True) -> object:
+        if optimized:
+            raise pybind11_state.Fail("says\nit does not fit")
+        return load(data, optimized=optimized)
+
+    monkeypatch.setattr(peers, "onnxruntime_session", refusing)
+    (image,) = fqfuse.compile(digits_model_path("qdq")).inputs
+    found = peers.peer("onnxruntime", digits_model_path("qdq"))
+    assert (found.optimized, found.refusal) == (None, "it does not fit")
+    assert found.run({image: np.ones((1, 1, 8, 8), np.float32)})
