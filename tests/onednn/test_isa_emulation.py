@@ -255,6 +255,21 @@ def test_primitives_on_their_own(library: Library, isa: str, kind: str) -> None:
     assert found["not exact"] >= 10
 
 
+@WITHOUT
+@pytest.mark.parametrize("count", [90, pytest.param(1500, marks=pytest.mark.slow)])
+def test_primitives_that_the_reference_takes(library: Library, isa: str, count: int) -> None:
+    """By sums behind other post-ops, operands that it alone broadcasts, and comparisons whose code cannot be
+    generated: its sums are exact, where compiled code loses bits.
+    """
+    kinds = "whole inner_product", "whole convolution", "whole matmul"
+    found = agreement(library, isa, 12, count, *kinds, script="isa_primitives.py")
+    assert sum(found["tried"].values()) >= count * 0.9
+    for kind in ("inner_product", "convolution", "matmul"):
+        names = (name for name in found["tried"] if name.startswith(kind) and "ref" in name)
+        assert sum(found["tried"][name] for name in names) >= count // 30
+    assert found["not exact"] >= count // 8
+
+
 @pytest.mark.slow
 @WITHOUT
 @pytest.mark.parametrize("kind", ["gemm", "inner_product"])
