@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -96,7 +96,11 @@ def adds_late(post_ops: Sequence[PostOp]) -> bool:
 
 
 def compared_without_code(
-    post_ops: Sequence[PostOp], out: Dims, type_of: TypeOf, columns: int
+    post_ops: Sequence[PostOp],
+    out: Dims,
+    type_of: TypeOf,
+    columns: int,
+    types: Collection[DType] = (DType.F32,),
 ) -> bool:
     """Whether AVX-512's code for vectors that are not full cannot be generated: it compares what it has
     with f32 numbers that are not all one.
@@ -106,9 +110,10 @@ def compared_without_code(
         out: its result's dimensions.
         type_of: the type of an operand.
         columns: how many lie side by side; 0: there is such code whatever their number.
+        types: with numbers of which types it cannot compare.
     """
     return bool(not columns or columns % _LANES) and any(
-        type_of(op.operand).dtype is DType.F32 and _along(_read(op, out, type_of))
+        type_of(op.operand).dtype in types and _along(_read(op, out, type_of))
         for op in post_ops
         if isinstance(op, Binary) and op.algorithm in _COMPARISONS
     )

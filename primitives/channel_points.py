@@ -16,8 +16,7 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
 from ..plan.attributes import PrimitiveAttr, ZeroPoint
-from ..plan.summation import EXACT, Summation, summation
-from .description import Description, grouped
+from .description import Description
 
 Integers = npt.NDArray[np.int64]
 
@@ -51,23 +50,6 @@ def with_near_points(description: Description) -> Description:
     sums = TensorType(DType.S32, description.dims("dst"))
     plain = PrimitiveAttr(zero_points=points)
     return replace(description, tensors={**factors, "dst": sums}, operands={}, attr=plain)
-
-
-def summation_of(description: Description, isa: str) -> Summation:
-    """How oneDNN 3.2 sums there: a convolution and a matmul by the reference, a deconvolution by gemm."""
-    if description.kind != "deconvolution":
-        return EXACT
-    outputs, inputs, *kernel = description.dims("weights")[grouped(description) :]
-    return summation(
-        isa,
-        "deconvolution",
-        signed=description.dtype("src") is DType.S8,
-        groups=description.dims("src")[1] // inputs,
-        inputs=inputs,
-        outputs=outputs,
-        spatial=len(kernel),
-        by_gemm=True,
-    )
 
 
 def exact_sums(

@@ -27,7 +27,7 @@ from .compiled import uncompiled_reduction
 from .depthwise import parts
 from .description import HALVES, Description, integers
 from .narrowing import narrowed
-from .summations import sums_of_inner_product
+from .summations import summation_of, summation_of_step
 
 _PRODUCTS = frozenset({"convolution", "deconvolution", "matmul"})
 _LOWEST_BF16 = -(2 - 2.0**-7) * 2.0**127
@@ -77,6 +77,8 @@ def run(
         return args["src"].copy()  # not by way of f32
     if 0 in description.dims("dst"):
         return np.empty(description.dims("dst"), description.dtype("dst").numpy)
+    summation = summation_of(replace(description, attr=attr), profile.isa)
+    profile = replace(profile, sums=summation)
     types = [*description.tensors.values(), *description.operands.values()]
     if HALVES.isdisjoint(type_.dtype for type_ in types):
         return _run(description, attr, args, profile, fpmath)
@@ -101,8 +103,8 @@ def _run(
     args = narrowed(description.kind, args, fpmath)
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
-    if description.kind == "inner_product":
-        profile = replace(profile, sums=sums_of_inner_product(description, profile.isa))
+    if profile.sums is None:
+        profile = replace(profile, sums=summation_of_step(whole, plan, step, profile.isa))
     (found,) = run_step(plan, step, feeds, profile=profile)
     return found.reshape(description.dims("dst"))
 
@@ -112,8 +114,6 @@ def _by_sums(whole: Description, args: Mapping[str, Array], profile: NumericsPro
     the others change, which is exact on any CPU; then all that follows.
     """
     near = channel_points.with_near_points(whole)
-    if channel_points.has_several(whole):
-        profile = replace(profile, sums=channel_points.summation_of(whole, profile.isa))
     sums = _run(near, near.attr, args, profile, FpmathMode.strict).astype(np.int64)
     work = _MAKERS[whole.kind](near, near.attr, args)
     factors = work.args["src"], work.args["weights"]

@@ -270,6 +270,17 @@ def test_primitives_that_the_reference_takes(library: Library, isa: str, count: 
     assert found["not exact"] >= count // 8
 
 
+@WITHOUT
+@pytest.mark.parametrize("count", [80, pytest.param(1600, marks=pytest.mark.slow)])
+def test_codes_beside_floats_of_16_bits(library: Library, isa: str, count: int) -> None:
+    """Destinations, biases and operands of bf16: by the reference or gemm, where compiled code has none."""
+    kinds = "halves inner_product", "halves convolution", "halves deconvolution", "halves matmul"
+    found = agreement(library, isa, 14, count, *kinds, script="isa_primitives.py")
+    # without AVX-512 the library has no inner product of these
+    assert sum(found["tried"].values()) >= count * 0.75
+    assert found["not exact"] >= count // 8
+
+
 @pytest.mark.slow
 @WITHOUT
 @pytest.mark.parametrize("kind", ["gemm", "inner_product"])
