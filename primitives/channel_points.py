@@ -16,18 +16,12 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
 from ..plan.attributes import PrimitiveAttr, ZeroPoint
-from .description import Description
+from .description import Description, has_several_points
 
 Integers = npt.NDArray[np.int64]
 
 _FACTORS = ("src", "weights")
 _WIDE, _U32 = 2**14, 2**32 - 1
-
-
-def has_several(description: Description) -> bool:
-    """Whether the source has zero points that are not all the same; the attributes have all values."""
-    zero = description.attr.zero_points.get("src")
-    return zero is not None and len(set(zero.values)) > 1
 
 
 def needs_sums(description: Description) -> bool:
@@ -36,7 +30,7 @@ def needs_sums(description: Description) -> bool:
     """
     points = description.attr.zero_points
     values = [value for role in _FACTORS if role in points for value in points[role].values]
-    return has_several(description) or any(not -_WIDE <= value < _WIDE for value in values)
+    return has_several_points(description) or any(not -_WIDE <= value < _WIDE for value in values)
 
 
 def with_near_points(description: Description) -> Description:

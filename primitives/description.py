@@ -486,3 +486,9 @@ def with_values(description: Description, args: Mapping[str, Array]) -> Primitiv
 
 def _floats(array: Array) -> tuple[float, ...]:
     return tuple(float(value) for value in array.reshape(-1))
+
+
+def has_several_points(description: Description) -> bool:
+    """Whether the source has zero points that are not all the same; the attributes have all values."""
+    zero = description.attr.zero_points.get("src")
+    return zero is not None and len(set(zero.values)) > 1

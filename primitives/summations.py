@@ -16,8 +16,7 @@ from ..plan.summation_of_steps import (
     read_by_reference_only,
 )
 from ..plan.types import Plan, Step
-from .channel_points import has_several
-from .description import HALVES, Description, axes, grouped
+from .description import HALVES, Description, axes, grouped, has_several_points
 
 _FEW = 16
 """Channels of a group."""
@@ -39,10 +38,10 @@ def summation_of(whole: Description, isa: str) -> Summation | None:
     if whole.kind == "deconvolution":
         return (
             _of_gemm(whole, isa)
-            if has_several(whole) or _is_no_code_of_its_own(whole, isa)
+            if has_several_points(whole) or _is_no_code_of_its_own(whole, isa)
             else None
         )
-    if has_several(whole) or _is_by_reference(whole, isa):
+    if has_several_points(whole) or _is_by_reference(whole, isa):
         return EXACT
     return _of_inner_product(whole, isa) if whole.kind == "inner_product" else None
 
