@@ -325,6 +325,12 @@ def _complete_operands(
     """
     dst = types.get("dst")
     for op in attr.post_ops:
+        for name in operands_of(op):
+            if not isinstance(name, str):
+                raise InvalidInput(
+                    f"a post-op {op.kind} of {kind} reads {name!r}, which is no name",
+                    hint=f'name its operand: {type(op).__name__}(..., "operand")',
+                )
         if isinstance(op, Sum) and dst is not None:
             operands[op.operand] = replace(dst, dtype=op.dtype or dst.dtype)
         for name in operands_of(op):
