@@ -302,10 +302,12 @@ def test_random_recurrent_layers(library: Library, isa: str) -> None:
 
 
 @pytest.mark.slow
-@WITHOUT
+@pytest.mark.parametrize("isa", ISAS)
 def test_many_random_recurrent_layers(library: Library, isa: str) -> None:
-    found = agreement(library, isa, 1000, 500, script="isa_layers.py")
-    assert found["not exact"] >= 450
+    """Of LSTM and of GRU 500 each."""
+    found = agreement(library, isa, 1000, 1000, script="isa_layers.py")
+    assert found["tried"] == 1000
+    assert found["not exact"] >= 900 or isa == "vnni"
     assert found["apart"] <= found["codes"] / 10_000
 
 
