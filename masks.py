@@ -16,6 +16,7 @@ Source of the names: the proposal to unify the scales of oneDNN.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 
 from .errors import InvalidInput
 
@@ -32,14 +33,18 @@ _NAMES: Mapping[str, int] = {
 }
 
 
-def mask_of(given: int | str) -> int:
+def mask_of(given: object) -> int:
     """The mask of that name; a number is one already.
 
     Raises:
-        InvalidInput: there is no such name.
+        InvalidInput: there is no such name, or it is neither.
     """
+    if isinstance(given, Integral):
+        return int(given)
     if not isinstance(given, str):
-        return given
+        raise InvalidInput(
+            f"a mask is a number or a name, not {given!r}", hint='give 0 or "common" for one number'
+        )
     masks = [_NAMES.get(part) for part in given.split("+")]
     found = 0
     for mask in masks:

@@ -209,9 +209,7 @@ def _without_channels(
     if dtype not in (DType.U8, DType.S8) or weights.dtype is not DType.S8 or not weights.shape:
         return None
     shape = tuple(dim if isinstance(dim, int) else 0 for dim in weights.shape)
-    law, *others = laws_of(
-        step, isa, dtype, weights.dtype, shape, lambda value: plan.type(value).shape or ()
-    )
+    law, *others = laws_of(step, isa, dtype, weights.dtype, shape, plan.type)
     outputs = shape[-1] if step.primitive == "matmul" else shape[0]
     if step.primitive == "deconvolution":
         outputs = shape[1] * groups_of(step)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy as np
 from ..ir.ops import OPS
 from ..ir.ops.convolution import transposed_window
 from ..ir.ops.windows import Window
-from ..ir.types import DType
-from .attributes import Binary, Eltwise, Prelu, Sum
+from ..ir.types import DType, TensorType
+from .attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from .summation import EXACT, Summation, deconvolves_by_gemm, summation
 from .types import Step
 
@@ -30,6 +30,14 @@ Sizes = Sequence[int | None]
 Dims = Sequence[int | str | None]
 """Of a value, with the names of those that the plan does not tell."""
 
+TypeOf = Callable[[str], TensorType]
+"""The type of a value by its name."""
+
+_COMPARISONS = ("ge", "gt", "le", "lt", "eq", "ne")
+
+_LANES = 16
+"""Columns of a register of AVX-512."""
+
 
 def laws_of(
     step: Step,
@@ -37,7 +45,7 @@ def laws_of(
     src: DType,
     weights: DType,
     shape: Sequence[int],
-    dims_of: Callable[[str], Dims],
+    type_of: TypeOf,
 ) -> tuple[Summation, ...]:
     """How a step's products may be summed on an instruction set. The first is what is emulated; where
     there are more, which implementation oneDNN takes is not known for sure, or not emulated.
@@ -47,37 +55,90 @@ def laws_of(
         isa: one of `summation.ISAS`.
         src, weights: the types of its factors.
         shape: of the weights.
-        dims_of: the dimensions of a value of the plan; none where it does not tell.
+        type_of: the type of a value of the plan, with the dimensions that it tells.
     """
     if isa == "vnni" or src not in (DType.U8, DType.S8) or weights is not DType.S8:
         return (EXACT,)
     if step.primitive == "deconvolution":
-        read = dims_of(step.arg("src") or "")[2:]
+        read = _dims(type_of, step.arg("src") or "")[2:]
         sizes = tuple(size if isinstance(size, int) else None for size in read)
         return _of_deconvolution(step, isa, src, shape, sizes)
     if step.primitive == "matmul":
-        if isa != "avx512_core" and any(isinstance(op, Sum) for op in step.attr.post_ops[1:]):
+        if isa != "avx512_core" and adds_late(step.attr.post_ops):
             return (EXACT,)  # gemm takes a sum as the first post-op alone
         shifted = _has_zero_point(step, "src") or _has_zero_point(step, "weights")
         laws: tuple[Summation, ...] = (
             summation(isa, "matmul", signed=src is DType.S8, zero_point=shifted),
         )
-        if isa == "avx512_core" and _reads_along_the_second(step, dims_of):
+        if isa == "avx512_core" and _reads_along_the_second(step, type_of):
             laws += _of_gemm(src, shape)
     else:
         laws = _of_convolution(step, isa, src, shape)
-    if not (_reads_as_reference_only(step, dims_of) or _adds_late_in_3d(step, isa, src, shape)):
+    out = _dims(type_of, step.output)
+    if not (
+        read_by_reference_only(step.primitive, step.attr.post_ops, out, type_of)
+        or _adds_late_in_3d(step, isa, src, shape)
+        or (isa == "avx512_core" and _compares_by_reference_only(step, shape, type_of))
+    ):
         return laws
     # whoever broadcasts the operand beforehand gets the code that sums otherwise
     return (EXACT, *(law for law in laws if law != EXACT))
 
 
-def _reads_along_the_second(step: Step, dims_of: Callable[[str], Dims]) -> bool:
+def _dims(type_of: TypeOf, value: str) -> Dims:
+    """The dimensions of a value; none where the plan does not tell."""
+    return type_of(value).shape or ()
+
+
+def adds_late(post_ops: Sequence[PostOp]) -> bool:
+    """Whether a sum is not the first post-op, which gemm does not take."""
+    return any(isinstance(op, Sum) for op in post_ops[1:])
+
+
+def compared_without_code(
+    post_ops: Sequence[PostOp],
+    out: Dims,
+    type_of: TypeOf,
+    columns: int,
+    types: Collection[DType] = (DType.F32,),
+) -> bool:
+    """Whether AVX-512's code for vectors that are not full cannot be generated: it compares what it has
+    with f32 numbers that are not all one.
+
+    Args:
+        post_ops: of the product.
+        out: its result's dimensions.
+        type_of: the type of an operand.
+        columns: how many lie side by side; 0: there is such code whatever their number.
+        types: with numbers of which types it cannot compare.
+    """
+    return bool(not columns or columns % _LANES) and any(
+        type_of(op.operand).dtype in types and _along(_read(op, out, type_of))
+        for op in post_ops
+        if isinstance(op, Binary) and op.algorithm in _COMPARISONS
+    )
+
+
+def _compares_by_reference_only(step: Step, shape: Sequence[int], type_of: TypeOf) -> bool:
+    """Whether code that compares is missing, and that for AVX2 does not take its place: it takes convolutions,
+    but for groups whose channels are no multiple of 4 and depthwise ones of volumes.
+    """
+    out, groups = _dims(type_of, step.output), groups_of(step)
+    if step.primitive == "matmul":
+        return compared_without_code(step.attr.post_ops, out, type_of, shape[-1])
+    inputs, outputs = shape[1], shape[0] // groups
+    depthwise = groups > 1 and inputs == outputs == 1
+    untaken = len(shape) == 5 if depthwise else groups > 1 and (inputs % 4 or outputs % 4)
+    columns = shape[0] if depthwise else outputs
+    return bool(untaken) and compared_without_code(step.attr.post_ops, out, type_of, columns)
+
+
+def _reads_along_the_second(step: Step, type_of: TypeOf) -> bool:
     """Whether a post-op of a batch of products reads one number for each index of the second axis: where the
     library lays out the weights, gemm takes that on AVX-512 in place of `brg`.
     """
-    rank = len(dims_of(step.arg("src") or ""))
-    read = [dims_of(op.operand) for op in step.attr.post_ops if isinstance(op, Binary)]
+    rank = len(_dims(type_of, step.arg("src") or ""))
+    read = [_dims(type_of, op.operand) for op in step.attr.post_ops if isinstance(op, Binary)]
     return rank > 2 and any(_along((1,) * (rank - len(dims)) + tuple(dims)) == {1} for dims in read)
 
 
@@ -97,28 +158,32 @@ def _adds_late_in_3d(step: Step, isa: str, src: DType, shape: Sequence[int]) -> 
     gemm refuse; seen of oneDNN 3.2 on AVX-512 without VNNI.
     """
     depthwise = len(shape) == 5 and 1 < shape[0] == groups_of(step) and shape[1] == 1
-    late = any(isinstance(op, Sum) for op in step.attr.post_ops[1:])
+    late = adds_late(step.attr.post_ops)
     return isa == "avx512_core" and src is DType.S8 and depthwise and late
 
 
-def _reads_as_reference_only(step: Step, dims_of: Callable[[str], Dims]) -> bool:
+def read_by_reference_only(
+    primitive: str, post_ops: Sequence[PostOp], out: Dims, type_of: TypeOf
+) -> bool:
     """Whether a post-op of a convolution or matmul reads an operand that the reference alone broadcasts.
 
     Source: what oneDNN 3.2 took of all shapes that broadcast, of ranks 2 to 5, which a law draws.
     """
-    out = tuple(dims_of(step.output))
-    for op in step.attr.post_ops:
-        if isinstance(op, Prelu):
-            read = tuple(size if op.mask >> axis & 1 else 1 for axis, size in enumerate(out))
-        elif isinstance(op, Binary):
-            given = tuple(dims_of(op.operand))
-            read = (1,) * (len(out) - len(given)) + given
-        else:
-            continue
-        taken = _matmul_takes if step.primitive == "matmul" else _convolution_takes
-        if not taken(read, out, slopes=isinstance(op, Prelu)):
-            return True
-    return False
+    taken = _matmul_takes if primitive == "matmul" else _convolution_takes
+    out = tuple(out)
+    return any(
+        not taken(_read(op, out, type_of), out, slopes=isinstance(op, Prelu))
+        for op in post_ops
+        if isinstance(op, Binary | Prelu)
+    )
+
+
+def _read(op: Binary | Prelu, out: Dims, type_of: TypeOf) -> Dims:
+    """The dimensions of what a post-op reads, of the result's rank."""
+    if isinstance(op, Prelu):
+        return tuple(size if op.mask >> axis & 1 else 1 for axis, size in enumerate(out))
+    given = tuple(_dims(type_of, op.operand))
+    return (1,) * (len(out) - len(given)) + given
 
 
 def _convolution_takes(read: Dims, out: Dims, *, slopes: bool) -> bool:

@@ -15,6 +15,7 @@
 - `neglected.py`: what it takes there, and neglects when it runs
 - `narrowing.py`: fpmath modes
 - `schemes.py`: attributes of `onednn-v2` and `unified`
+- `summations.py`: how CPUs without VNNI sum what no step of a plan has
 - `on_numpy.py`, `on_library.py`: a description -> the result
 - `recurrent.py`, `recurrent_on_numpy.py`: recurrent layers, what is refused of them, and their
   result

@@ -16,19 +16,12 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
 from ..plan.attributes import PrimitiveAttr, ZeroPoint
-from ..plan.summation import EXACT, Summation, summation
-from .description import Description, grouped
+from .description import Description, has_several_points
 
 Integers = npt.NDArray[np.int64]
 
 _FACTORS = ("src", "weights")
 _WIDE, _U32 = 2**14, 2**32 - 1
-
-
-def has_several(description: Description) -> bool:
-    """Whether the source has zero points that are not all the same; the attributes have all values."""
-    zero = description.attr.zero_points.get("src")
-    return zero is not None and len(set(zero.values)) > 1
 
 
 def needs_sums(description: Description) -> bool:
@@ -37,7 +30,7 @@ def needs_sums(description: Description) -> bool:
     """
     points = description.attr.zero_points
     values = [value for role in _FACTORS if role in points for value in points[role].values]
-    return has_several(description) or any(not -_WIDE <= value < _WIDE for value in values)
+    return has_several_points(description) or any(not -_WIDE <= value < _WIDE for value in values)
 
 
 def with_near_points(description: Description) -> Description:
@@ -51,23 +44,6 @@ def with_near_points(description: Description) -> Description:
     sums = TensorType(DType.S32, description.dims("dst"))
     plain = PrimitiveAttr(zero_points=points)
     return replace(description, tensors={**factors, "dst": sums}, operands={}, attr=plain)
-
-
-def summation_of(description: Description, isa: str) -> Summation:
-    """How oneDNN 3.2 sums there: a convolution and a matmul by the reference, a deconvolution by gemm."""
-    if description.kind != "deconvolution":
-        return EXACT
-    outputs, inputs, *kernel = description.dims("weights")[grouped(description) :]
-    return summation(
-        isa,
-        "deconvolution",
-        signed=description.dtype("src") is DType.S8,
-        groups=description.dims("src")[1] // inputs,
-        inputs=inputs,
-        outputs=outputs,
-        spatial=len(kernel),
-        by_gemm=True,
-    )
 
 
 def exact_sums(

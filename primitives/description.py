@@ -325,6 +325,12 @@ def _complete_operands(
     """
     dst = types.get("dst")
     for op in attr.post_ops:
+        for name in operands_of(op):
+            if not isinstance(name, str):
+                raise InvalidInput(
+                    f"a post-op {op.kind} of {kind} reads {name!r}, which is no name",
+                    hint=f'name its operand: {type(op).__name__}(..., "operand")',
+                )
         if isinstance(op, Sum) and dst is not None:
             operands[op.operand] = replace(dst, dtype=op.dtype or dst.dtype)
         for name in operands_of(op):
@@ -486,3 +492,9 @@ def with_values(description: Description, args: Mapping[str, Array]) -> Primitiv
 
 def _floats(array: Array) -> tuple[float, ...]:
     return tuple(float(value) for value in array.reshape(-1))
+
+
+def has_several_points(description: Description) -> bool:
+    """Whether the source has zero points that are not all the same; the attributes have all values."""
+    zero = description.attr.zero_points.get("src")
+    return zero is not None and len(set(zero.values)) > 1

@@ -6,7 +6,6 @@ with groups in a dimension of their own, dilations counted from 0, any shape of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -20,7 +19,6 @@ from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType, TensorType
 from ..onednn.enums import FpmathMode
 from ..plan.attributes import Binary, DepthwiseConv, PostOp, PrimitiveAttr, Scale, Sum
-from ..plan.summation import EXACT, Summation, summation_of_inner_product
 from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
@@ -29,6 +27,7 @@ from .compiled import uncompiled_reduction
 from .depthwise import parts
 from .description import HALVES, Description, integers
 from .narrowing import narrowed
+from .summations import summation_of, summation_of_step
 
 _PRODUCTS = frozenset({"convolution", "deconvolution", "matmul"})
 _LOWEST_BF16 = -(2 - 2.0**-7) * 2.0**127
@@ -78,6 +77,8 @@ def run(
         return args["src"].copy()  # not by way of f32
     if 0 in description.dims("dst"):
         return np.empty(description.dims("dst"), description.dtype("dst").numpy)
+    summation = summation_of(replace(description, attr=attr), profile.isa)
+    profile = replace(profile, sums=summation)
     types = [*description.tensors.values(), *description.operands.values()]
     if HALVES.isdisjoint(type_.dtype for type_ in types):
         return _run(description, attr, args, profile, fpmath)
@@ -102,8 +103,8 @@ def _run(
     args = narrowed(description.kind, args, fpmath)
     work = _MAKERS[description.kind](description, attr, args)
     plan, step, feeds = _plan(description, work, args)
-    if description.kind == "inner_product":
-        profile = replace(profile, sums=_sums_of_inner_product(description, profile.isa))
+    if profile.sums is None:
+        profile = replace(profile, sums=summation_of_step(whole, plan, step, profile.isa))
     (found,) = run_step(plan, step, feeds, profile=profile)
     return found.reshape(description.dims("dst"))
 
@@ -113,8 +114,6 @@ def _by_sums(whole: Description, args: Mapping[str, Array], profile: NumericsPro
     the others change, which is exact on any CPU; then all that follows.
     """
     near = channel_points.with_near_points(whole)
-    if channel_points.has_several(whole):
-        profile = replace(profile, sums=channel_points.summation_of(whole, profile.isa))
     sums = _run(near, near.attr, args, profile, FpmathMode.strict).astype(np.int64)
     work = _MAKERS[whole.kind](near, near.attr, args)
     factors = work.args["src"], work.args["weights"]
@@ -308,18 +307,6 @@ def _inner_product(
     matrix = np.ascontiguousarray(weights.reshape(weights.shape[0], -1).T)
     found = {"src": src.reshape(src.shape[0], -1), "weights": matrix}
     return _product(description, Work("matmul", "MatMul", found, attr), args, 1)
-
-
-def _sums_of_inner_product(description: Description, isa: str) -> Summation:
-    """Exact of floats; of codes as oneDNN's implementation sums."""
-    src, (rows, columns) = description.dtype("src"), description.dims("dst")
-    if src not in (DType.U8, DType.S8):
-        return EXACT
-    spatial = math.prod(description.dims("src")[2:]) > 1
-    moved = any(isinstance(op, Sum) and op.zero_point for op in description.attr.post_ops)
-    return summation_of_inner_product(
-        isa, signed=src is DType.S8, rows=rows, columns=columns, by_gemm=spatial or moved
-    )
 
 
 def _matmul(description: Description, attr: PrimitiveAttr, args: Mapping[str, Array]) -> Work:

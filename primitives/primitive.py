@@ -283,6 +283,9 @@ class OnLibrary(Primitive):
         self._library, self._fpmath, self._users = load(), fpmath, users
         what = description
         if description.target != SCHEME:
+            asked = in_own_terms(description)
+            if asked.target == SCHEME:
+                _check(asked, refusal(asked))
             args = placeholders(description)
             what, _, _ = converted(description, with_values(description, args), args)
         self._bound = self._make(what)

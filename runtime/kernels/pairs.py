@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from ...ir.ops.spec import Array
+from ...ir.types import TensorType
 from ...plan.summation import HIGHEST, LOWEST, Summation, pairs_at_risk
 from ...plan.summation_of_steps import laws_of
 from ..numerics import F32Array
@@ -29,9 +30,9 @@ def sums_of_step(binding: Binding) -> Summation:
         return binding.profile.sums
     src, weights = binding.need("src"), binding.need("weights")
     types, isa = (src.dtype, weights.dtype), binding.profile.isa
-    shapes = {name: operand.shape for name, operand in binding.operands.items()}
-    shapes[binding.step.output] = binding.shapes[0]
-    return laws_of(binding.step, isa, *types, weights.shape, shapes.__getitem__)[0]
+    known = {name: TensorType(each.dtype, each.shape) for name, each in binding.operands.items()}
+    known[binding.step.output] = TensorType(binding.dtypes[0], binding.shapes[0])
+    return laws_of(binding.step, isa, *types, weights.shape, known.__getitem__)[0]
 
 
 def halved(law: Summation, weights: Array) -> Array:

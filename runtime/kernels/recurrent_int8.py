@@ -201,7 +201,8 @@ def _gru_step(layer: Int8Layer, sums: A, h: A, c: A, d: int, bias: A) -> tuple[A
 
 
 def _sigmoid(x: A) -> A:
-    found: A = 1 / (1 + np.exp(-x))
+    with np.errstate(over="ignore"):  # of numbers far below 0, whose share is 0
+        found: A = 1 / (1 + np.exp(-x))
     return found
 
 

@@ -272,3 +272,13 @@ def test_the_library_rounds_as_the_thread_is_set(
         libm.fesetround(before)
     assert found.tolist() == codes
     assert made.execute({"src": x}).tolist() == [1, 2, 2, -1]
+
+
+def test_words_that_are_no_words() -> None:
+    """A factor in place of an operand's name, and no mask."""
+    words = {"src": "u8[2,2]", "weights": "s8[2,2]", "dst": "s32[2,2]"}
+    with pytest.raises(InvalidInput, match="which is no name"):
+        prim("matmul", PrimitiveAttr(post_ops=(Sum(0.3),)), **words)  # type: ignore[arg-type]
+    for mask in (None, 1.5):
+        with pytest.raises(InvalidInput, match="a number or a name"):
+            Scale((), mask)  # type: ignore[arg-type]

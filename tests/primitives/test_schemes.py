@@ -414,3 +414,21 @@ def test_all_others_have_none() -> None:
     kinds = TARGETS["unified"].primitives
     assert kinds.keys() - STORED.keys() == {"eltwise", "shuffle", "rnn"}
     assert STORED.keys() - kinds.keys() == {"sum"}
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onednn"])
+def test_a_scale_of_no_argument_of_a_sum(engine: str, request: pytest.FixtureRequest) -> None:
+    """Of `onednn-v2`, which has the sum of `onednn-v3`: refused alike, with or without values."""
+    requires(engine, request)
+    for scale in (Scale(()), Scale((2.0,))):
+        with pytest.raises(OneDnnError) as refused:
+            prim(
+                "sum",
+                PrimitiveAttr({"bias": scale}),
+                engine=engine,
+                target="onednn-v2",
+                src_0="u8[2,3]",
+                dst="u8[2,3]",
+                scales=(1.0,),
+            )
+        assert refused.value.status is Status.invalid_arguments

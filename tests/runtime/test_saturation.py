@@ -423,3 +423,29 @@ def test_a_batch_that_gemm_may_take_is_proven_for_it() -> None:
     (sums,) = sums_of_plan(replace(plan, values=types), "avx2")
     assert sums.emulated
     assert sums.exact
+
+
+COMPARED = """
+plan compared target=onednn-v3
+  in %x : u8[5,8]
+  in %c : f32[1,COLUMNS]
+  const @w : s8[8,COLUMNS] = fill(127)
+  #0 %y : f32[5,COLUMNS] = matmul<MatMul>(src=%x, weights=@w) | binary(OP, %c) ; m
+  out %y
+"""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "columns", "known"),
+    [("lt", 4, False), ("eq", 17, False), ("lt", 16, True), ("max", 4, True)],
+)
+def test_a_comparison_that_only_the_reference_makes(
+    algorithm: str, columns: int, known: bool
+) -> None:
+    """AVX-512's code for a last vector that is not full cannot be generated."""
+    plan = parse_plan(COMPARED.replace("COLUMNS", str(columns)).replace("OP", algorithm))
+    (found,) = sums_of_plan(plan, "avx512_core")
+    assert found.emulated == known
+    assert found.saturates
+    (older,) = sums_of_plan(plan, "avx2")
+    assert older.emulated
