@@ -267,6 +267,15 @@ def _simplified(rng: Generator) -> Case:
     )
 
 
+def _root_mean_square(rng: Generator) -> Case:
+    shape = [size + 2 for size in sizes(rng, 3, 7)]
+    axis = chosen(rng, -1, -2, 0, 1)
+    attrs = given(rng, {"epsilon": number(rng, 1e-6, 1e-2), "stash_type": 1}) | {"axis": axis}
+    inputs = {"x": floats(rng, *shape), "scale": floats(rng, *shape[axis:])}
+    constant = some(rng, "scale")
+    return Case("RMSNormalization", inputs, attrs, constant, domain="", scale=3.0, opset=23)
+
+
 def _gated_sum(rng: Generator) -> Case:
     shape = sizes(rng, int(rng.integers(1, 4)), 7)
     arrays = {name: floats(rng, *shape) for name in ("x", "added")}
@@ -351,6 +360,7 @@ CASES: Mapping[str, Draw] = {
     "SkipSimplifiedLayerNormalization": lambda rng: _normalized_sum(
         rng, "SkipSimplifiedLayerNormalization"
     ),
+    "ai.onnx.RMSNormalization": _root_mean_square,
     "ai.onnx.SimplifiedLayerNormalization": _simplified,
     "GatedAdd": _gated_sum,
     "ScaledSiLU": _scaled_swish,
