@@ -120,7 +120,8 @@ def plans() -> list[tuple[str, set[str], Plan]]:
     """Each plan, those of bodies as well, with the names of the file that it is of."""
     found = []
     for name, proto in files():
-        there = names_of(proto.graph)
+        # a decision about all half floats is about the graph
+        there = names_of(proto.graph) | {proto.graph.name}
         for tool in (Tool.ORT, Tool.NNCF):
             there |= {name_in_f32(each, tool) for each in there}
         wholes = [fqfuse.compile(proto)]
