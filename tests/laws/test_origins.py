@@ -40,7 +40,9 @@ def computing(graph: Graph) -> set[str]:
         if wanted.isdisjoint(node.outputs):
             continue
         wanted.update(filter(None, node.inputs))
-        moves = node.has(Trait.LAYOUT_ONLY) or node.op == "Identity" or _to_its_own_type(graph, node)
+        moves = (
+            node.has(Trait.LAYOUT_ONLY) or node.op == "Identity" or _to_its_own_type(graph, node)
+        )
         floats = any(graph.type(value).dtype.is_float for value in node.outputs if value)
         if floats and not moves and not node.quantizer:
             found.update(name for name in node.origin if name not in graph.quantizers)
