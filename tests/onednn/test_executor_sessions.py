@@ -256,9 +256,8 @@ print(megabytes() - before)
 @pytest.mark.parametrize(
     ("what", "count"),
     [
-        pytest.param("sessions", 300, marks=pytest.mark.slow),
         ("runs", 3_000),
-        pytest.param("sessions", 10_000, marks=pytest.mark.slow),
+        pytest.param("sessions", 5_000, marks=pytest.mark.slow),
         pytest.param("runs", 1_000_000, marks=pytest.mark.slow),
     ],
 )
@@ -269,9 +268,9 @@ def test_nothing_is_left_behind(plan: Plan, tmp_path: Path, what: str, count: in
     save_plan(plan, tmp_path / "plan.onnx")
     command = [sys.executable, "-c", GROWTH, str(tmp_path / "plan.onnx"), what, str(count)]
     done = subprocess.run(command, check=True, timeout=1500, capture_output=True, text=True)
-    # A session of this plan holds more than 100 kB: 300 that stay would be 30 MB; 8 bytes that stay
-    # of each of a million runs are 8 MB.
-    assert float(done.stdout) < 4
+    # 420 bytes that stay of each of 5,000 sessions, which hold more than 100 kB each, or 2 of each of a million
+    # runs; a process grows by .93, whatever their number
+    assert float(done.stdout) < 2
 
 
 def test_a_session_goes_when_its_last_reference_goes(plan: Plan) -> None:
