@@ -45,7 +45,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy.mkdir()
     for name in PACKAGES:
         shutil.copytree(
-            ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
+            ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".*", "build")
         )
     for file in (*ROOT.glob("*.py"), ROOT / "pyproject.toml", ROOT / "py.typed"):
         shutil.copy(file, copy)
