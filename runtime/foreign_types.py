@@ -35,9 +35,18 @@ def called(dtype: DType) -> str:
     return _ML_DTYPES.get(dtype) or str(dtype.numpy)
 
 
-def spelt(dtype: DType) -> str:
-    """An element type as an argument of `array.astype`."""
-    return f"ml_dtypes.{_ML_DTYPES[dtype]}" if dtype in _ML_DTYPES else f"'{dtype.numpy}'"
+def conversion_of(array: Array, dtype: DType) -> str:
+    """How to make an array one of an element type. Integers may be the values of a float that NumPy lacks, or,
+    where they are as wide, its bits.
+    """
+    if dtype not in _ML_DTYPES:
+        return f"convert it: array.astype('{dtype.numpy}')"
+    wanted = f"ml_dtypes.{_ML_DTYPES[dtype]}"
+    if dtype.is_float and array.dtype.kind in "iu" and 8 * array.dtype.itemsize == dtype.bits:
+        return f"where it holds bits, array.view({wanted}); where it holds values, array.astype({wanted})"
+    # ml_dtypes has no conversion between some of its types
+    over = ".astype('float32')" if array.dtype.isbuiltin == 2 else ""
+    return f"convert it: array{over}.astype({wanted})"
 
 
 def foreign_types(plan: Plan) -> dict[str, np.dtype[Any]]:
@@ -65,7 +74,7 @@ def carried(name: str, array: Array, dtype: DType) -> Array:
         raise InvalidInput(
             f"input {name} holds {array[~fits].flat[0]}, which is no {called(dtype)}",
             where=f"input {name}",
-            hint=f"convert it: array.astype({spelt(dtype)})"
+            hint=conversion_of(array, dtype)
             if dtype.is_float
             else "clip it: numpy.clip(array, {}, {})".format(*dtype.range),
         )

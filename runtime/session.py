@@ -23,7 +23,7 @@ from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
 from .footprint import SessionMemory
-from .foreign_types import called, carried, foreign_types, spelt
+from .foreign_types import called, carried, conversion_of, foreign_types
 from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
 from .numerics import PROFILES, check_isa
 from .numpy_runtime import NumpyExecutor
@@ -423,34 +423,13 @@ def _check_strings(name: str, array: Array) -> None:
         )
 
 
-def _check_is_float(name: str, array: Array, type_: TensorType) -> None:
-    """Refuses for a float that NumPy lacks what is neither that nor what carries it. Integers may be its
-    values, or, where they are as wide, its bits.
-    """
-    dtype = type_.dtype
-    if not (dtype.is_carried and dtype.is_float) or array.dtype == dtype.numpy:
-        return
-    wanted = called(dtype)
-    # ml_dtypes has no conversion between some of its types
-    over = ".astype('float32')" if array.dtype.isbuiltin == 2 else ""
-    hint = f"convert it: array{over}.astype(ml_dtypes.{wanted})"
-    if array.dtype.kind in "iu" and 8 * array.dtype.itemsize == dtype.bits:
-        hint = f"where it holds bits, array.view(ml_dtypes.{wanted}); where it holds values, array.astype(ml_dtypes.{wanted})"
-    raise InvalidInput(
-        f"input {name} has elements of type {array.dtype}, expected {wanted}",
-        where=f"input {name}: {type_}",
-        hint=hint,
-    )
-
-
 def _check_feed(name: str, array: Array, type_: TensorType) -> None:
-    _check_is_float(name, array, type_)
     wanted = type_.dtype.numpy
     if array.dtype != wanted and not (type_.dtype is DType.STRING and array.dtype.kind in "UO"):
         raise InvalidInput(
             f"input {name} has elements of type {array.dtype}, expected {called(type_.dtype)}",
             where=f"input {name}: {type_}",
-            hint=f"convert it: array.astype({spelt(type_.dtype)})",
+            hint=conversion_of(array, type_.dtype),
         )
     if type_.shape is None:
         return
