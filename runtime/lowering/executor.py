@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -46,6 +47,7 @@ from .normalization import (
     resampling,
     softmax,
 )
+from .pace import Pace, alike_with_any_threads
 from .pointwise import concat, eltwise, pooling
 from .program import Program
 from .recurrent import rnn
@@ -103,11 +105,18 @@ T = TypeVar("T")
 
 
 class _Bound:
-    """A program, with how many threads it runs, and the memories of finished runs, for the next ones."""
+    """A program, with how many threads it runs, and the memories of finished runs, for the next ones.
 
-    def __init__(self, program: Program, threads: int) -> None:
+    Attributes:
+        pace: chooses between it and `alone`; None where there is no choice.
+        alone: the same for one thread, once it is needed.
+    """
+
+    def __init__(self, program: Program, threads: int, pace: Pace | None = None) -> None:
         self.program, self.threads = program, threads
         self.idle: list[Run] = []
+        self.pace = pace
+        self.alone: _Bound | None = None
 
 
 class _State:
@@ -283,7 +292,7 @@ class OneDnnExecutor:
             except IndexError:
                 run = Run(self._plan, bound.program, self._state.engine)
             try:
-                return work(run)
+                return _paced(bound, lambda: work(run))
             finally:
                 if len(bound.idle) < _IDLE_RUNS:
                     bound.idle.append(run)
@@ -299,16 +308,34 @@ class OneDnnExecutor:
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
-                known, settled = self._budget.bind(self._lowered, shapes)
-                threads = self._threads_for(known)
-                with workers.making():
-                    program = self._bind(known, settled, state, threads)
-                bound = state.programs[key] = _Bound(program, threads)
+                bound = state.programs[key] = self._first(shapes, state)
                 if len(state.programs) > self._programs:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
             state.latest = bound.program
-            return bound
+            if bound.pace is None or not bound.pace.alone:
+                return bound
+            if bound.alone is None:
+                known, settled = self._budget.bind(self._lowered, shapes)
+                with workers.making():
+                    program = self._bind(known, settled, state, threads=1)
+                bound.alone = _Bound(program, 1, bound.pace)
+            return bound.alone
+
+    def _first(self, shapes: Mapping[str, StaticShape], state: _State) -> _Bound:
+        """The program for all the threads that it gains by."""
+        known, settled = self._budget.bind(self._lowered, shapes)
+        threads, started = self._threads_for(known), time.perf_counter()
+        with workers.making():
+            program = self._bind(known, settled, state, threads)
+        price = time.perf_counter() - started
+        if (
+            threads == 1
+            or self._is_body
+            or not alike_with_any_threads(self._lowered, program.placements)
+        ):
+            return _Bound(program, threads)
+        return _Bound(program, threads, Pace(price))
 
     def _threads_for(self, shapes: Mapping[str, StaticShape]) -> int:
         """How many threads a program uses."""
@@ -359,6 +386,19 @@ class OneDnnExecutor:
                         f"step {failure.step} fails on NumPy: {failure.reason}"
                     ) from failure
                 refused[failure.step] = failure.reason
+
+
+def _paced(bound: _Bound, work: Callable[[], T]) -> T:
+    """Calls `work`, a run of the program, and tells its pace how long that took."""
+    if bound.pace is None:
+        return work()
+    started, busy = time.perf_counter(), time.thread_time()
+    result = work()
+    busy = time.thread_time() - busy
+    now = time.perf_counter()
+    seconds = now - started
+    bound.pace.took(alone=bound.threads == 1, seconds=seconds, waited=seconds - busy, now=now)
+    return result
 
 
 def _shapes(feeds: Mapping[str, Array]) -> dict[str, StaticShape]:

@@ -1,0 +1,128 @@
+"""A session takes one thread where its threads wait for each other, and all of them again when they
+no longer do; its results stay the same bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from laws.anchor_law import drawn
+from laws.exact_anchors import Anchor, model_of
+
+import fqfuse
+from fqfuse.runtime.lowering.executor import OneDnnExecutor, _Bound
+from fqfuse.runtime.lowering.pace import Pace, alike_with_any_threads
+
+PRICE = 0.3
+
+
+class Machine:
+    """Runs a network of 2 ms with two threads and of 3 with one, as a clock would see it."""
+
+    def __init__(self, alone: float = 0.003) -> None:
+        self.pace, self.now = Pace(PRICE), 0.0
+        self.seconds = {True: alone, False: 0.002}
+
+    def runs(self, count: int, *, waits: float) -> float:
+        """Makes runs that wait so long where they have two threads; how long they took."""
+        started = self.now
+        for _ in range(count):
+            alone = self.pace.alone
+            waited = 0.0 if alone else waits
+            seconds = self.seconds[alone] + waited
+            self.now += seconds
+            self.pace.took(alone=alone, seconds=seconds, waited=waited, now=self.now)
+        return self.now - started
+
+
+def test_on_an_idle_machine_it_takes_all_threads() -> None:
+    machine = Machine()
+    assert machine.runs(1000, waits=0.0009) == pytest.approx(1000 * 0.0029)
+    assert not machine.pace.alone
+
+
+def test_a_short_wait_now_and_then_is_borne() -> None:
+    machine = Machine()
+    for _ in range(100):
+        machine.runs(1, waits=0.03)
+        machine.runs(9, waits=0.0)
+        assert not machine.pace.alone
+
+
+def test_on_a_busy_machine_it_loses_no_more_than_a_binding_and_the_trials() -> None:
+    machine = Machine()
+    took = machine.runs(2000, waits=0.06)
+    # all threads are tried 0.1, 0.2, 0.4 ... seconds apart, 3 runs each time: 7 times in these runs
+    trials = 7 * 3 * 0.062
+    assert took < 2000 * 0.003 + PRICE + 6 * 0.062 + trials
+    assert machine.pace.alone
+
+
+def test_all_threads_come_back() -> None:
+    machine = Machine()
+    machine.runs(2000, waits=0.06)
+    before = machine.now
+    while machine.pace.alone or machine.pace._trial:
+        machine.runs(1, waits=0.0)
+    assert machine.now - before < 5.1
+    assert machine.runs(500, waits=0.0) == pytest.approx(500 * 0.002)
+
+
+def test_where_one_thread_is_slower_still_the_others_are_waited_for() -> None:
+    machine = Machine(alone=0.5)
+    took = machine.runs(5000, waits=0.06)
+    assert not machine.pace.alone
+    # trials, whose price doubles with each in vain: one in twice as long
+    assert took < 2 * 5000 * 0.062
+
+
+def bound_of(session: fqfuse.InferenceSession) -> _Bound:
+    assert isinstance(session._executor, OneDnnExecutor)
+    (bound,) = session._executor._state.programs.values()
+    return bound
+
+
+def test_both_programs_give_the_same_bytes() -> None:
+    rng = np.random.default_rng(0)
+    feeds = {"image": rng.random((64, 1, 8, 8), np.float32)}
+    session = fqfuse.InferenceSession("models/data/digits_qdq.onnx", "onednn", 2)
+    before = session.run(None, feeds)
+    bound = bound_of(session)
+    assert bound.pace is not None
+    assert bound.alone is None
+    bound.pace._try(alone=True)
+    for _ in range(2):
+        after = session.run(None, feeds)
+        assert [found.tobytes() for found in after] == [found.tobytes() for found in before]
+    assert bound.alone is not None
+    assert bound.alone.threads == 1
+
+
+def test_one_thread_has_no_choice() -> None:
+    session = fqfuse.InferenceSession("models/data/digits_qdq.onnx", "onednn", 1)
+    session.run(None, {"image": np.zeros((64, 1, 8, 8), np.float32)})
+    assert bound_of(session).pace is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_said_to_be_alike_is_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law: bytes do not depend on the number of threads where the pace may choose it."""
+    anchors = drawn(seed)
+    alike = [anchor for anchor in anchors if _holds(anchor, monkeypatch)]
+    assert len(alike) > len(anchors) / 4  # or it holds for want of cases
+
+
+def _holds(anchor: Anchor, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether it is said to be alike, which it then is."""
+    model, feeds = model_of([anchor])
+    plan = fqfuse.compile(model)
+    results = []
+    for threads in (1, 2, 3, 8):
+        monkeypatch.setattr(OneDnnExecutor, "_threads_for", lambda *_, threads=threads: threads)
+        session = fqfuse.InferenceSession(plan, "onednn", threads)
+        results.append([found.tobytes() for found in session.run(None, feeds)])
+        placements = bound_of(session).program.placements
+        if not alike_with_any_threads(session._executor._lowered, placements):
+            return False
+    assert all(found == results[0] for found in results), anchor
+    return True
