@@ -62,10 +62,19 @@ def test_all_threads_come_back() -> None:
     machine = Machine()
     machine.runs(2000, waits=0.06)
     before = machine.now
-    while machine.pace.alone or machine.pace._trial:
+    while machine.pace.alone or machine.pace._left:
         machine.runs(1, waits=0.0)
     assert machine.now - before < 5.1
     assert machine.runs(500, waits=0.0) == pytest.approx(500 * 0.002)
+
+
+def test_a_short_program_takes_what_is_faster() -> None:
+    for alone, threads in ((0.0003, 2), (0.0001, 1)):
+        machine = Machine(alone)
+        machine.seconds[False] = 0.0002
+        took = machine.runs(30_000, waits=0.0)
+        assert machine.pace.alone == (threads == 1)
+        assert took < 30_000 * min(alone, 0.0002) + PRICE + 0.1
 
 
 def test_where_one_thread_is_slower_still_the_others_are_waited_for() -> None:
