@@ -184,6 +184,7 @@ _V2: Mapping[str, Capability] = {
         src_scale=False,
         sum_type=False,
     ),
+    "pooling": replace(_V3["pooling"], dst=_SAME),
     "concat": Capability(_ANY, _ALL),
     "softmax": Capability(_F32, {DType.F32: _ANY}, "tensor"),
     "layer_normalization": _PLAIN,

@@ -16,10 +16,12 @@ from ..onednn.capi import Status, failure
 from ..plan.attributes import Binary, PrimitiveAttr, Scale, Sum
 from ..plan.conversion.convert import convert_steps
 from ..plan.findings import called
+from ..plan.types import Plan
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
 from .description import HALVES, Description, at_execution, stray_masks, with_values
+from .implementation import missing
 from .kinds import CELLS
 from .on_numpy import one_step
 from .operation import OPERATIONS
@@ -49,23 +51,54 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     for role in (*description.attr.scales, *description.attr.zero_points):
         if role not in description.tensors:
             return Status.unimplemented, f"there is no argument {role} with a scale or a zero point"
-    for reason in (*_of_output_scales(description), *_of_sums(description)):
+    for reason in (
+        *_of_2_6(description),
+        *_of_output_scales(description),
+        *_of_sums(description),
+    ):
         return Status.unimplemented, reason
     args = placeholders(description)
     try:
-        plan, step = one_step(description, with_values(description, args), args)
-        for status, row in (
-            (Status.invalid_arguments, shapes_fit),
-            (Status.unimplemented, types_fit),
-            (Status.unimplemented, scales_fit),
-            (Status.unimplemented, zero_points_fit),
-            (Status.unimplemented, post_ops_fit),
+        plan, _step = one_step(description, with_values(description, args), args)
+        named = _by_its_name(description, plan)
+        for status, row, judged in (
+            (Status.invalid_arguments, shapes_fit, plan),
+            (Status.unimplemented, types_fit, plan),
+            (Status.unimplemented, scales_fit, named),
+            (Status.unimplemented, zero_points_fit, named),
+            (Status.unimplemented, post_ops_fit, named),
         ):
-            for found in row(plan):
-                return status, found.message.replace(called(step), "it", 1)
+            for found in row(judged):
+                return status, found.message.replace(called(judged.steps[0]), "it", 1)
     except NO_FIT as error:
         return Status.invalid_arguments, f"its arguments do not fit each other: {error}"
     return None
+
+
+def _by_its_name(description: Description, plan: Plan) -> Plan:
+    """The plan by which attributes are judged: what a reduction gives, a reorder stores, which takes others."""
+    if description.kind != "reduction":
+        return plan
+    return replace(plan, steps=tuple(replace(step, primitive="reduction") for step in plan.steps))
+
+
+def in_words_of_3_2(description: Description) -> Description:
+    """A primitive of `onednn-v2` without output scales, which oneDNN 3.2 has not: a reorder's are those of
+    its source.
+    """
+    output, scales = description.attr.output_scales, description.attr.scales
+    if output is not None and description.kind == "reorder":
+        scales = {**scales, "src": output}
+    attr = replace(description.attr, scales=scales, output_scales=None)
+    return replace(description, attr=attr, target=SCHEME)
+
+
+def _of_2_6(description: Description) -> Iterator[str]:
+    """What no implementation of oneDNN 3.2 takes: none of 2.6 takes it either, but for a zero point that
+    it neglects (element types, zero points, post-ops).
+    """
+    if description.target == "onednn-v2":
+        yield from missing(parts(in_words_of_3_2(description))[0])
 
 
 def _of_output_scales(description: Description) -> Iterator[str]:
@@ -162,7 +195,7 @@ def converted(
         same = of_library(description, attr)
         return same, same.attr, dict(args)
     plan, _ = one_step(description, attr, args)
-    found, kept = convert_steps(plan)
+    found, kept = convert_steps(_by_its_name(description, plan))
     for refused in kept.values():
         raise failure(Status.unimplemented, f"{description}, {refused.reason},")
     step = found.steps[0]
