@@ -36,6 +36,7 @@ from .schemes import (
     in_words_of_3_2,
     placeholders,
     refusal_of_scheme,
+    with_known_parameters,
 )
 from .untold import check_untold
 
@@ -83,7 +84,7 @@ def prim(
     check_isa(isa, engine)
     mode = mode_of(fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
-    description = described(kind, given, attr, target)
+    description = with_known_parameters(described(kind, given, attr, target))
     asked = in_own_terms(description)
     if asked.target == SCHEME:
         if kind not in CELLS and refusal(description) is None:

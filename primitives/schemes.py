@@ -10,12 +10,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ..ir.ops.spec import Array
+from ..ir.ops.spec import Array, Attr
 from ..masks import mask_text
 from ..onednn.capi import Status, failure
-from ..plan.attributes import Binary, PrimitiveAttr, Scale, Sum
+from ..plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
 from ..plan.conversion.convert import convert_steps
 from ..plan.findings import called
+from ..plan.targets import PARAMETERS_OF_2_6
 from ..plan.types import Plan
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
@@ -44,6 +45,8 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
         return Status.unimplemented, f"{description.target} has no floats of 16 bits"
     for reason in (*OPERATIONS[description.kind](parts(description)[0]), *stray_masks(description)):
         return Status.invalid_arguments, reason
+    if description.target == "onednn-v2" and "hardsigmoid" in _eltwise_algorithms(description):
+        return Status.invalid_arguments, "oneDNN 2.6 has no algorithm hardsigmoid"
     if description.kind == "inner_product" and description.attr.zero_points:
         return Status.unimplemented, "inner products have no zero points"
     if description.kind == "sum" and any(scale.mask for scale in description.attr.scales.values()):
@@ -73,6 +76,32 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     except NO_FIT as error:
         return Status.invalid_arguments, f"its arguments do not fit each other: {error}"
     return None
+
+
+def _eltwise_algorithms(description: Description) -> set[Attr]:
+    found = {op.algorithm for op in description.attr.post_ops if isinstance(op, Eltwise)}
+    own = description.params["algorithm"] if description.kind == "eltwise" else ""
+    return {*found, own}
+
+
+def with_known_parameters(description: Description) -> Description:
+    """Of `onednn-v2`, parameters that oneDNN 2.6 neglects as those of 3.2 that compute what it computes."""
+    if description.target != "onednn-v2":
+        return description
+    post_ops = tuple(
+        replace(
+            op, alpha=PARAMETERS_OF_2_6[op.algorithm][0], beta=PARAMETERS_OF_2_6[op.algorithm][1]
+        )
+        if isinstance(op, Eltwise) and op.algorithm in PARAMETERS_OF_2_6
+        else op
+        for op in description.attr.post_ops
+    )
+    found = replace(description, attr=replace(description.attr, post_ops=post_ops))
+    own = PARAMETERS_OF_2_6.get(str(description.params.get("algorithm")))
+    if description.kind != "eltwise" or own is None:
+        return found
+    params = {**description.params, "alpha": own[0], "beta": own[1]}
+    return replace(found, params=MappingProxyType(params))
 
 
 def _by_its_name(description: Description, plan: Plan) -> Plan:

@@ -15,7 +15,7 @@ from onednn_legacy.legacy import Legacy
 from onednn_legacy.legacy_worker import NUMPY_TYPES
 
 from fqfuse.ir.types import DType
-from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.capi import OneDnnError, Status
 from fqfuse.plan.attributes import Eltwise, PostOp, PrimitiveAttr, Scale, Sum, ZeroPoint
 from fqfuse.primitives import prim
 
@@ -187,3 +187,34 @@ def test_attributes_of_what_is_stored(legacy: Legacy, kind: str) -> None:
                 yield attr, sizes, {"src": src, "dst": dst}, params
 
     compared(legacy, kind, cases())
+
+
+@pytest.mark.parametrize("parameters", [(0.0, 0.0), (0.25, 0.125), (2.0, -1.0)])
+@pytest.mark.parametrize("algorithm", ["hardswish", "soft_relu"])
+def test_parameters_that_2_6_does_not_have(
+    legacy: Legacy, algorithm: str, parameters: tuple[float, float]
+) -> None:
+    """It computes with 1/6 and 1/2, and with 1, whatever it is given."""
+    sizes, (alpha, beta) = {"src": (1, 16), "dst": (1, 16)}, parameters
+    x = np.linspace(-4, 4, 16, dtype=np.float32)[None]
+    types = dict.fromkeys(sizes, "f32")
+    case, _ = requested("eltwise", PrimitiveAttr(), sizes, types, {"algorithm": algorithm})
+    theirs = legacy.ask({**case, "alpha": alpha, "beta": beta}, {"src": x}).dst
+    words = {role: f"f32{list(dims)}" for role, dims in sizes.items()}
+    own = {"algorithm": algorithm, "alpha": alpha, "beta": beta}
+    behind = PrimitiveAttr(post_ops=(Eltwise(algorithm, alpha, beta),))
+    for engine in ("numpy", "onednn"):
+        for attr, params in (
+            (PrimitiveAttr(), own),
+            (behind, {"algorithm": "linear", "alpha": 1.0, "beta": 0.0}),
+        ):
+            made = prim("eltwise", attr, engine=engine, target="onednn-v2", **words, **params)
+            # polynomials of exp and log, a few units in the last place apart
+            np.testing.assert_allclose(made.execute({"src": x}), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_2_6_has_no_hardsigmoid() -> None:
+    words = {"src": "f32[2]", "dst": "f32[2]", "algorithm": "hardsigmoid"}
+    with pytest.raises(OneDnnError) as refused:
+        prim("eltwise", target="onednn-v2", **words)
+    assert refused.value.status is Status.invalid_arguments
