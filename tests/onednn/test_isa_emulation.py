@@ -293,11 +293,13 @@ def test_many_primitives_on_their_own(library: Library, isa: str, kind: str) -> 
 @WITHOUT
 def test_random_recurrent_layers(library: Library, isa: str) -> None:
     """LSTM with and without projection, and GRU: as primitives, and as steps of plans. One in six has
-    products that are cut. A code next to the library's is one that exp or tanh took over a tie.
+    products that are cut. A code next to the library's is one that exp or tanh took over a tie. Results
+    and hidden states in f32 are to the bit what the codes stand for; cells have a bound.
     """
     found = agreement(library, isa, 3, 60, script="isa_layers.py")
     assert found["not exact"] >= 50, "the CPU loses bits"
-    assert found["steps"] >= 40
+    assert found["steps"] >= 15
+    assert found["numbers"] >= 15
     assert found["apart"] <= found["codes"] / 10_000
 
 
