@@ -281,6 +281,23 @@ def test_codes_beside_floats_of_16_bits(library: Library, isa: str, count: int) 
     assert found["not exact"] >= count // 8
 
 
+@WITHOUT
+def test_codes_beside_f16(library: Library, isa: str) -> None:
+    """Operands anywhere, biases and destinations of deconvolutions: the library has them on each CPU."""
+    kinds = "f16 inner_product", "f16 convolution", "f16 deconvolution", "f16 matmul"
+    found = agreement(library, isa, 21, 80, *kinds, script="isa_primitives.py")
+    assert sum(found["tried"].values()) >= 45
+    assert found["not exact"] >= 15
+
+
+def test_late_sums_of_volumes_are_exact(library: Library) -> None:
+    """On AVX-512 without VNNI, where depthwise convolutions of volumes lose bits without them."""
+    found = agreement(library, "avx512_core", 22, 16, "whole late sums", script="isa_primitives.py")
+    assert {name.split(" ")[-1] for name in found["tried"]} == {"ref:any"}
+    assert sum(found["tried"].values()) == 16
+    assert found["not exact"] == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", ["gemm", "inner_product"])
