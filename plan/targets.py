@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from ..errors import InvalidInput
 from ..ir.types import DType
 from .attributes import Binary, DepthwiseConv, Eltwise, Prelu, Sum
@@ -184,6 +186,7 @@ _V2: Mapping[str, Capability] = {
         src_scale=False,
         sum_type=False,
     ),
+    "pooling": replace(_V3["pooling"], dst=_SAME),
     "concat": Capability(_ANY, _ALL),
     "softmax": Capability(_F32, {DType.F32: _ANY}, "tensor"),
     "layer_normalization": _PLAIN,
@@ -268,6 +271,15 @@ TARGETS: Mapping[str, Target] = {
     ),
     "unified": Target("unified", "arguments", False, 32, _UNIFIED, operand_scale=True),
 }
+
+
+PARAMETERS_OF_2_6: Mapping[str, tuple[float, float]] = {
+    "hardswish": (float(np.float32(1 / 6)), 0.5),
+    "soft_relu": (1.0, 0.0),
+}
+"""Eltwise algorithms to which oneDNN 2.6 has no parameters (what it is given it neglects), and those of
+oneDNN 3.2 that compute the same.
+"""
 
 
 def check_target(name: object) -> Target:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
@@ -15,7 +17,7 @@ from ..masks import mask_text
 from .arguments import PACKED, at_run_time
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .findings import destination, of_target
-from .targets import Target
+from .targets import PARAMETERS_OF_2_6, Target
 from .types import Plan, Step
 
 _ELEMENTWISE = ("binary", "eltwise")
@@ -299,9 +301,24 @@ def _is_f32(value: float) -> bool:
     return abs(value) <= _LARGEST  # not so of NaN
 
 
+def _missing_of_2_6(algorithm: str, alpha: float, beta: float) -> str | None:
+    """What oneDNN 2.6 has not of an eltwise algorithm."""
+    if algorithm == "hardsigmoid":
+        return "by the algorithm hardsigmoid, which oneDNN 2.6 does not have"
+    known = PARAMETERS_OF_2_6.get(algorithm, (alpha, beta))
+    one = algorithm == "soft_relu"  # its second parameter is none in either
+    if np.float32(alpha) == np.float32(known[0]) and (one or beta == known[1]):
+        return None
+    return f"by {algorithm} with the parameters {alpha} and {beta}, which oneDNN 2.6 neglects"
+
+
 def _eltwise_problem(target: Target, op: Eltwise) -> str | None:
     if op.algorithm not in ELTWISE:
         return f"by the unknown algorithm {name_text(op.algorithm)}"
+    if target.legacy_eltwise:
+        missing = _missing_of_2_6(op.algorithm, op.alpha, op.beta)
+        if missing is not None:
+            return missing
     if op.scale != 1 and not target.eltwise_scale:
         return f"with a scale, which {target.name} does not have"
     if any(map(math.isnan, (op.alpha, op.beta, op.scale))):

@@ -194,6 +194,8 @@ def _binary(description: Description) -> Iterator[str]:
 
 def _reorder(description: Description) -> Iterator[str]:
     yield from _same(description, "src", "dst")
+    if description.target == "onednn-v2":
+        return  # 2.6 has no implementation of what contradicts itself to 3.2
     for role in ("src", "dst"):
         dtype = description.dtype(role)
         if role in description.attr.zero_points and dtype.is_float:

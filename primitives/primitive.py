@@ -29,7 +29,15 @@ from .neglected import neglected
 from .on_library import Made
 from .recurrent import of_library
 from .refusal import refusal
-from .schemes import SCHEME, converted, in_own_terms, placeholders, refusal_of_scheme
+from .schemes import (
+    SCHEME,
+    converted,
+    in_own_terms,
+    in_words_of_3_2,
+    placeholders,
+    refusal_of_scheme,
+    with_known_parameters,
+)
 from .untold import check_untold
 
 ENGINES = ("numpy", "onednn")
@@ -76,7 +84,7 @@ def prim(
     check_isa(isa, engine)
     mode = mode_of(fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
-    description = described(kind, given, attr, target)
+    description = with_known_parameters(described(kind, given, attr, target))
     asked = in_own_terms(description)
     if asked.target == SCHEME:
         if kind not in CELLS and refusal(description) is None:
@@ -85,6 +93,8 @@ def prim(
         _check_neglected(description, asked)
     else:
         _check(description, refusal_of_scheme(description))
+        if target == "onednn-v2":
+            _check_neglected(description, in_words_of_3_2(description))
     if engine == "numpy":
         return OnNumpy(description, in_environment() if mode is None else mode, isa or "vnni")
     return OnLibrary(description, mode, users=users)

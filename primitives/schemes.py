@@ -10,16 +10,19 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ..ir.ops.spec import Array
+from ..ir.ops.spec import Array, Attr
 from ..masks import mask_text
 from ..onednn.capi import Status, failure
-from ..plan.attributes import Binary, PrimitiveAttr, Scale, Sum
+from ..plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
 from ..plan.conversion.convert import convert_steps
 from ..plan.findings import called
+from ..plan.targets import PARAMETERS_OF_2_6
+from ..plan.types import Plan
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
 from .description import HALVES, Description, at_execution, stray_masks, with_values
+from .implementation import missing
 from .kinds import CELLS
 from .on_numpy import one_step
 from .operation import OPERATIONS
@@ -42,6 +45,8 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
         return Status.unimplemented, f"{description.target} has no floats of 16 bits"
     for reason in (*OPERATIONS[description.kind](parts(description)[0]), *stray_masks(description)):
         return Status.invalid_arguments, reason
+    if description.target == "onednn-v2" and "hardsigmoid" in _eltwise_algorithms(description):
+        return Status.invalid_arguments, "oneDNN 2.6 has no algorithm hardsigmoid"
     if description.kind == "inner_product" and description.attr.zero_points:
         return Status.unimplemented, "inner products have no zero points"
     if description.kind == "sum" and any(scale.mask for scale in description.attr.scales.values()):
@@ -49,23 +54,80 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     for role in (*description.attr.scales, *description.attr.zero_points):
         if role not in description.tensors:
             return Status.unimplemented, f"there is no argument {role} with a scale or a zero point"
-    for reason in (*_of_output_scales(description), *_of_sums(description)):
+    for reason in (
+        *_of_2_6(description),
+        *_of_output_scales(description),
+        *_of_sums(description),
+    ):
         return Status.unimplemented, reason
     args = placeholders(description)
     try:
-        plan, step = one_step(description, with_values(description, args), args)
-        for status, row in (
-            (Status.invalid_arguments, shapes_fit),
-            (Status.unimplemented, types_fit),
-            (Status.unimplemented, scales_fit),
-            (Status.unimplemented, zero_points_fit),
-            (Status.unimplemented, post_ops_fit),
+        plan, _step = one_step(description, with_values(description, args), args)
+        named = _by_its_name(description, plan)
+        for status, row, judged in (
+            (Status.invalid_arguments, shapes_fit, plan),
+            (Status.unimplemented, types_fit, plan),
+            (Status.unimplemented, scales_fit, named),
+            (Status.unimplemented, zero_points_fit, named),
+            (Status.unimplemented, post_ops_fit, named),
         ):
-            for found in row(plan):
-                return status, found.message.replace(called(step), "it", 1)
+            for found in row(judged):
+                return status, found.message.replace(called(judged.steps[0]), "it", 1)
     except NO_FIT as error:
         return Status.invalid_arguments, f"its arguments do not fit each other: {error}"
     return None
+
+
+def _eltwise_algorithms(description: Description) -> set[Attr]:
+    found = {op.algorithm for op in description.attr.post_ops if isinstance(op, Eltwise)}
+    own = description.params["algorithm"] if description.kind == "eltwise" else ""
+    return {*found, own}
+
+
+def with_known_parameters(description: Description) -> Description:
+    """Of `onednn-v2`, parameters that oneDNN 2.6 neglects as those of 3.2 that compute what it computes."""
+    if description.target != "onednn-v2":
+        return description
+    post_ops = tuple(
+        replace(
+            op, alpha=PARAMETERS_OF_2_6[op.algorithm][0], beta=PARAMETERS_OF_2_6[op.algorithm][1]
+        )
+        if isinstance(op, Eltwise) and op.algorithm in PARAMETERS_OF_2_6
+        else op
+        for op in description.attr.post_ops
+    )
+    found = replace(description, attr=replace(description.attr, post_ops=post_ops))
+    own = PARAMETERS_OF_2_6.get(str(description.params.get("algorithm")))
+    if description.kind != "eltwise" or own is None:
+        return found
+    params = {**description.params, "alpha": own[0], "beta": own[1]}
+    return replace(found, params=MappingProxyType(params))
+
+
+def _by_its_name(description: Description, plan: Plan) -> Plan:
+    """The plan by which attributes are judged: what a reduction gives, a reorder stores, which takes others."""
+    if description.kind != "reduction":
+        return plan
+    return replace(plan, steps=tuple(replace(step, primitive="reduction") for step in plan.steps))
+
+
+def in_words_of_3_2(description: Description) -> Description:
+    """A primitive of `onednn-v2` without output scales, which oneDNN 3.2 has not: a reorder's are those of
+    its source.
+    """
+    output, scales = description.attr.output_scales, description.attr.scales
+    if output is not None and description.kind == "reorder":
+        scales = {**scales, "src": output}
+    attr = replace(description.attr, scales=scales, output_scales=None)
+    return replace(description, attr=attr, target=SCHEME)
+
+
+def _of_2_6(description: Description) -> Iterator[str]:
+    """What no implementation of oneDNN 3.2 takes: none of 2.6 takes it either, but for a zero point that
+    it neglects (element types, zero points, post-ops).
+    """
+    if description.target == "onednn-v2":
+        yield from missing(parts(in_words_of_3_2(description))[0])
 
 
 def _of_output_scales(description: Description) -> Iterator[str]:
@@ -162,7 +224,7 @@ def converted(
         same = of_library(description, attr)
         return same, same.attr, dict(args)
     plan, _ = one_step(description, attr, args)
-    found, kept = convert_steps(plan)
+    found, kept = convert_steps(_by_its_name(description, plan))
     for refused in kept.values():
         raise failure(Status.unimplemented, f"{description}, {refused.reason},")
     step = found.steps[0]

@@ -43,6 +43,7 @@ NO_ZERO_POINTS = (
     "a product or maximum wants codes less their zero points, and binary has scales only"
 )
 MOVED = "the codes are moved or compared as they are; what decodes them, and all that follows, is a step of its own"
+CODES_ALONE = "an average of codes is codes of the same type on oneDNN 2.6, and this one is f32"
 VIEW = "the pool keeps its axes of size 1; without them its result is another view, and the other operand has that one's shape"
 REQUANTIZED = "no primitive made these codes that could have made them otherwise"
 TRANSPOSED = "the operand is transposed at run time, by NumPy"
@@ -164,8 +165,27 @@ STEPS: dict[str, tuple[Row, ...]] = {
     ),
 }
 
+_IN_F32 = ("residual/*", "prelu/u8")
+"""What is behind an average without axes that is f32 although codes of its type are stored."""
+
+
+def _decoded_first(*rows: Row) -> tuple[Row, ...]:
+    return tuple((pattern, f"reorder {steps}", CODES_ALONE) for pattern, steps, _ in rows)
+
+
 V2_STEPS = {
     **STEPS,
+    **dict.fromkeys(
+        ("average pooling", "global average pooling", "reduction mean"),
+        (*_decoded_first(*_AVERAGE[:2]), ("*/u8", "pooling", ""), *_decoded_first(*_AVERAGE)),
+    ),
+    "reduction mean without axes": (
+        *_decoded_first(
+            *(row for row in STEPS["reduction mean without axes"] if row[0] in _IN_F32)
+        ),
+        ("*/u8", "pooling onnx.Squeeze", VIEW),
+        *_decoded_first(*STEPS["reduction mean without axes"]),
+    ),
     # codes without a zero point: its output scale
     "softmax": (
         ("nothing/s8", "reorder softmax", F32_SOURCE),
@@ -177,7 +197,9 @@ V2_STEPS = {
         *_without_post_ops("reorder layer_normalization", F32_ONLY),
     ),
 }
-"""oneDNN 2.6 has no post-ops on these two, and no zero point; softmax has an output scale."""
+"""oneDNN 2.6 has no post-ops on the last two, and no zero point; softmax has an output scale. An average of codes
+it stores as such codes.
+"""
 
 
 _MEAN = (

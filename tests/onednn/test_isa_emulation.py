@@ -281,6 +281,23 @@ def test_codes_beside_floats_of_16_bits(library: Library, isa: str, count: int) 
     assert found["not exact"] >= count // 8
 
 
+@WITHOUT
+def test_codes_beside_f16(library: Library, isa: str) -> None:
+    """Operands anywhere, biases and destinations of deconvolutions: the library has them on each CPU."""
+    kinds = "f16 inner_product", "f16 convolution", "f16 deconvolution", "f16 matmul"
+    found = agreement(library, isa, 21, 80, *kinds, script="isa_primitives.py")
+    assert sum(found["tried"].values()) >= 45
+    assert found["not exact"] >= 15
+
+
+def test_late_sums_of_volumes_are_exact(library: Library) -> None:
+    """On AVX-512 without VNNI, where depthwise convolutions of volumes lose bits without them."""
+    found = agreement(library, "avx512_core", 22, 16, "whole late sums", script="isa_primitives.py")
+    assert {name.split(" ")[-1] for name in found["tried"]} == {"ref:any"}
+    assert sum(found["tried"].values()) == 16
+    assert found["not exact"] == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", ["gemm", "inner_product"])
@@ -293,11 +310,13 @@ def test_many_primitives_on_their_own(library: Library, isa: str, kind: str) -> 
 @WITHOUT
 def test_random_recurrent_layers(library: Library, isa: str) -> None:
     """LSTM with and without projection, and GRU: as primitives, and as steps of plans. One in six has
-    products that are cut. A code next to the library's is one that exp or tanh took over a tie.
+    products that are cut. A code next to the library's is one that exp or tanh took over a tie. Results
+    and hidden states in f32 are to the bit what the codes stand for; cells have a bound.
     """
     found = agreement(library, isa, 3, 60, script="isa_layers.py")
     assert found["not exact"] >= 50, "the CPU loses bits"
-    assert found["steps"] >= 40
+    assert found["steps"] >= 15
+    assert found["numbers"] >= 15
     assert found["apart"] <= found["codes"] / 10_000
 
 

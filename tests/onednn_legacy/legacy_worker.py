@@ -387,6 +387,10 @@ class Request:
         window = self.window("strides", "dilations", "padding_l", "padding_r")
         return f"dilated_{name}_forward", [FORWARD_INFERENCE, self.algorithm(), *four, *window]
 
+    def _inner_product(self, descs: Mapping[str, Any]) -> tuple[str, list[Any]]:
+        four = descs["src"], descs["weights"], descs.get("bias"), descs["dst"]
+        return "inner_product_forward", [FORWARD_INFERENCE, *four]
+
     def _matmul(self, descs: Mapping[str, Any]) -> tuple[str, list[Any]]:
         return "matmul", [descs["src"], descs["weights"], descs.get("bias"), descs["dst"]]
 

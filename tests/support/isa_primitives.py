@@ -40,10 +40,13 @@ NOT_REPRODUCED = re.compile(r"ref:any| ref|conv:any")
 where attributes are no whole numbers.
 """
 
-WHOLE, HALVES = "whole ", "halves "
+WHOLE, HALVES, F16 = "whole ", "halves ", "f16 "
 """Begin the kinds whose operands and biases are whole numbers, without scales: f32 holds all of it, in any
-order, so that references give the same, too. Some of those of the latter are floats of 16 bits.
+order, so that references give the same, too. Some of those of the latter two are floats of 16 bits.
 """
+
+LATE = "whole late sums"
+"""Depthwise convolutions of volumes, with a sum behind another post-op."""
 
 Words = tuple[PrimitiveAttr, dict[str, Any], dict[str, np.ndarray]]
 """Attributes, what the primitive is made of, and its arguments."""
@@ -185,6 +188,33 @@ def of_whole_numbers(rng: np.random.Generator, kind: str, floats: list[DType]) -
     return PrimitiveAttr(post_ops=post_ops), {**given, "dst": _text(types["dst"], dst)}, args
 
 
+def of_late_sums(rng: np.random.Generator) -> Words:
+    """A depthwise convolution of volumes that adds to what was there behind another post-op."""
+    groups, kernel = int(rng.choice([2, 3, 8, 16, 17, 32])), rng.choice([1, 2, 3, 4], 3)
+    out, before, strides = rng.integers(1, 5, 3), rng.integers(0, kernel), rng.choice([1, 1, 2], 3)
+    sizes = np.maximum((out - 1) * strides + kernel - before, 1)
+    behind = (out - 1) * strides + kernel - sizes - before
+    if (behind < 0).any():
+        return of_late_sums(rng)
+    src, dst = ((2, groups, *map(int, each)) for each in (sizes, out))
+    weights = (groups, 1, 1, *map(int, kernel))
+    src_type, dst_type = (
+        DType(rng.choice(names)) for names in (["u8", "s8"], ["f32", "s32", "s8", "u8"])
+    )
+    ops: list[PostOp] = [Eltwise("relu"), Eltwise("linear", 2.0, 3.0), Binary("add", "operand")]
+    first = ops[int(rng.integers(len(ops)))]
+    args = {"src": codes(rng, src_type, src), "weights": codes(rng, DType.S8, weights)}
+    if isinstance(first, Binary):
+        args["operand"] = rng.integers(1, 9, (1, groups, 1, 1, 1)).astype(np.float32)
+    args["old"] = rng.integers(-9, 10, dst).astype(dst_type.numpy)
+    given: dict[str, Any] = {
+        name: _text(DType.from_numpy(array.dtype), array.shape) for name, array in args.items()
+    }
+    given |= {"dst": _text(dst_type, dst), "strides": tuple(map(int, strides))}
+    given |= {"padding_l": tuple(map(int, before)), "padding_r": tuple(map(int, behind))}
+    return PrimitiveAttr(post_ops=(first, Sum("old"))), given, args
+
+
 def _as(dtype: DType, array: np.ndarray) -> np.ndarray:
     """Whole numbers as a type, which may hold fewer bits of them."""
     if dtype is DType.BF16:
@@ -248,11 +278,20 @@ def of_gemm(rng: np.random.Generator) -> tuple[Any, dict[str, Any], list[np.ndar
     return (gemm_u8s8s32 if dtype is U8 else gemm_s8s8s32), options, [*factors, c]
 
 
+_FLOATS = {
+    WHOLE: [DType.F32],
+    HALVES: [DType.F32, DType.BF16, DType.BF16],
+    F16: [DType.F32, DType.F32, DType.F32, DType.F16],
+}
+
+
 def _drawn(kind: str, rng: np.random.Generator) -> tuple[str, *Words]:
     """The kind of a primitive, and the primitive."""
     if kind == "pooling":
         return kind, *of_pooling(rng)
-    for begin, floats in ((WHOLE, [DType.F32]), (HALVES, [DType.F32, DType.BF16, DType.BF16])):
+    if kind == LATE:
+        return "convolution", *of_late_sums(rng)
+    for begin, floats in _FLOATS.items():
         if kind.startswith(begin):
             kind = kind.removeprefix(begin)
             return kind, *of_whole_numbers(rng, kind, floats)
@@ -286,7 +325,7 @@ def main(isa: str, seed: str, count: str, *kinds: str) -> None:
             refused[kind] += 1
             continue
         name, passed, (mine, real, exact) = found
-        plain = kind.startswith((WHOLE, HALVES))
+        plain = kind.startswith((WHOLE, HALVES, F16))
         if (NOT_REPRODUCED.search(name) and not plain) or (
             plain and "computes that wrongly" in passed
         ):
