@@ -50,7 +50,7 @@ def compiled_deconvolution(description: Description) -> bool:
     reference, on CPUs with AVX-512 too: a sum's zero point whatever the type, and sums whose later
     types are others. Scales are checked before: it takes those that the reference does.
     """
-    if description.dtype("src") not in _CODES or not _post_ops(description):
+    if description.dtype("src") not in _CODES or not compiled_post_ops(description):
         return False
     if description.dtype("dst") in HALVES:
         return False
@@ -73,8 +73,8 @@ def compiled_deconvolution(description: Description) -> bool:
     return any(_rows_fit(found[-1], blocks) for blocks in _blocks(description))
 
 
-def _post_ops(description: Description) -> bool:
-    """Sums are alike, and operands one number, or one for each channel."""
+def compiled_post_ops(description: Description) -> bool:
+    """Whether that code takes the post-ops: sums are alike, and operands one number, or one for each channel."""
     post_ops = description.attr.post_ops
     sums = [op for op in post_ops if isinstance(op, Sum)]
     if any((op.scale, op.zero_point) != (sums[0].scale, sums[0].zero_point) for op in sums):
