@@ -35,6 +35,9 @@ TypeOf = Callable[[str], TensorType]
 
 _COMPARISONS = ("ge", "gt", "le", "lt", "eq", "ne")
 
+_IMAGES = 4
+"""The most dimensions of a result for which compiled code of matmuls broadcasts along the last one."""
+
 _LANES = 16
 """Columns of a register of AVX-512."""
 
@@ -77,6 +80,7 @@ def laws_of(
     out = _dims(type_of, step.output)
     if not (
         read_by_reference_only(step.primitive, step.attr.post_ops, out, type_of)
+        or adds_unlike(step.attr.post_ops)
         or _adds_late_in_3d(step, isa, shape)
         or (isa == "avx512_core" and _compares_by_reference_only(step, shape, type_of))
     ):
@@ -93,6 +97,11 @@ def _dims(type_of: TypeOf, value: str) -> Dims:
 def adds_late(post_ops: Sequence[PostOp]) -> bool:
     """Whether a sum is not the first post-op, which gemm does not take."""
     return any(isinstance(op, Sum) for op in post_ops[1:])
+
+
+def adds_unlike(post_ops: Sequence[PostOp]) -> bool:
+    """Whether sums have several scales or zero points, which the reference alone takes."""
+    return len({(op.scale, op.zero_point) for op in post_ops if isinstance(op, Sum)}) > 1
 
 
 def compared_without_code(
@@ -154,11 +163,13 @@ def _of_gemm(src: DType, shape: Sequence[int]) -> tuple[Summation, ...]:
 
 
 def _adds_late_in_3d(step: Step, isa: str, shape: Sequence[int]) -> bool:
-    """Whether a depthwise 3-D convolution has a sum behind another post-op, which compiled code and gemm
-    refuse; seen of oneDNN 3.2 on AVX-512 without VNNI, of u8 and of s8 in 591 draws each.
+    """Whether a depthwise 3-D convolution has a sum behind another post-op, or one with a zero point, which
+    compiled code and gemm refuse; seen of oneDNN 3.2 on AVX-512 without VNNI, late sums of u8 and of s8 in 591 draws each.
     """
     depthwise = len(shape) == 5 and 1 < shape[0] == groups_of(step) and shape[1] == 1
-    return isa == "avx512_core" and depthwise and adds_late(step.attr.post_ops)
+    post_ops = step.attr.post_ops
+    moved = any(isinstance(op, Sum) and op.zero_point for op in post_ops)
+    return isa == "avx512_core" and depthwise and (moved or adds_late(post_ops))
 
 
 def read_by_reference_only(
@@ -195,8 +206,12 @@ def _convolution_takes(read: Dims, out: Dims, *, slopes: bool) -> bool:
 
 
 def _matmul_takes(read: Dims, out: Dims, *, slopes: bool) -> bool:
-    """One number, some along the second or the last axis, or along all, with or without the second one."""
+    """One number, some along the second or the last axis, or along all, with or without the second one; of
+    more than four dimensions along the second axis or all alone.
+    """
     along, last = _along(read), len(out) - 1
+    if last >= _IMAGES:
+        return along <= {1} or (read == out and not slopes)
     if read == out and (last == 1 or not slopes):
         return True
     if slopes and read == out and along:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..ir.types import DType
 from ..plan.attributes import Binary, DepthwiseConv, Prelu, Sum
+from ..plan.summation_of_steps import compared_without_code
 from .description import HALVES, Description, axes, grouped
 
 _CODES = (DType.S8, DType.U8)
@@ -50,9 +51,10 @@ def compiled_deconvolution(description: Description) -> bool:
     reference, on CPUs with AVX-512 too: a sum's zero point whatever the type, and sums whose later
     types are others. Scales are checked before: it takes those that the reference does.
     """
-    if description.dtype("src") not in _CODES or not _post_ops(description):
+    if description.dtype("src") not in _CODES or not compiled_post_ops(description):
         return False
-    if description.dtype("dst") in HALVES:
+    types = [*description.tensors.values(), *description.operands.values()]
+    if not HALVES.isdisjoint(type_.dtype for type_ in types):
         return False
     if any(zero.mask for zero in description.attr.zero_points.values()):
         return False
@@ -73,8 +75,8 @@ def compiled_deconvolution(description: Description) -> bool:
     return any(_rows_fit(found[-1], blocks) for blocks in _blocks(description))
 
 
-def _post_ops(description: Description) -> bool:
-    """Sums are alike, and operands one number, or one for each channel."""
+def compiled_post_ops(description: Description) -> bool:
+    """Whether that code takes the post-ops: sums are alike, and operands one number, or one for each channel."""
     post_ops = description.attr.post_ops
     sums = [op for op in post_ops if isinstance(op, Sum)]
     if any((op.scale, op.zero_point) != (sums[0].scale, sums[0].zero_point) for op in sums):
@@ -125,22 +127,33 @@ def _rows_fit(axis: _Axis, blocks: int) -> bool:
 
 
 def compiled_depthwise(description: Description) -> bool:
-    """Whether the code for depthwise convolutions of images of floats (brdgmm) takes it: without
-    dilations, and with no bias wider than the destination.
+    """Whether the code for depthwise convolutions of images of floats or u8 (brdgmm) takes it: without
+    dilations, zero points and operands of f16, with no bias wider than a float's destination, of codes
+    none of 16 bits. What compares with f32 is not generated for vectors that are not full.
     """
     if description.kind != "convolution" or len(description.dims("dst")) != _IMAGES:
         return False
     dst, dst_type = description.dims("dst"), description.dtype("dst")
     bias = description.dtype("bias") if "bias" in description.tensors else dst_type
     channels, outputs = (description.dims(role)[1] for role in ("src", "dst"))
+    if description.dtype("src") is DType.U8:
+        narrow = "bias" in description.tensors and bias in HALVES
+    else:
+        narrow = not description.dtype("src").is_float or (dst_type, bias) == (
+            DType.BF16,
+            DType.F32,
+        )
+    post_ops, type_of = description.attr.post_ops, description.operands.__getitem__
     return (
         grouped(description)
         and description.dims("weights")[0] == channels == outputs
-        and description.dtype("src").is_float
+        and not narrow
+        and not description.attr.zero_points
         and not any(axes(description)[1])
-        and not (dst_type is DType.BF16 and bias is DType.F32)
         and _sums_alike(description)
+        and DType.F16 not in {type_.dtype for type_ in description.operands.values()}
         and all(_broadcasts(shape, dst) or tuple(shape) == dst for shape in _operands(description))
+        and not compared_without_code(post_ops, dst, type_of, channels)
     )
 
 

@@ -114,8 +114,9 @@ def _by_sums(whole: Description, args: Mapping[str, Array], profile: NumericsPro
     the others change, which is exact on any CPU; then all that follows.
     """
     near = channel_points.with_near_points(whole)
-    sums = _run(near, near.attr, args, profile, FpmathMode.strict).astype(np.int64)
-    work = _MAKERS[whole.kind](near, near.attr, args)
+    of_near = {role: args[role] for role in near.tensors if role in args}  # the bias comes behind
+    sums = _run(near, near.attr, of_near, profile, FpmathMode.strict).astype(np.int64)
+    work = _MAKERS[whole.kind](near, near.attr, of_near)
     factors = work.args["src"], work.args["weights"]
     for each, sign in ((whole, 1), (near, -1)):
         exact = channel_points.exact_sums(each, work.op, work.params, *factors)

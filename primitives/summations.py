@@ -11,12 +11,14 @@ from ..plan.attributes import Binary, Prelu, Sum
 from ..plan.summation import EXACT, Summation, summation, summation_of_inner_product
 from ..plan.summation_of_steps import (
     adds_late,
+    adds_unlike,
     compared_without_code,
     laws_of,
     read_by_reference_only,
 )
 from ..plan.types import Plan, Step
-from .description import HALVES, Description, axes, grouped, has_several_points
+from .compiled import compiled_deconvolution, compiled_post_ops
+from .description import HALVES, Description, axes, grouped
 
 _FEW = 16
 """Channels of a group."""
@@ -38,10 +40,10 @@ def summation_of(whole: Description, isa: str) -> Summation | None:
     if whole.kind == "deconvolution":
         return (
             _of_gemm(whole, isa)
-            if has_several_points(whole) or _is_no_code_of_its_own(whole, isa)
+            if _has_points_of_channels(whole) or _is_no_code_of_its_own(whole, isa)
             else None
         )
-    if has_several_points(whole) or _is_by_reference(whole, isa):
+    if _has_points_of_channels(whole) or _is_by_reference(whole, isa):
         return EXACT
     return _of_inner_product(whole, isa) if whole.kind == "inner_product" else None
 
@@ -79,6 +81,12 @@ def _of_gemm(whole: Description, isa: str) -> Summation:
     )
 
 
+def _has_points_of_channels(whole: Description) -> bool:
+    """Whether the source's zero points are told for each channel, were they all the same."""
+    zero = whole.attr.zero_points.get("src")
+    return zero is not None and zero.mask != 0
+
+
 def _stored(whole: Description) -> set[DType]:
     """The types of the destination and the bias."""
     return {whole.dtype(role) for role in ("dst", "bias") if role in whole.tensors}
@@ -91,23 +99,49 @@ def _read(whole: Description) -> set[DType]:
 
 
 def _is_no_code_of_its_own(whole: Description, isa: str) -> bool:
-    """Whether a deconvolution has floats of 16 bits that its own code does not take, gemm does: all but
-    operands of bf16 on AVX-512, where single taps may be stored as such, too.
+    """Whether a deconvolution has post-ops that its own code does not take, or floats of 16 bits, gemm does:
+    all but operands of bf16 on AVX-512, where single taps may be stored as such, too.
     """
     stored, read = _stored(whole) & HALVES, _read(whole) & HALVES
-    if isa != "avx512_core" or DType.F16 in stored | read:
-        return bool(stored | read)
-    in_bias = "bias" in whole.tensors and whole.dtype("bias") in HALVES
-    return bool(stored) and (in_bias or not _stores_halves_of_taps(whole))
+    if isa == "avx512_core" and DType.F16 not in stored | read:
+        in_bias = "bias" in whole.tensors and whole.dtype("bias") in HALVES
+        if stored:
+            return in_bias or not _stores_halves_of_taps(whole)
+    elif stored | read:
+        return True
+    return not _takes_post_ops(whole, isa)
+
+
+def _has_single_taps(whole: Description) -> bool:
+    """Whether a deconvolution is run as a convolution of 1x1 taps."""
+    strides, _, before, behind = axes(whole)
+    taps = whole.dims("weights")[2 + grouped(whole) :]
+    return {*taps, *strides} == {1} and not any((*before, *behind))
+
+
+def _takes_post_ops(whole: Description, isa: str) -> bool:
+    """Whether own code of a deconvolution takes its post-ops: AVX-512's, and that for single taps, what
+    convolutions read, and sums that are alike, AVX-512's one in front without a zero point; that for AVX2
+    and SSE4.1, on all, what `compiled_post_ops` tells, of rows that fit it.
+    """
+    post_ops, out, type_of = whole.attr.post_ops, whole.dims("dst"), whole.operands.__getitem__
+    unread = read_by_reference_only("convolution", post_ops, out, type_of)
+    sums = [op for op in post_ops if isinstance(op, Sum)]
+    told = any(op.dtype is not None for op in sums)
+    if _has_single_taps(whole) and not (unread or adds_unlike(post_ops)):
+        return isa == "avx512_core" or not told
+    if isa != "avx512_core":
+        return compiled_post_ops(whole)
+    moved = any(op.zero_point for op in sums)
+    return not (unread or told or moved or adds_late(post_ops)) or compiled_deconvolution(whole)
 
 
 def _stores_halves_of_taps(whole: Description) -> bool:
     """Whether AVX-512's code for single taps takes a deconvolution into bf16: as one of 1x1 taps, but for
     groups of few channels by fours, and what it does not broadcast or compare.
     """
-    strides, _, before, behind = axes(whole)
-    outputs, inputs, *taps = whole.dims("weights")[grouped(whole) :]
-    if {*taps, *strides} != {1} or any((*before, *behind)):
+    outputs, inputs, *_ = whole.dims("weights")[grouped(whole) :]
+    if not _has_single_taps(whole):
         return False
     groups = whole.dims("src")[1] // inputs
     if groups > 1 and (
@@ -163,7 +197,10 @@ def _of_inner_product(whole: Description, isa: str) -> Summation:
     spatial = math.prod(whole.dims("src")[2:]) > 1
     moved = any(isinstance(op, Sum) and op.zero_point for op in post_ops)
     by_gemm = isa != "avx512_core" or spatial or moved
-    if by_gemm and (adds_late(post_ops) or _stored(whole) & HALVES):
+    dtypes = {op.dtype for op in post_ops if isinstance(op, Sum)} - {None, whole.dtype("dst")}
+    if by_gemm and (adds_late(post_ops) or dtypes or _stored(whole) & HALVES):
+        return EXACT
+    if adds_unlike(post_ops):
         return EXACT
     if read_by_reference_only("matmul", post_ops, out, type_of):
         return EXACT

@@ -56,8 +56,10 @@ def _depthwise_tail(lanes: int) -> Callable[[Request], bool]:
 
 
 def _five_positions(request: Request) -> bool:
-    dims = operand(request, "dst").dims
-    return math.prod(dims[2:]) == 5 and dims[1] > 64
+    """Channels of groups are blocked by 16, all of a whole convolution by 64."""
+    dims, weights = operand(request, "dst").dims, operand(request, "weights").dims
+    of_a_group = dims[1] // weights[0] if len(weights) > len(dims) else 0
+    return math.prod(dims[2:]) == 5 and (dims[1] > 64 or of_a_group > 16)
 
 
 def _strided_tail(lanes: int) -> Callable[[Request], bool]:
@@ -158,7 +160,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
             kind,
             r"jit_int8_1x1:avx512_core$",
             _five_positions,
-            f"a 1x1 {kind} with five positions and more than 64 output channels, on AVX-512 without VNNI",
+            f"a 1x1 {kind} with five positions and more than 64 output channels, or 16 of a group, on AVX-512 without VNNI",
             "every element is wrong",
             "the next implementation, or NumPy",
             figure,
@@ -167,12 +169,15 @@ CONVOLUTIONS: tuple[Defect, ...] = (
             (
                 "convolution",
                 "1x1 over five positions",
-                "of 1 to 40 positions only 5; from 65 channels on for one thread, 129 for two, 257 for four",
+                (
+                    "of 1 to 40 positions only 5; from 65 channels on for one thread, 129 for two, 257 for four; "
+                    "and groups of 20, 40, 48, 64 and more channels, not of 32"
+                ),
             ),
             (
                 "deconvolution",
                 "1x1 deconvolution over five positions",
-                "80 and 120 channels, the latter in three groups",
+                "groups of 20, 40, 48, 64 and more channels; not of 32",
             ),
         )
     ),

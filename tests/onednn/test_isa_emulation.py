@@ -271,6 +271,18 @@ def test_primitives_that_the_reference_takes(library: Library, isa: str, count: 
 
 
 @WITHOUT
+def test_what_one_implementation_refuses_sums_as_the_next(library: Library, isa: str) -> None:
+    """The reference is exact, gemm shifts where other code halves: chains that each refuses, or takes."""
+    found = agreement(library, isa, 1, 1, script="isa_sums.py")
+    tried = found["tried"]
+    for kind in ("convolution", "matmul", "inner_product", "deconvolution"):
+        by = {name: tried[name] for name in tried if name.startswith(kind)}
+        others = sum(count for name, count in by.items() if "ref" in name or "conv:" in name)
+        assert min(others, sum(by.values()) - others) >= 20
+    assert found["not exact"] >= 100
+
+
+@WITHOUT
 @pytest.mark.parametrize("count", [80, pytest.param(1600, marks=pytest.mark.slow)])
 def test_codes_beside_floats_of_16_bits(library: Library, isa: str, count: int) -> None:
     """Destinations, biases and operands of bf16: by the reference or gemm, where compiled code has none."""

@@ -282,3 +282,60 @@ def test_words_that_are_no_words() -> None:
     for mask in (None, 1.5):
         with pytest.raises(InvalidInput, match="a number or a name"):
             Scale((), mask)  # type: ignore[arg-type]
+
+
+DEPTHWISE = {"src": "u8[2,20,4,3]", "weights": "s8[20,1,1,2,1]", "dst": "f32[2,20,3,3]"}
+TURNED = {"src": "u8[1,2,3]", "weights": "s8[2,2,1]", "dst": "f32[1,2,5]", "strides": (2,)}
+MOVED = Sum("old", 1.0, 5)
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize(
+    ("kind", "words", "behind", "is_made"),
+    [
+        ("convolution", {}, (), True),
+        ("convolution", {"src": "s8[2,20,4,3]"}, (), False),
+        ("convolution", {"bias": "s32[20]", "dst": "bf16[2,20,3,3]"}, (), True),
+        ("convolution", {"bias": "bf16[20]"}, (), False),
+        ("convolution", {"src": "u8[2,20,5,3]", "dilations": (1, 0)}, (), False),
+        ("convolution", {"operand": "bf16[1,20,1,1]"}, (Binary("add", "operand"),), True),
+        ("convolution", {"operand": "f16[1,20,1,1]"}, (Binary("add", "operand"),), False),
+        ("convolution", {"operand": "s8[1,20,1,1]"}, (Binary("ge", "operand"),), True),
+        ("convolution", {"operand": "f32[1,20,1,1]"}, (Binary("ge", "operand"),), False),
+        ("convolution", {"operand": "f32[1,1,3,1]"}, (Binary("add", "operand"),), False),
+        ("deconvolution", {"bias": "f32[2]"}, (), True),
+        ("deconvolution", {"bias": "bf16[2]"}, (), False),
+        ("deconvolution", {"operand": "bf16[1,2,1]"}, (Binary("add", "operand"),), False),
+    ],
+)
+def test_a_zero_point_of_a_sum_of_floats_is_compiled_codes(
+    kind: str, words: dict[str, Any], behind: tuple[Any, ...], is_made: bool, engine: Engine
+) -> None:
+    """Depthwise convolutions of u8 have such code with VNNI, deconvolutions that for AVX2: the library makes it,
+    and passes over what saturates.
+    """
+    given = {**(DEPTHWISE if kind == "convolution" else TURNED), **words}
+    attr = PrimitiveAttr(post_ops=(MOVED, *behind))
+    description = described(kind, given, attr, "onednn-v3")
+    assert (refusal(description) is None) == is_made
+    if not engine.library.effective_isa().has_vnni:
+        pytest.skip("this CPU has no VNNI")
+    try:
+        on_library.descriptor(engine, description)
+        theirs = True
+    except Unimplemented:
+        theirs = False
+    # what compares is described, and its code cannot be generated then
+    assert theirs == is_made or "f32[1,20,1,1]" in words.values()
+    if is_made and kind == "convolution":
+        rng, made = (
+            np.random.default_rng(3),
+            [prim(kind, attr, engine=e, **given) for e in ("numpy", "onednn")],
+        )
+        types = {**made[0].description.tensors, **made[0].description.operands}
+        args = {
+            name: rng.integers(0, 99, type_.static_shape).astype(type_.dtype.numpy)
+            for name, type_ in types.items()
+            if name != "dst"
+        }
+        assert np.array_equal(*(each.execute(args) for each in made))

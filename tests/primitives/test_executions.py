@@ -14,7 +14,7 @@ from laws.budget import ENOUGH, examples
 from laws.executions import refused
 from laws.primitives import MAKERS
 
-from fqfuse.primitives import PrimitiveAttr, ZeroPoint, prim
+from fqfuse.primitives import PrimitiveAttr, Scale, ZeroPoint, prim
 
 
 @pytest.mark.hypothesis
@@ -94,3 +94,25 @@ def test_sums_with_far_zero_points_wrap_around(kind: str, far: int) -> None:
     if kind == "matmul":  # such products were cut into pieces without end
         ours, theirs = _case(kind, "u8", {"weights": ZeroPoint((far,))})
         assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("kind", GEOMETRIES)
+@pytest.mark.parametrize("points", [ZeroPoint((3, -7), 2), ZeroPoint((2**15,))])
+def test_a_bias_is_added_once_behind_such_sums(kind: str, points: ZeroPoint) -> None:
+    """It is no part of what scales apply to."""
+    tail = "" if kind == "matmul" else ",1"
+    bias = f"f32[{'1,3' if kind == 'matmul' else '3'}]"
+    weights = "s8[2,3]" if kind == "matmul" else "s8[3,2,1]"
+    words = {"src": f"u8[1,2{tail}]", "weights": weights, "bias": bias, "dst": f"f32[1,3{tail}]"}
+    scale = Scale((2.0, 1.0, 0.5), 2 if kind == "matmul" else 1)
+    attr = PrimitiveAttr({"weights": scale}, {"src": points})
+    made = [prim(kind, attr, engine=engine, **words) for engine in ("numpy", "onednn")]
+    types = made[0].description.tensors
+    args = {
+        role: np.full(types[role].static_shape, value, types[role].dtype.numpy)
+        for role, value in (("src", 9), ("weights", 1), ("bias", 100))
+    }
+    sums = np.array([2.0, 1.0, 0.5]) * (18 - sum(points.values) * (2 // len(points.values)))
+    for each in made:
+        assert np.array_equal(each.execute(args).reshape(-1), sums + 100)

@@ -152,7 +152,7 @@ def with_operands(rng: np.random.Generator) -> Case:
     """
     src, dst = (U8 if rng.random() < 0.5 else S8), DType.F32
     if rng.random() < 0.5:
-        rank, rows = int(rng.choice([2, 4])), int(rng.choice([1, 5, 16]))
+        rank, rows = int(rng.choice([2, 4, 5])), int(rng.choice([1, 5, 16]))
         lead = tuple(rng.choice([1, 2, 3], rank - 2).tolist())
         depth, columns = int(rng.choice([2, 16, 33, 300])), int(rng.choice([1, 3, 16, 17]))
         shape, weights = (*lead, rows, depth), (*(1 for _ in lead), depth, columns)
