@@ -8,7 +8,7 @@ from ..attributes import PRelu
 from ..enums import DataType
 from ..layouts import channels_last, row_major
 from ..primitive_desc import Request
-from .defect import Defect, binary_operands, operand
+from .defect import BOTH, Defect, binary_operands, operand
 
 
 def _softmax_of_channels(request: Request) -> bool:
@@ -92,6 +92,7 @@ POINTWISE: tuple[Defect, ...] = (
         "wrong elements of the operand",
         "channels last, or as a matrix [N, C]",
         "632 of 804 drawn orders in ranks 2 to 5",
+        versions=BOTH,
     ),
     Defect(
         "binary of blocks into codes",
@@ -124,5 +125,6 @@ POINTWISE: tuple[Defect, ...] = (
         "other scales, and numbers behind the last one: they are counted as if the dimensions were next to each other",
         "NumPy",
         "[2, 3, 4, 5], row-major and channels last: all five such masks of a destination, one of a source",
+        versions=BOTH,
     ),
 )
