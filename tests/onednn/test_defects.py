@@ -407,6 +407,22 @@ def vectors(bare: Bare) -> Case:
     return make, {Arg.SRC_0: a, Arg.SRC_1: b, arg_post_op(0, Arg.SRC_1): shift}, a * b + shift
 
 
+def last_dimension(bare: Bare) -> Case:
+    a, b, shift = bare.normal(2, 17, 4, 3), bare.normal(2, 17, 4, 3), bare.normal(1, 1, 1, 3)
+
+    def make() -> PrimitiveDesc:
+        chain = (Binary(AlgKind.binary_add, bare.last(shift.shape)),)
+        return describe(
+            bare.engine,
+            "binary",
+            *[bare.last(a.shape)] * 3,
+            alg=AlgKind.binary_mul,
+            attributes=Attributes(post_ops=chain),
+        )
+
+    return make, {Arg.SRC_0: a, Arg.SRC_1: b, arg_post_op(0, Arg.SRC_1): shift}, a * b + shift
+
+
 def pooled_rows(bare: Bare) -> Case:
     x, more = bare.normal(2, 16, 8, 8), bare.normal(2, 16, 4, 4)
 
@@ -936,6 +952,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "deconvolution with zero points and wide padding": lambda bare: wide_padding(bare, turned=True),
     "softmax with an operand": softmax_with_channels,
     "binary of another order": vectors,
+    "binary with an operand for the last dimension": last_dimension,
     "row-major pooling with a tensor": pooled_rows,
     "average of codes with a comparison": pooled_comparison,
     "pooling with a sum": pooled_sum,
