@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..attributes import Binary, PRelu, Sum
 from ..enums import Arg, DataType
 from ..primitive_desc import Request
-from .defect import Defect, operand
+from .defect import BOTH, Defect, operand
 
 _WITH_OPERAND = Binary | PRelu | Sum
 
@@ -98,6 +98,43 @@ def _wide_padding_of_zero_points(request: Request) -> bool:
     return bool(max(before, behind) >= 4)
 
 
+def _compensated(request: Request) -> bool:
+    """Sums of the weights are taken off: of an s8 source, or of one with a zero point."""
+    src = operand(request, "src")
+    return src.dtype == DataType.s8 or Arg.SRC in request.attributes.zero_points
+
+
+def _windows_of_padding(request: Request) -> bool:
+    """A window reads padding alone: no tap of it along some dimension meets an element."""
+    dilations = request.parameters["dilations"]
+    kernel = operand(request, "weights").dims[-len(dilations) :]
+    return _compensated(request) and any(
+        not any(0 <= window * stride - begin + tap * (apart + 1) < n for tap in range(taps))
+        for (n, out, stride, begin, _), taps, apart in zip(
+            _axes(request), kernel, dilations, strict=True
+        )
+        for window in range(out)
+    )
+
+
+def _codes_of_one_channel(request: Request) -> bool:
+    """One channel of codes in each group, and a kernel of several elements: rows of the kernel become
+    channels ("relo" in jit_brgemm_conv_utils.cpp).
+    """
+    src, weights = operand(request, "src"), operand(request, "weights")
+    rank = len(src.dims) - 2
+    codes = src.dtype in (DataType.u8, DataType.s8)
+    return codes and weights.dims[-rank - 1] == 1 and max(weights.dims[-rank:]) > 1
+
+
+def _spread_and_compensated(request: Request) -> bool:
+    return _compensated(request) and any(step > 1 for step in request.parameters["strides"])
+
+
+def _of_codes(request: Request) -> bool:
+    return operand(request, "src").dtype in (DataType.u8, DataType.s8)
+
+
 def _compensation(request: Request) -> bool:
     """Sums behind packed weights, of a source whose elements lie side by side.
 
@@ -114,6 +151,10 @@ def _compensation(request: Request) -> bool:
     return dense and dst.dtype == DataType.s8 and summed
 
 
+_AFTER = (3, 3, 0)
+"""The first version whose implementations are not those of 3.2, whatever their names."""
+
+_NEXT = "the next implementation, or NumPy"
 _ZERO_TAPS = "zero taps are put behind the kernel's, which changes no sum"
 _DECONVOLUTION = r"jit_deconvolution:|jit_uni_int8:"
 
@@ -127,6 +168,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "the last elements along that dimension lack taps, or have those of others",
         _ZERO_TAPS,
         "146 of 406 drawn shapes",
+        versions=BOTH,
     ),
     Defect(
         "deconvolution between the taps",
@@ -137,6 +179,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "rows between the taps hold garbage: what compensates for the zero point or the shift of signed codes is left in them",
         _ZERO_TAPS,
         "88 of 114 drawn shapes; between columns, none of 33",
+        versions=BOTH,
     ),
     *(
         Defect(
@@ -148,6 +191,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
             "each channel of the last vector but its first has wrong operands",
             "the next implementation, or NumPy",
             f"{seen}",
+            mended=(3, 13, 2),
         )
         for lanes, isa, seen in (
             (8, "avx", "all of 2 to 7, 10 to 15, 18 to 23 channels"),
@@ -158,12 +202,13 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         Defect(
             name,
             kind,
-            r"jit_int8_1x1:avx512_core$",
+            r"(jit_1x1_deconvolution:undef\+)?jit_int8_1x1:avx512_core$",
             _five_positions,
             f"a 1x1 {kind} with five positions and more than 64 output channels, or 16 of a group, on AVX-512 without VNNI",
             "every element is wrong",
             "the next implementation, or NumPy",
             figure,
+            versions=BOTH,
         )
         for kind, name, figure in (
             (
@@ -193,13 +238,14 @@ CONVOLUTIONS: tuple[Defect, ...] = (
             "the next implementation, or NumPy",
             f"512 samples of {channels} channels, 4 positions of 8, two threads on a busy machine: {seen} of 200 runs wrong; "
             f"of {lanes} and of 17 channels none, because a thread's room is cut for multiples of {lanes // 2}",
+            versions=BOTH,
         )
         for lanes, isa, channels, seen in ((16, "avx2", 23, 81), (8, "sse41", 20, 1))
     ),
     Defect(
         "padding as wide as what no window reads",
         "convolution",
-        r"brgconv:",
+        r"brgconv:|brg_conv_fwd:",
         _padding_that_looks_like_none,
         "along the last dimension there is padding in front, and as many elements behind the last window that none reads",
         "accumulators of 32 bits are stored in place of int8 codes, over what neighbours store and beyond the end of the destination: "
@@ -207,6 +253,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "the next implementation, or NumPy",
         "with 2 to 8 threads, in five runs each, 6 of 117 drawn shapes of this kind and none of 4,883 others; "
         "with one thread 49 of 3,886 of all, each with 24 bytes or more behind the destination overwritten",
+        versions=BOTH,
     ),
     *(
         Defect(
@@ -220,6 +267,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
             "the next implementation, or NumPy",
             "one dimension of 4 to 31 positions, padding of 2 to 31, 8 to 130 channels: 1,587 of 9,240 wrong; "
             "least padding in blocks of 16 channels 14, of 32 and 48 channels 8, of 64 channels 4, without VNNI 13, 7, 7 and 4",
+            mended=(3, 13, 2),
         )
         for kind, implementation, as_what in (
             ("convolution", r"brgconv:", ""),
@@ -236,6 +284,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "where several elements are loaded at once and transposed, the sums are left zero: every element of the convolution is wrong",
         "the weights are handed over with gaps, of which each element is loaded by itself, in no more time",
         "of 6,000 packings each 53 with AVX-512 and VNNI, 62 without VNNI, 51 with AVX2, none with SSE4.1; with gaps none",
+        mended=(3, 13, 2),
     ),
     Defect(
         "convolution of codes with a bias of bf16",
@@ -246,6 +295,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "other numbers than the bias, from beside it",
         "the next implementation, or NumPy",
         "1 and 8 channels, 1x1 and 3x3",
+        versions=BOTH,
     ),
     Defect(
         "convolution of codes with a sum of f16",
@@ -258,5 +308,55 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "0, or another element, is added",
         "the next implementation, or NumPy",
         "1 and 8 channels of 1x8",
+    ),
+    Defect(
+        "windows of padding alone",
+        "convolution",
+        r"brg_conv_fwd:",
+        _windows_of_padding,
+        "an s8 source or a zero point, and a window that along some dimension reads padding alone",
+        "what they are compensated by is left as it is in the scratchpad: garbage",
+        _NEXT,
+        "51 of 12,424 drawn shapes",
+        versions=BOTH[1:],
+        since=_AFTER,
+    ),
+    Defect(
+        "codes of one channel",
+        "convolution",
+        r"brg_conv_fwd:",
+        _codes_of_one_channel,
+        "a group has one input channel of u8 or s8, and the kernel several elements",
+        "with several groups all groups but the first are wrong; with one, windows but those of the first row, "
+        "or any that reach into padding, or blocks of channels that they do not fill",
+        _NEXT,
+        "121 of 2,199 drawn shapes, 4 of them without zero point and of u8",
+        versions=BOTH[1:],
+        since=_AFTER,
+    ),
+    Defect(
+        "deconvolution with strides and compensation",
+        "deconvolution",
+        r"brg_deconv:.*brgconv_strided",
+        _spread_and_compensated,
+        "strides, with a zero point or an s8 source",
+        "windows behind the last tap or between taps hold garbage, or the process ends",
+        _NEXT,
+        "93 of 483 drawn shapes, of which 10 end the process; of u8 without zero point none of 715",
+        versions=BOTH[1:],
+        since=_AFTER,
+    ),
+    Defect(
+        "convolution of codes by brgemm between the versions",
+        "convolution",
+        r"brgconv:|brg_conv_fwd:",
+        _of_codes,
+        "the source is u8 or s8; versions after 3.2 and before 3.13, in which no narrower condition was measured",
+        "the process ends, or wrong numbers",
+        _NEXT,
+        "3.3.0 and 3.7.1: a process ends once in 200 to 500 drawn shapes",
+        versions=("3.3.0",),
+        since=_AFTER,
+        mended=(3, 13, 0),
     ),
 )

@@ -10,6 +10,9 @@ from ..attributes import Binary
 from ..memory import MemoryDesc
 from ..primitive_desc import PrimitiveDesc, Request
 
+BOTH = ("3.2.0", "3.13.2")
+"""The versions that all rows were tried with."""
+
 
 @dataclass(frozen=True)
 class Defect:
@@ -23,8 +26,11 @@ class Defect:
         when: the same in words.
         symptom: what comes out.
         instead: what is done.
-        figure: what was measured with oneDNN 3.2.0.
-        mended: the first version that computes it right; None: none is known.
+        figure: what was measured, with the first of the versions.
+        versions: of oneDNN that were seen to compute it wrongly. What was not measured is taken to be wrong, from
+            `since` to `mended`.
+        since: the first version that it concerns.
+        mended: the first version that was measured and computes it right; None: none is known.
     """
 
     name: str
@@ -35,13 +41,16 @@ class Defect:
     symptom: str
     instead: str
     figure: str
+    versions: tuple[str, ...] = (BOTH[0],)
+    since: tuple[int, int, int] = (3, 2, 0)
     mended: tuple[int, int, int] | None = None
 
     def concerns(self, desc: PrimitiveDesc) -> bool:
         """True where the implementation computes this wrongly."""
-        if desc.kind != self.kind or (
-            self.mended is not None and desc.library.version.triple >= self.mended
-        ):
+        found = desc.library.version.triple
+        if desc.kind != self.kind or found < self.since:
+            return False
+        if self.mended is not None and found >= self.mended:
             return False
         return re.match(self.implementation, desc.impl_info) is not None and self.occurs(
             desc.request

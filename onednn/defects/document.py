@@ -8,10 +8,12 @@ from .defect import Defect
 
 _INTRODUCTION = """# What oneDNN computes wrongly
 
-Written by `make docs` from `onednn/defects/`. Each was measured on the bare library, oneDNN 3.2.0, against exact integers or
-float64, and `tests/onednn/test_defects.py` shows it again. fqfuse passes such an implementation over; `session.placement()` says where
-that sends a step to NumPy. What oneDNN's int8 code loses by design on CPUs without VNNI (sums of products saturate to 16 bits) is no
-part of this list.
+Written by `make docs` from `onednn/defects/`. Each was measured on the bare library against exact integers or float64, and
+`tests/onednn/test_defects.py` shows it again, on whichever library `FQFUSE_ONEDNN` names. All rows were tried with oneDNN 3.2.0 and 3.13.2:
+"wrong in" names the versions that were seen to be wrong. Where that is 3.2.0 alone and nothing is mended, 3.13.2 refuses the request or has
+another implementation for it. A row concerns all versions from the first named on, but for those behind "right in". fqfuse passes such an
+implementation over; `session.placement()` says where that sends a step to NumPy. What oneDNN's int8 code loses by design on CPUs without
+VNNI (sums of products saturate to 16 bits) is no part of this list.
 """
 
 
@@ -31,7 +33,8 @@ def _section(defect: Defect) -> str:
         f"- Result: {defect.symptom}",
         f"- Measured: {defect.figure}",
         f"- Instead: {defect.instead}",
+        f"- Wrong in: {', '.join(defect.versions)}",
     ]
     if defect.mended is not None:
-        lines.append(f"- Mended: in {'.'.join(map(str, defect.mended))}")
+        lines.append(f"- Right in: {'.'.join(map(str, defect.mended))}")
     return "\n".join([*lines, ""])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..enums import DataType
-from .defect import Defect, operand
+from .defect import BOTH, Defect, operand
 
 LAYERS: tuple[Defect, ...] = (
     *(
@@ -16,8 +16,9 @@ LAYERS: tuple[Defect, ...] = (
             "hidden states below 0 become 0: they are stored as codes of u8",
             "NumPy",
             "every layer with such a state",
+            versions=versions,
         )
-        for kind in ("gru", "lstm")
+        for kind, versions in (("gru", BOTH[:1]), ("lstm", BOTH))
     ),
     Defect(
         "lstm of bf16 with a projection",
@@ -31,5 +32,6 @@ LAYERS: tuple[Defect, ...] = (
         "other hidden states, which without AVX512-BF16 the reference gives right",
         "the next implementation, or NumPy",
         "all of 19 drawn layers: off by up to 0.7 and more, of states up to 1",
+        versions=BOTH,
     ),
 )

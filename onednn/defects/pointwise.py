@@ -8,7 +8,7 @@ from ..attributes import PRelu
 from ..enums import DataType
 from ..layouts import channels_last, row_major
 from ..primitive_desc import Request
-from .defect import Defect, binary_operands, operand
+from .defect import BOTH, Defect, binary_operands, operand
 
 
 def _softmax_of_channels(request: Request) -> bool:
@@ -47,6 +47,16 @@ def _channels_between(request: Request) -> bool:
         return False
     samples, channels, *spatial = src.strides
     return channels != 1 and not samples >= channels >= max(spatial, default=1)
+
+
+def _vector_of_the_last(request: Request) -> bool:
+    """An operand varies along the last dimension alone, whose elements do not lie side by side."""
+    dst = operand(request, "dst")
+    along = any(
+        len(dims) > 2 and dims[-1] > 1 and math.prod(dims) == dims[-1]
+        for dims in binary_operands(request)
+    )
+    return along and (not dst.is_plain or dst.strides[-1] != 1)
 
 
 def _codes_of_part_filled_blocks(request: Request) -> bool:
@@ -92,6 +102,20 @@ POINTWISE: tuple[Defect, ...] = (
         "wrong elements of the operand",
         "channels last, or as a matrix [N, C]",
         "632 of 804 drawn orders in ranks 2 to 5",
+        versions=BOTH,
+    ),
+    Defect(
+        "binary with an operand for the last dimension",
+        "binary",
+        r"jit:",
+        _vector_of_the_last,
+        "a post-op has an operand that varies along the last dimension of three or more alone, whose elements do not lie side by side, "
+        "as channels last",
+        "wrong elements of the operand: it is read as if it varied with what lies side by side",
+        "row-major, or NumPy",
+        "28 of 44 drawn shapes channels last or in another order, row-major none",
+        versions=BOTH[1:],
+        since=(3, 3, 0),
     ),
     Defect(
         "binary of blocks into codes",
@@ -124,5 +148,6 @@ POINTWISE: tuple[Defect, ...] = (
         "other scales, and numbers behind the last one: they are counted as if the dimensions were next to each other",
         "NumPy",
         "[2, 3, 4, 5], row-major and channels last: all five such masks of a destination, one of a source",
+        versions=BOTH,
     ),
 )

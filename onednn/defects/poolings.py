@@ -10,7 +10,7 @@ from ..enums import AlgKind, DataType
 from ..layouts import row_major
 from ..memory import MemoryDesc
 from ..primitive_desc import Request
-from .defect import Defect, binary_operands, operand
+from .defect import BOTH, Defect, binary_operands, operand
 
 _COMPARISONS = frozenset(AlgKind[f"binary_{name}"] for name in ("ge", "gt", "le", "lt", "eq", "ne"))
 
@@ -91,6 +91,7 @@ POOLINGS: tuple[Defect, ...] = (
         "wrong elements of the operand: it is read as if it had been transposed with the source",
         "channels last",
         "maximum and average, 8 to 20 channels",
+        versions=BOTH,
     ),
     Defect(
         "average of codes with a comparison",
@@ -102,6 +103,7 @@ POOLINGS: tuple[Defect, ...] = (
         "the next implementation",
         "u8 and s8, of 17 to 70 channels; each of gt, ge, lt, le with all of 9 counts of channels, "
         "eq and ne with 6 or 7 of them; maxima, an f32 destination, AVX2 and SSE4.1 are right",
+        versions=BOTH,
     ),
     Defect(
         "pooling with a sum",
@@ -133,5 +135,6 @@ POOLINGS: tuple[Defect, ...] = (
         "all channels get the operand's first element",
         "NumPy",
         "[1, C, 1] and [1, C, 1, 1]",
+        versions=BOTH,
     ),
 )

@@ -8,7 +8,7 @@ from ..attributes import PRelu
 from ..enums import DataType
 from ..primitive_desc import Request
 from ..strides import row_major_strides
-from .defect import Defect, binary_operands, operand
+from .defect import BOTH, Defect, binary_operands, operand
 
 _CHANNELS = 1 << 1
 """The mask of an operand with one number for each channel."""
@@ -44,6 +44,7 @@ PRODUCTS: tuple[Defect, ...] = (
         "from the second matrix on, other elements of the operand: they are counted as if there were no gaps",
         "the next implementation, or a primitive behind the product",
         "two matrices of one row, 64 and 256 columns",
+        versions=BOTH,
     ),
     *(
         Defect(
@@ -55,10 +56,16 @@ PRODUCTS: tuple[Defect, ...] = (
             "other slopes",
             "the next implementation, or NumPy",
             figure,
+            versions=versions,
         )
-        for kind, when, figure in (
-            ("inner_product", "is stored as f32", "8 by 16 outputs"),
-            ("convolution", "has slopes that vary with more than the channel", "8 channels of 3x3"),
+        for kind, when, figure, versions in (
+            ("inner_product", "is stored as f32", "8 by 16 outputs", BOTH),
+            (
+                "convolution",
+                "has slopes that vary with more than the channel",
+                "8 channels of 3x3",
+                BOTH[:1],
+            ),
         )
     ),
 )

@@ -7,7 +7,7 @@ import math
 from ..attributes import Eltwise, Sum
 from ..enums import AlgKind, DataType
 from ..primitive_desc import Request
-from .defect import Defect, operand
+from .defect import BOTH, Defect, operand
 
 _SUMMING = ("convolution", "deconvolution", "matmul")
 
@@ -58,12 +58,16 @@ ROUNDING: tuple[Defect, ...] = (
             _TWICE,
             "the next implementation, or NumPy",
             _DIFFERENT.format(_OF_SUMS if kind in _SUMMING else _OF_NORMAL),
+            versions=BOTH,
         )
         for kind, implementation in (
             ("pooling", r"simple_|jit:sse41|jit:avx$"),
             ("resampling", r"simple:|jit:sse41|jit:avx$"),
             ("convolution", r"jit_uni_int8:sse41|jit_uni_int8_1x1:sse41"),
-            ("deconvolution", r"jit_uni_int8:sse41|jit_uni_int8_1x1:sse41"),
+            (
+                "deconvolution",
+                r"jit_uni_int8:sse41|jit_uni_int8_1x1:sse41|jit_deconvolution:sse41",
+            ),
         )
     ),
     *(
@@ -76,6 +80,7 @@ ROUNDING: tuple[Defect, ...] = (
             _TWICE,
             "NumPy",
             _DIFFERENT.format(_OF_SUMS if kind in _SUMMING else _OF_NORMAL),
+            versions=BOTH,
         )
         for kind in ("binary", "eltwise", *_SUMMING, "pooling", "resampling")
     ),

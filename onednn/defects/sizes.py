@@ -7,7 +7,7 @@ import math
 from ..attributes import PRelu
 from ..enums import DataType
 from ..primitive_desc import Request
-from .defect import Defect, operand
+from .defect import BOTH, Defect, operand
 
 _MOST = 5
 """Dimensions by which the references count elements."""
@@ -57,6 +57,7 @@ SIZES: tuple[Defect, ...] = (
             "wrong numbers, and others behind the ends of the tensors: the process may end",
             "NumPy",
             figure,
+            versions=BOTH,
         )
         for kind, figure in (
             ("batch_normalization", "f32, bf16 and s8 of 6 and 7 dimensions"),
@@ -72,6 +73,7 @@ SIZES: tuple[Defect, ...] = (
         "wrong numbers, and others behind the ends of the tensors: the process may end",
         "NumPy",
         "with a binary 23 of 26 drawn shapes of 6 and 7 dimensions, with an eltwise bf16[1,5,3,3,2,2]",
+        versions=BOTH,
     ),
     Defect(
         "matmul of more than five dimensions with slopes",
@@ -82,6 +84,7 @@ SIZES: tuple[Defect, ...] = (
         "other slopes",
         "NumPy",
         "24 of 27 drawn shapes of 6 and 7 dimensions by gemm, and one by the reference",
+        versions=BOTH,
     ),
     Defect(
         "matmul without products",
@@ -92,6 +95,7 @@ SIZES: tuple[Defect, ...] = (
         "the destination is not written",
         "NumPy",
         "f32 and u8",
+        versions=BOTH,
     ),
     Defect(
         "reorder of none with scales",
@@ -102,6 +106,7 @@ SIZES: tuple[Defect, ...] = (
         "the process ends: a division by 0",
         "NumPy",
         "420 of 420 shapes, types and masks",
+        mended=(3, 13, 2),
     ),
     *(
         Defect(
@@ -113,6 +118,7 @@ SIZES: tuple[Defect, ...] = (
             "the process ends: a division by 0",
             "NumPy",
             figure,
+            mended=(3, 13, 2),
         )
         for kind, implementation, figure in (
             (
@@ -132,5 +138,6 @@ SIZES: tuple[Defect, ...] = (
         "the process ends: a division by 0, in some when the primitive is made",
         "neither engine makes it",
         "110 of 110 without samples",
+        versions=BOTH,
     ),
 )
