@@ -17,6 +17,7 @@ from .bert import build_bert, sample_tokens
 from .densenet121 import build_densenet121
 from .efficientnet_b0 import build_efficientnet_b0
 from .gpt2 import build_gpt2_block, build_gpt2_token, sample_embeddings, sample_token
+from .llama import build_llama_blocks, build_llama_token, sample_next, sample_prompts
 from .lstm import build_lstm, sample_sequences
 from .mobilenet_v2 import build_mobilenet_v2
 from .regnet_y_400mf import build_regnet_y_400mf
@@ -94,6 +95,22 @@ NETWORKS: Mapping[str, Network] = {
                 quantizers=("products", "int4", "int4-dynamic"),
             )
             for tokens in (32, 512)
+        ),
+        Network(
+            "llama",
+            build_llama_blocks,
+            sample_prompts,
+            "logits",
+            transformer=True,
+            quantizers=("f32", "products", "dynamic", "int4-dynamic"),
+        ),
+        Network(
+            "llama_token64",
+            partial(build_llama_token, 64),
+            partial(sample_next, 64),
+            "logits",
+            transformer=True,
+            quantizers=("f32", "products", "dynamic", "int4-dynamic"),
         ),
     )
 }

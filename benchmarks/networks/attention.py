@@ -1,8 +1,10 @@
-"""Parts of vision transformers: self-attention from one joined product, and the two linear layers
-behind it, as torch exporters write them.
+"""Parts of transformers, as torch exporters write them: self-attention from one joined product, the
+two linear layers behind it, and what the language models share.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -64,6 +66,49 @@ def gelu(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     y = writer.op("Erf", [writer.op("Div", [x, root], scope)], scope)
     y = writer.op("Mul", [x, writer.op("Add", [y, one], scope)], scope)
     return writer.op("Mul", [y, half], scope)
+
+
+def split_heads(writer: NetworkWriter, x: Tensor, scope: str, heads: int) -> Tensor:
+    """``[n, t, heads * c]`` as ``[n, heads, t, c]``."""
+    width = int(x.value.shape[-1])
+    y = _reshaped(writer, x, scope, "heads", [0, 0, heads, width // heads])
+    return writer.op("Transpose", [y], scope, perm=[0, 2, 1, 3])
+
+
+def joined_with(
+    writer: NetworkWriter, past: Sequence[Tensor], new: Sequence[Tensor], scope: str
+) -> list[Tensor]:
+    """Keys and values behind those of the ``past``, where there is any."""
+    if not past:
+        return list(new)
+    return [
+        writer.op("Concat", [before, after], scope, axis=2)
+        for before, after in zip(past, new, strict=True)
+    ]
+
+
+def causal_mask(tokens: int) -> Array:
+    """``[1, 1, t, t]`` to add to scores: -10000 as GPT-2 writes it, of which exp is 0."""
+    return np.triu(np.full((tokens, tokens), -10000.0, np.float32), 1)[None, None]
+
+
+def scores_of(writer: NetworkWriter, query: Tensor, key: Tensor, scope: str, width: int) -> Tensor:
+    """Queries ``[n, heads, t, width]`` times keys ``[n, heads, width, s]``, over the root of the
+    width.
+    """
+    scores = writer.op("MatMul", [query, key], scope)
+    root = writer.constant(f"{scope}/Constant_root", np.array(width**0.5, np.float32))
+    return writer.op("Div", [scores, root], scope)
+
+
+def attended(
+    writer: NetworkWriter, scores: Tensor, value: Tensor, scope: str, width: int
+) -> Tensor:
+    """The values by the scores' softmax, heads side by side: ``[n, t, width]``."""
+    weights = writer.op("Softmax", [scores], scope, axis=-1)
+    context = writer.op("MatMul", [weights, value], scope)
+    context = writer.op("Transpose", [context], scope, perm=[0, 2, 1, 3])
+    return _reshaped(writer, context, scope, "merge", [0, 0, width])
 
 
 def _masked(writer: NetworkWriter, scores: Tensor, scope: str, mask: Array) -> Tensor:

@@ -14,6 +14,7 @@ import onnx
 
 from fqfuse.measure.arrays import Array
 
+from .attention import attended, causal_mask, joined_with, scores_of
 from .layers import classifier, layer_norm, linear
 from .writer import NetworkWriter, Tensor
 
@@ -62,12 +63,9 @@ def build_gpt2_token(tokens: int, seed: int = 0, samples: int = 4) -> onnx.Model
     x, *past = (writer.input(name, array) for name, array in given.items())
     scope = "/h.0/attn"
     query, key, value = _heads(writer, x, scope, [0, 2, 1, 3])
-    present = [
-        writer.op("Concat", [before, new], scope, axis=2)
-        for before, new in zip(past, (key, value), strict=True)
-    ]
+    present = joined_with(writer, past, (key, value), scope)
     turned = writer.op("Transpose", [present[0]], scope, perm=[0, 1, 3, 2])
-    x = _attended(writer, x, scope, _scores(writer, query, turned, scope), present[1])
+    x = _attended(writer, x, scope, scores_of(writer, query, turned, scope, _HEAD), present[1])
     x = layer_norm(writer, _feed_forward(writer, x, "/h.0/mlp"), "/ln_f", epsilon=EPSILON)
     first = writer.constant("/Constant_last", np.array(-1, np.int64))
     logits = classifier(writer, writer.op("Gather", [x, first], "", axis=1), "/lm_head", CLASSES)
@@ -77,10 +75,8 @@ def build_gpt2_token(tokens: int, seed: int = 0, samples: int = 4) -> onnx.Model
 def _attention(writer: NetworkWriter, x: Tensor, scope: str) -> Tensor:
     """Causal self-attention of the normalized tokens, added to them."""
     query, key, value = _heads(writer, x, scope, [0, 2, 3, 1])
-    scores = _scores(writer, query, key, scope)
-    # -10000 as GPT-2 writes it: exp of it is 0
-    causal = np.triu(np.full((SEQUENCE, SEQUENCE), -10000.0, np.float32), 1)[None, None]
-    mask = writer.constant(f"{scope}/Constant_mask", causal)
+    scores = scores_of(writer, query, key, scope, _HEAD)
+    mask = writer.constant(f"{scope}/Constant_mask", causal_mask(SEQUENCE))
     return _attended(writer, x, scope, writer.op("Add", [scores, mask], scope), value)
 
 
@@ -96,21 +92,11 @@ def _heads(
     )
 
 
-def _scores(writer: NetworkWriter, query: Tensor, key: Tensor, scope: str) -> Tensor:
-    scores = writer.op("MatMul", [query, key], scope)
-    root = writer.constant(f"{scope}/Constant_root", np.array(_HEAD**0.5, np.float32))
-    return writer.op("Div", [scores, root], scope)
-
-
 def _attended(
     writer: NetworkWriter, x: Tensor, scope: str, scores: Tensor, value: Tensor
 ) -> Tensor:
     """What the tokens attend to, added to them."""
-    weights = writer.op("Softmax", [scores], scope, axis=-1)
-    context = writer.op("MatMul", [weights, value], scope)
-    context = writer.op("Transpose", [context], scope, perm=[0, 2, 1, 3])
-    shape = writer.constant(f"{scope}/Constant_merge", np.array([0, 0, WIDTH], np.int64))
-    context = writer.op("Reshape", [context, shape], scope)
+    context = attended(writer, scores, value, scope, WIDTH)
     return writer.op("Add", [linear(writer, context, f"{scope}/c_proj", WIDTH), x], scope)
 
 

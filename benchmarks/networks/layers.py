@@ -201,6 +201,22 @@ def layer_norm(
     return writer.op("LayerNormalization", [x, *parameters], scope, axis=-1, epsilon=epsilon)
 
 
+def rms_norm(writer: NetworkWriter, x: Tensor, scope: str, epsilon: float) -> Tensor:
+    """Normalization by root mean squares over the last axis, with a scale in [0.5, 1.5], in its parts:
+    Zhang & Sennrich 2019 (arXiv:1910.07467).
+    """
+    two, small, one = (
+        writer.constant(f"{scope}/Constant_{name}", np.array(number, np.float32))
+        for name, number in (("two", 2.0), ("epsilon", epsilon), ("one", 1.0))
+    )
+    drawn = writer.rng.uniform(0.5, 1.5, int(x.value.shape[-1])).astype(np.float32)
+    squares = writer.op("Pow", [x, two], scope)
+    mean = writer.op("ReduceMean", [squares], scope, axes=[-1], keepdims=1)
+    root = writer.op("Sqrt", [writer.op("Add", [mean, small], scope)], scope)
+    y = writer.op("Mul", [x, writer.op("Div", [one, root], scope)], scope)
+    return writer.op("Mul", [writer.parameter(_module(scope, "weight"), drawn), y], scope)
+
+
 def classifier(writer: NetworkWriter, x: Tensor, scope: str, classes: int) -> Tensor:
     """Linear layer (Gemm, transposed weight) from features ``[n, c]`` to logits ``[n, classes]``
     that differ between inputs.

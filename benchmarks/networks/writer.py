@@ -60,7 +60,8 @@ class NetworkWriter:
         return Tensor(name, value)
 
     def constant(self, name: str, value: Array) -> Tensor:
-        """Add a Constant node ``name``, as exporters write literals."""
+        """Add a Constant node ``name``, numbered where it is taken, as exporters write literals."""
+        name = self._unique(name)
         output = f"{name}_output_0"
         self._nodes.append(
             helper.make_node("Constant", [], [output], name, value=numpy_helper.from_array(value))

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from ...ir.decision import Outcome
 from ...ir.types import DType
+from ...plan.arguments import PACKED
 from .remedies import is_qoperator
 from .view import View
 
@@ -87,6 +88,27 @@ def _refused_for(words: str) -> Callable[[View, Sequence[int]], bool]:
     return holds
 
 
+_MAY_ROUND = "the model lets the source be rounded to codes"
+"""How `quantize_at_run_time` says that a file permits what was not asked for."""
+
+
+def _may_round(view: View, index: int) -> bool:
+    names = set(view.steps[index].origin)
+    return any(
+        decision.reason.startswith(_MAY_ROUND) and decision.subject in names
+        for decision in view.plan.decision_records
+    )
+
+
+def _some_may_round(view: View, steps: Sequence[int]) -> bool:
+    return any(_may_round(view, index) for index in steps)
+
+
+def _some_may_not(view: View, steps: Sequence[int]) -> bool:
+    packed = [index for index in steps if view.steps[index].op == PACKED]
+    return not all(_may_round(view, index) for index in packed)
+
+
 _CIRCUMSTANCES: Mapping[str, Callable[[View, Sequence[int]], bool]] = MappingProxyType(
     {
         "around a Concat": _around_concat,
@@ -98,6 +120,8 @@ _CIRCUMSTANCES: Mapping[str, Callable[[View, Sequence[int]], bool]] = MappingPro
         "where all activations have 16 bits": _all_wide,
         "where some have": _some_wide,
         "where weights have more than 8 bits": _refused_for("the weights have more than 8 bits"),
+        "where the model lets activations become codes (accuracy_level=4)": _some_may_round,
+        "where it does not": _some_may_not,
         "where weights have no quantizer": _refused_for("the weights are not quantized"),
     }
 )

@@ -118,7 +118,7 @@ class Estimate:
 
 
 _AS_IT_IS = Remedied()
-_NO_REORDER = frozenset({"onnx.Expand", "onnx.Pad", "onnx.Tile"})
+_NO_REORDER = frozenset({"onnx.Pad"})
 """Moves that no primitive makes."""
 _HAS_KERNEL = frozenset({"DynamicRange", "Gather", "Lookup"})
 

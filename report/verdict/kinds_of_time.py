@@ -407,11 +407,16 @@ ABOUT_TIME = (
         "A matrix product of f32 with weights in blocks of codes (MatMulNBits).",
         "the codes save memory, not arithmetic: they are decoded in front of each product in f32",
         remedies={
-            Tool.ANY: (
-                "nothing where tokens come one by one, which memory bounds; where many come at once, let "
-                "activations become codes, too: at run time (--dynamic matmul), or by calibration "
-                "(quantize_static, nncf.quantize)"
-            ),
+            Tool.ANY: {
+                "where the model lets activations become codes (accuracy_level=4)": (
+                    "compile with --dynamic matmul: the model permits it, and ONNX Runtime does so unasked"
+                ),
+                "where it does not": (
+                    "nothing where tokens come one by one, which memory bounds; where many come at once, let "
+                    "activations become codes, too: at run time (--dynamic matmul), or by calibration "
+                    "(quantize_static, nncf.quantize)"
+                ),
+            },
         },
     ),
     Kind(

@@ -19,7 +19,7 @@ from ...onednn.layouts import relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...plan import attributes as plan_attributes
 from ...plan.types import Step
-from .binding import Binder, first_accepted, first_lowered, need
+from .binding import Binder, distinct, first_accepted, first_lowered, need
 from .convolving import affine
 from .joining import Way, join_axes, joined, joined_frame, wide
 from .pointwise import layouts
@@ -132,7 +132,7 @@ def _binary(binder: Binder, step: Step, way: Way) -> None:
         layout, converted, order = candidate
         value, other = (need(order, role) for role in _SOURCES)
         plain = row_major(binder.library, dims, binder.dtype(value))
-        options = [plain] if value in way.written_out else layouts(binder, value, shape(value))
+        options = [plain] if value in way.written_out else _layouts(binder, value, shape(value))
         src0 = options[min(layout, len(options) - 1)]
         if converted:
             src0 = _f32(src0)
@@ -163,6 +163,18 @@ def _binary(binder: Binder, step: Step, way: Way) -> None:
     if isinstance(src0, Wanted) and src0.desc.dtype != binder.dtype(src0.value):
         offer = offer.reading({Arg.SRC_0: binder.convert(src0.value, src0.desc)})
     binder.commit(step, offer)
+
+
+def _layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:
+    """Layouts for the first source, best first. Where the last dimension lies side by side, as in
+    heads that were turned, row-major comes in front of channels last: copying whole rows is faster,
+    and so is the kernel (rotary embeddings of [1, 12, 64, 64]: 10 us in place of 50).
+    """
+    options = layouts(binder, value, dims)
+    first = options[0]
+    if first.dims == dims and first.is_plain and first.strides[-1] == 1:
+        return distinct(first, row_major(binder.library, dims, first.dtype), *options)
+    return options
 
 
 def _f32(desc: MemoryDesc) -> MemoryDesc:

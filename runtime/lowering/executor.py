@@ -37,7 +37,7 @@ from .chained import run_trips
 from .compute import convolution, deconvolution
 from .constants import Constants
 from .matmul import matmul
-from .moves import blocks_of_pixels, gather, reshape, shuffle, slice_, transpose
+from .moves import blocks_of_pixels, expand, gather, reshape, shuffle, slice_, tile, transpose
 from .normalization import (
     batch_normalization,
     layer_normalization,
@@ -96,8 +96,10 @@ LOWERINGS: Mapping[str, Lowering] = {
     "onnx.DepthToSpace": blocks_of_pixels,
     "onnx.SpaceToDepth": blocks_of_pixels,
     "onnx.Transpose": transpose,
+    "onnx.Expand": expand,
     "onnx.Gather": gather,
     "onnx.Slice": slice_,
+    "onnx.Tile": tile,
 }
 """Which lowering serves which primitive of a plan; what is missing here runs on NumPy."""
 

@@ -1,14 +1,17 @@
 """Steps that say where the elements lie: another shape over the same bytes, another order of the
-axes, carried by strides; shuffles, blocks of pixels as channels and back, and boxes out of a
-tensor: one reorder, which reads the box where it lies.
+axes, carried by strides; shuffles, blocks of pixels as channels and back, boxes out of a tensor,
+and what stands several times: one reorder, which reads the elements where they lie.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ...ir.ops import OPS
 from ...ir.ops.rows import integer, integers, text
 from ...ir.ops.slicing import cut
 from ...ir.ops.spec import Array
+from ...onednn.capi import OneDnnError
 from ...onednn.enums import Arg
 from ...onednn.layouts import channels_last, relaid, row_major, viewed
 from ...onednn.memory import MemoryDesc
@@ -117,6 +120,71 @@ def blocks_of_pixels(binder: Binder, step: Step) -> None:
     tensor = binder.fetch(Wanted(source, ends[0]))
     assert isinstance(tensor, Tensor)
     binder.commit_move(step, tensor, seen(ends[0]), seen(ends[1]), ends[1])
+
+
+def expand(binder: Binder, step: Step) -> None:
+    """Expand: axes of one element, and new ones in front, are read again and again.
+
+    Raises:
+        NotLowered: it reads a constant, its shape comes at run time, or as `_repeated` has it.
+    """
+    _settled(binder, step, "shape")
+    dims, given = binder.dims(step.output), binder.dims(_source(binder, step))
+    given = (1,) * (len(dims) - len(given)) + given
+    _repeated(
+        binder,
+        step,
+        [(1, had) if had == size else (size, had) for had, size in zip(given, dims, strict=True)],
+    )
+
+
+def tile(binder: Binder, step: Step) -> None:
+    """Tile: each axis is read as often as it says.
+
+    Raises:
+        NotLowered: the repeats come at run time, or as `_repeated` has it.
+    """
+    repeats = _settled(binder, step, "repeats").tolist()
+    given = binder.dims(_source(binder, step))
+    _repeated(binder, step, list(zip(repeats, given, strict=False)))
+
+
+def _repeated(binder: Binder, step: Step, axes: Sequence[tuple[int, int]]) -> None:
+    """Writes the step's first input so that each axis stands there several times: one reorder, whose
+    source has axes of stride 0.
+
+    Args:
+        binder: the binder.
+        step: the step.
+        axes: how often each axis is read, and its length, from the output's first on.
+
+    Raises:
+        NotLowered: the source's layout has no strides, or the library has no primitive for it.
+    """
+    source, dims = step.args[0][1], binder.dims(step.output)
+    if all(times == 1 for times, _ in axes):
+        reshape(binder, step)
+        return
+    lies = binder.desc(source)
+    if not lies.is_plain or lies.offset:
+        lies = row_major(binder.library, lies.dims, lies.dtype)
+    view = viewed(lies, [length for _, length in axes])
+    assert view is not None  # the same but for ones in front
+    split: list[int] = []
+    strides: list[int] = []
+    for (times, length), stride in zip(axes, view.strides, strict=True):
+        # no axes of one element besides: a descriptor has few
+        found = [(size, apart) for size, apart in ((times, 0), (length, stride)) if size > 1]
+        split += [size for size, _ in found]
+        strides += [apart for _, apart in found]
+    tensor = binder.fetch(Wanted(source, lies))
+    assert isinstance(tensor, Tensor)
+    try:
+        read = MemoryDesc.with_strides(binder.library, split, lies.dtype, strides)
+        target = row_major(binder.library, split, lies.dtype)
+    except OneDnnError as error:
+        raise NotLowered(f"{len(split)} axes, some of them repeated: {error.what}") from error
+    binder.commit_move(step, tensor, read, target, row_major(binder.library, dims, lies.dtype))
 
 
 def gather(binder: Binder, step: Step) -> None:

@@ -116,6 +116,10 @@ def _swin():
     return parameters, macs + 28 * 28 * 384 * 192 + 192 * 1000
 
 
+# of two blocks: queries and what is attended to, keys and values of 4 heads in place of 12, and the
+# three of the feed forward
+_LLAMA_WEIGHTS = 2 * (2 * 768 * 768 + 2 * 768 * 256 + 3 * 768 * 2048)
+
 BY_HAND = {
     "lstm": (_LSTM_WEIGHTS + 4 * 2 * _GATES + 513 * 64, 48 * _LSTM_WEIGHTS + 512 * 64),
     "gpt2": (
@@ -129,6 +133,14 @@ BY_HAND = {
         )
         for tokens in (32, 512)
     },
+    "llama": (
+        _LLAMA_WEIGHTS + 5 * 768 + 768 * 64,
+        64 * (_LLAMA_WEIGHTS + 768 * 64) + 2 * 2 * 64 * 64 * 768,
+    ),
+    "llama_token64": (
+        _LLAMA_WEIGHTS + 5 * 768 + 768 * 64,
+        _LLAMA_WEIGHTS + 768 * 64 + 2 * 2 * 64 * 768,
+    ),
     "bert": (BERT_PARAMETERS, BERT_MACS),
     "unet": _unet(),
     "yolo": _yolo(),

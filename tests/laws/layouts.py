@@ -209,6 +209,12 @@ def expand(d: Draw, x: Value) -> Value:
     return d.op("Expand", [x.name, d.ints(shape)], shape, x)
 
 
+def tile(d: Draw, x: Value) -> Value:
+    repeats = [d.pick(1, 1, 2, 3) if x.rank and d.yes(0.5) else 1 for _ in x.shape]
+    shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
+    return d.op("Tile", [x.name, d.ints(repeats)], shape, x)
+
+
 def cut(d: Draw, x: Value) -> Value:
     if not x.rank:
         return x
@@ -743,6 +749,7 @@ MOVES: tuple[Maker, ...] = (
     squeeze,
     unsqueeze,
     expand,
+    tile,
     cut,
     split,
     pad,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from support.executor_plans import F32, S8, U8, scales
+from support.executor_plans import F32, S8, U8, Builder, scales
 from support.runtime_plans import one_step
 from support.steps_compared import compare_steps
 
@@ -189,3 +189,24 @@ def test_a_difference_whose_zeros_nobody_tells_apart(rng: np.random.Generator) -
     attr = PrimitiveAttr({}, {}, (Eltwise("linear", 3.0, 2.0),))
     placement = placed(*operation(rng, "sub", ((1, 3, 1), (2, 3, 4)), (F32, F32, S8), attr=attr))
     assert placement.runtime == "onednn", placement.reason
+
+
+@pytest.mark.parametrize("heads", [1, 4, 12])
+def test_turned_heads_times_a_matrix_keep_their_rows(rng: np.random.Generator, heads: int) -> None:
+    """A rotary embedding: channels last takes five times as long."""
+    b = Builder()
+    turned = (1, heads, 6, 8)
+    b.step(
+        "onnx.Transpose",
+        "Transpose",
+        {"x": b.input("x", (1, 6, heads, 8))},
+        "turned",
+        F32,
+        turned,
+        {"perm": (0, 2, 1, 3)},
+    )
+    args = {"src_0": "turned", "src_1": b.constant("cos", data(rng, F32, (1, 1, 6, 8)))}
+    b.step("binary", "Mul", args, "y", F32, turned, {"algorithm": "mul"})
+    executor, plan, feeds = OneDnnExecutor(b.plan("y"), 2), b.plan("y"), b.feeds()
+    assert [str(d) for d in compare_steps(plan, executor, feeds)] == []
+    assert executor._latest().tensors["y"].desc.strides[-1] == 1

@@ -131,6 +131,34 @@ def test_a_slice_backwards_runs_on_numpy(b: Builder) -> None:
     assert "goes backwards" in executor.placement()[1].reason
 
 
+@pytest.mark.parametrize(
+    ("op", "numbers", "shape"),
+    [
+        ("Expand", [2, 3, 5, 4, 8], (2, 3, 5, 4, 8)),
+        ("Expand", [7, 1, 1, 1, 1, 1], (7, 2, 3, 1, 4, 8)),
+        ("Expand", [1], (2, 3, 1, 4, 8)),
+        ("Tile", [1, 2, 3, 1, 2], (2, 6, 3, 4, 16)),
+        ("Tile", [5, 1, 1, 1, 1], (10, 3, 1, 4, 8)),
+    ],
+)
+@pytest.mark.parametrize("codes", [True, False])
+def test_what_stands_several_times_is_one_reorder(
+    b: Builder, op: str, numbers: list[int], shape: tuple[int, ...], codes: bool
+) -> None:
+    x = b.input("x", (2, 4, 1, 3, 8))
+    if codes:
+        x = b.quantize(x, "codes")
+    kind = U8 if codes else F32
+    # the axes are turned first: what is repeated does not lie in its order
+    turned = {"perm": (0, 3, 2, 1, 4)}
+    b.step("onnx.Transpose", "Transpose", {"x": x}, "turned", kind, (2, 3, 1, 4, 8), turned)
+    b.constant("numbers", np.array(numbers))
+    role = "shape" if op == "Expand" else "repeats"
+    b.step(f"onnx.{op}", op, {"x": "turned", role: "numbers"}, "y", kind, shape)
+    where = "view" if shape == (2, 3, 1, 4, 8) else "onednn"
+    assert runtimes(b.plan("y"), b.feeds()) == ["onednn"] * codes + ["view", where]
+
+
 def test_an_index_outside_is_reported_as_numpy_does(b: Builder) -> None:
     x = b.quantize(b.input("x", (2, 6, 8)), "codes")
     b.constant("at", np.array(6))

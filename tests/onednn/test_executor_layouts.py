@@ -4,6 +4,7 @@ when nobody reads them again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -592,6 +593,22 @@ def test_row_major_pooling_with_the_tensor_of_a_post_op(
     )
     assert worst <= 36 * 255 * 2**-24, "36 values are added in another order"
     assert where(executor) == ["onednn"]
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "AveragePool"])
+@pytest.mark.parametrize("shape", [(1, 64, 768), (2, 5, 7, 11), (3, 1, 2, 3, 4)], ids=str)
+def test_means_of_rows_are_a_reduction(b: Builder, op: str, shape: tuple[int, ...]) -> None:
+    """The compiled pooling adds up row-major maps one by one."""
+    params = {} if op == "GlobalAveragePool" else {"kernel_shape": shape[2:]}
+    size, attr = math.prod(shape[2:]), PrimitiveAttr({}, {}, (Eltwise("linear", 0.5, 1e-6),))
+    means = (*shape[:2], *(1 for _ in shape[2:]))
+    b.step("pooling", op, {"src": b.input("x", shape)}, "y", F32, means, params, attr)
+    plan, feeds = b.plan("y"), b.feeds()
+    executor = OneDnnExecutor(plan, 1)
+    worst = max((found.largest for found in compare_steps(plan, executor, feeds)), default=0.0)
+    largest = float(np.abs(feeds["x"]).max())
+    assert worst <= size * largest * 2**-24, "the values are added in another order"
+    assert "simple" not in executor.placement()[0].implementation
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ from support.executor_plans import F32, S8, U8, Builder, scales
 from support.runtime_plans import one_step
 from support.steps_compared import compare_steps
 
+from fqfuse.onednn.enums import Arg
 from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering import values
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.program import PrimitiveAction
 from fqfuse.runtime.placement import Placement
 
 
@@ -264,3 +266,41 @@ def test_a_bias_of_one_number_is_written_out(
     (place,) = placed(plan, feeds)
     assert place.runtime == "onednn"
     assert "ref" not in place.implementation
+
+
+@pytest.mark.parametrize(
+    ("lead", "depth", "columns"), [((1,), 2053, 128), ((1, 1), 64, 4096), ((1, 1, 1), 300, 928)]
+)
+@pytest.mark.parametrize("bias", [None, "columns", "one"])
+@pytest.mark.parametrize("operand", [None, "columns", "whole", "one", "sum"])
+def test_a_row_of_floats_is_a_batch_of_narrow_products(
+    lead: tuple[int, ...], depth: int, columns: int, bias: str | None, operand: str | None
+) -> None:
+    b = Builder()
+    shape = (*lead, columns)
+    x = b.input("x", (*lead, depth))
+    # whole numbers: the sums are exact in every order
+    args = {"src": x, "weights": b.constant("w", whole(b.rng, (depth, columns)))}
+    if bias is not None:
+        sizes = (columns,) if bias == "columns" else (1,)
+        args["bias"] = b.constant("bias", whole(b.rng, sizes))
+    chain: tuple[Binary | Eltwise | Sum, ...] = (Eltwise("linear", 0.5, 1.0),)
+    if operand == "sum":
+        chain = (*chain, Sum(b.input("skip", shape)))
+    elif operand is not None:
+        sizes = {"columns": (columns,), "whole": shape, "one": (1,)}[operand]
+        live = operand == "whole"
+        name = b.input("o", sizes) if live else b.constant("o", whole(b.rng, sizes))
+        chain = (*chain, Binary("mul", name), Eltwise("relu", 0.0, 0.0))
+    b.step("matmul", "MatMul", args, "y", F32, shape, attr=PrimitiveAttr({}, {}, chain))
+    feeds = {name: whole(b.rng, array.shape) for name, array in b.feeds().items()}
+    plan = b.plan("y")
+    executor = OneDnnExecutor(plan, 2)
+    assert [str(d) for d in compare_steps(plan, executor, feeds)] == []
+    action = executor._latest().actions[-1]
+    assert isinstance(action, PrimitiveAction)
+    assert action.args[Arg.WEIGHTS].desc.dims == (columns // 32, depth, 32)
+
+
+def whole(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.integers(-8, 9, shape).astype(np.float32)

@@ -100,6 +100,15 @@ def test_nothing_changes_unless_it_is_asked_for():
     assert "quantize_at_run_time" not in {d.rule for d in unasked}
 
 
+@pytest.mark.parametrize(
+    ("level", "change"), [(4, "compile with --dynamic matmul"), (1, "nothing where tokens come")]
+)
+def test_the_finding_says_what_the_model_permits(level, change):
+    proto = product(4, 96, 40, accuracy_level=level)
+    told = {found["code"]: found["change"] for found in fqfuse.compile(proto).findings()}
+    assert told["weights-only"].startswith(change)
+
+
 @pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2", "unified"])
 def test_the_plan_says_it(target):
     plan = fqfuse.compile(product(4, 96, 40), dynamic="matmul", target=target)
