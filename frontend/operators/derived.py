@@ -182,13 +182,15 @@ class Derived:
         return self.ctx.add_constant(self.node, role, data, DType.S64)
 
     def pieces(
-        self, value: str, axis: int, *, count: int = 0, sizes: Sequence[int] = ()
+        self, value: str, axis: int, *, count: int = 0, sizes: Sequence[int] = (), given: str = ""
     ) -> tuple[str, ...]:
-        """The pieces of a value along an axis: `count` equal ones, or those of the given sizes."""
+        """The pieces of a value along an axis: `count` equal ones, or those of the given sizes, or as
+        many of sizes that the value `given` holds.
+        """
         ctx, node = self.ctx, self.node
         inputs, attrs = [value], {"axis": axis}
-        if sizes:
-            inputs.append(self.integers("sizes", sizes))
+        if sizes or given:
+            inputs.append(given or self.integers("sizes", sizes))
         else:
             attrs["num_outputs"] = count
         names = tuple(ctx.fresh(f"{node.name}.piece{i}") for i in range(count or len(sizes)))
