@@ -199,6 +199,17 @@ class Derived:
         ctx.take(made.rewritten(outputs=names))
         return names
 
+    def stacked(self, values: Sequence[str], axis: int = 0, *, output: str = "") -> str:
+        """The values, all of one shape, along a new axis."""
+        place = self.integers("new axis", [axis])
+        rows = [
+            self.real("Unsqueeze", [value, place], role=f"stacked {i}")
+            for i, value in enumerate(values)
+        ]
+        return self.real(
+            "Concat", rows, {"axis": axis}, role="" if output else "joined", output=output
+        )
+
     def product_of_scales(self, scales: Sequence[str], factor: float = 1.0) -> str:
         """A new constant: the product of scales, in f32, which is what an int32 bias is quantized
         with.

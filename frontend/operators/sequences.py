@@ -107,7 +107,7 @@ def _at(at: Derived) -> None:
         raise _refused(
             at, "the place that is read is known at run time only, and the tensors differ in shape"
         )
-    stacked = _joined(at, held, axis=0, stack=True, output="")
+    stacked = at.stacked(held)
     at.real("Gather", [stacked, at.input(1)], {"axis": 0}, output=at.node.output(0))
 
 
@@ -129,7 +129,10 @@ def _concatenated(at: Derived) -> None:
     held = _tensors(at)
     if not held:
         raise at.node.invalid(f"{at.node.op} joins no tensor")
-    _joined(at, held, axis=axis, stack=stack, output=at.node.output(0))
+    if stack:
+        at.stacked(held, axis, output=at.node.output(0))
+    else:
+        at.real("Concat", list(held), {"axis": axis}, output=at.node.output(0))
 
 
 def _joined_rows(at: Derived, rows: str, *, axis: int, stack: bool) -> None:
@@ -149,18 +152,6 @@ def _joined_rows(at: Derived, rows: str, *, axis: int, stack: bool) -> None:
     behind = at.real("Shape", [turned], {"start": place + 2}, role="behind")
     sizes = at.real("Concat", [front, behind], {"axis": 0}, role="sizes")
     at.real("Reshape", [turned, sizes], output=at.node.output(0))
-
-
-def _joined(at: Derived, held: tuple[str, ...], *, axis: int, stack: bool, output: str) -> str:
-    if stack:
-        place = at.integers("new axis", [axis])
-        held = tuple(
-            at.real("Unsqueeze", [value, place], role=f"stacked {i}")
-            for i, value in enumerate(held)
-        )
-    return at.real(
-        "Concat", list(held), {"axis": axis}, role="joined" if not output else "", output=output
-    )
 
 
 def _split(at: Derived) -> None:

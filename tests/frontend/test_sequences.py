@@ -366,6 +366,55 @@ def test_a_map_over_what_a_run_tells_is_refused_and_so_are_odd_ones() -> None:
             fqfuse.compile(model(nodes, inputs={"x": [6, 4]}, constants=SIZES))
 
 
+def test_a_loop_over_a_list_of_known_length_stands_once_for_each_trip() -> None:
+    """As ONNX writes a SequenceMap without that operator, and with a tensor and rows carried along."""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    told = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        for name in ("a", "b", "row")
+    }
+    counters = [
+        helper.make_tensor_value_info("i", TensorProto.INT64, []),
+        helper.make_tensor_value_info("g", TensorProto.BOOL, []),
+    ]
+    body = helper.make_graph(
+        [
+            node("SequenceAt", ["s", "i"], ["piece"]),
+            node("ReduceSum", ["piece"], ["row"], keepdims=0),
+            node("Add", ["a", "row"], ["b"]),
+            node("Mul", ["piece", "b"], ["scaled"]),
+            node("SequenceInsert", ["t", "scaled", "i0"], ["longer"]),
+            node("Identity", ["g"], ["on"]),
+        ],
+        "body",
+        [*counters, told["a"], helper.make_value_info("t", kind)],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            told["b"],
+            helper.make_value_info("longer", kind),
+            told["row"],
+        ],
+    )
+    nodes = [
+        node("SplitToSequence", ["x", "sizes"], ["s"]),
+        node("SequenceLength", ["s"], ["n"]),
+        node("SequenceEmpty", [], ["e"]),
+        node("Loop", ["n", "", "start", "e"], ["last", "q", "rows"], name="loop", body=body),
+        node("ConcatFromSequence", ["q"], ["joined"], axis=0),
+        node("Add", ["joined", "last"], ["sum"]),
+        node("ReduceSum", ["rows"], ["total"], keepdims=0),
+        node("Mul", ["sum", "total"], ["y"]),
+    ]
+    constants = {"start": np.float32(1), "sizes": SIZES["sizes"], "i0": INTS["i0"]}
+    proto = model(nodes, inputs={"x": [6, 4]}, constants=constants)
+    (wanted,) = run_ort(proto, {"x": X})
+    plan = fqfuse.compile(proto)
+    assert "Onnx" not in {step.op for step in plan.steps}
+    for backend in ("numpy", "onednn"):
+        (found,) = fqfuse.InferenceSession(plan, backend).run(None, {"x": X})
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)  # sums in another order
+
+
 def test_copies_of_bodies_count_as_nodes() -> None:
     chain = body_of([node("Abs", ["e"], ["m"]), node("Sqrt", ["m"], ["r"])])
     nodes = [
