@@ -144,7 +144,7 @@ def _check_outputs(ctx: Importer) -> None:
         if any(value.name in held for held in (ctx.sequences, ctx.optionals, ctx.stacked)):
             raise UnsupportedOp(
                 f"the output {value.name!r} is no tensor but a sequence or an optional",
-                hint="return the tensors in it",
+                hint="export the model with the tensors in it as outputs of their own",
             )
 
 
@@ -344,7 +344,11 @@ def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) 
             "the input has no type", where=where, hint="declare its element type and shape"
         )
     if kind != "tensor_type":
-        hint = "fqfuse handles dense tensors only: move what reads this input out of the model"
+        hint = (
+            "export the model with the tensors in it as inputs of their own"
+            if kind in ("sequence_type", "optional_type")
+            else "fqfuse handles dense tensors only: move what reads this input out of the model"
+        )
         raise UnsupportedOp(f"the input is no tensor but {kind_told(kind)}", where=where, hint=hint)
     tensor = value.type.tensor_type
     dtype = dtype_of(tensor.elem_type, where)
