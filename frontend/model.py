@@ -27,6 +27,7 @@ from .functions import inlined
 from .halves import widened
 from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, kind_told, normal_domain, read_node, signature
+from .operators.derived import Derived
 from .operators.dialects import HANDLERS, check_known, handler_of
 from .operators.grown import with_rows
 from .operators.sequences import SEQUENCES
@@ -106,6 +107,8 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
     if node.op == "Identity" and not node.domain and node.input(0) in ctx.stacked:
         ctx.stacked[node.output(0)] = ctx.stacked[node.input(0)]
         return
+    if _unrolled(ctx, node):
+        return
     node = with_rows(ctx, node)
     if _map_sequence(ctx, node):
         return
@@ -141,7 +144,7 @@ def _check_outputs(ctx: Importer) -> None:
         if any(value.name in held for held in (ctx.sequences, ctx.optionals, ctx.stacked)):
             raise UnsupportedOp(
                 f"the output {value.name!r} is no tensor but a sequence or an optional",
-                hint="return the tensors in it",
+                hint="export the model with the tensors in it as outputs of their own",
             )
 
 
@@ -199,6 +202,57 @@ def _map_sequence(ctx: Importer, node: OnnxNode) -> bool:
     for index, name in enumerate(node.outputs):
         if name:
             ctx.sequences[name] = tuple(outputs[index] for outputs in results)
+    return True
+
+
+def _unrolled(ctx: Importer, node: OnnxNode) -> bool:
+    """Imports the body of a Loop once for each trip, in its place, where it reads sequences of known length
+    and makes a known number of trips: so ONNX writes a SequenceMap without that operator.
+    """
+    body = node.attr("body") if node.op == "Loop" and not node.domain else None
+    if not isinstance(body, GraphProto) or ctx.sequences.keys().isdisjoint(
+        captured_names(node.proto)
+    ):
+        return False
+    count = ctx.constant(node.input(0)) if node.input(0) else None
+    going = ctx.constant(node.input(1)) if node.input(1) else np.asarray(True)
+    states = [*node.inputs[2:]]
+    fits = len(body.input) == 2 + len(states) and len(body.output) > len(states) and all(states)
+    if not fits or count is None or count.size != 1 or going is None:
+        return False
+    scans = len(body.output) - 1 > len(states)
+    if not (going.all() and _hands_on(body)) or (scans and count.item() < 1):
+        return False
+    rows: list[list[str]] = []
+    condition = ctx.add_constant(node, "going", True, DType.BOOL)
+    for trip in range(int(count.item())):
+        fresh = partial(ctx.renamed, node)
+        place = ctx.add_constant(node, f"trip {trip}", trip, DType.S64)
+        names = [value.name for value in body.input]
+        results = ["", *(fresh(value.name) for value in body.output[1:])]
+        given = dict(zip(names, [place, condition, *states], strict=True))
+        _import_branch(ctx, *branch_nodes(body, results, fresh, given))
+        states, made = results[1 : 1 + len(states)], results[1 + len(states) :]
+        rows.append(made)
+    at = Derived(ctx, node)
+    for name, state in zip(node.outputs, states, strict=False):
+        if name:
+            _import_node(ctx, NodeProto(op_type="Identity", input=[state], output=[name]))
+    stacked = zip(*rows, strict=True) if rows else ()
+    for name, each in zip(node.outputs[len(states) :], stacked, strict=False):
+        if name:
+            at.stacked(each, output=name)
+    return True
+
+
+def _hands_on(body: GraphProto) -> bool:
+    """Whether a trip gives the condition that it is given."""
+    handed, given = body.output[0].name, body.input[1].name
+    while handed != given:
+        made = [node for node in body.node if handed in node.output]
+        if len(made) != 1 or made[0].op_type != "Identity" or made[0].domain:
+            return False
+        handed = made[0].input[0]
     return True
 
 
@@ -290,7 +344,11 @@ def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) 
             "the input has no type", where=where, hint="declare its element type and shape"
         )
     if kind != "tensor_type":
-        hint = "fqfuse handles dense tensors only: move what reads this input out of the model"
+        hint = (
+            "export the model with the tensors in it as inputs of their own"
+            if kind in ("sequence_type", "optional_type")
+            else "fqfuse handles dense tensors only: move what reads this input out of the model"
+        )
         raise UnsupportedOp(f"the input is no tensor but {kind_told(kind)}", where=where, hint=hint)
     tensor = value.type.tensor_type
     dtype = dtype_of(tensor.elem_type, where)

@@ -8,7 +8,8 @@
 - `executor.py`, `placement.py`: what both give to a session, and where each step runs
 - `bodies.py`, `trips.py`: plans in the bodies of If, Loop and Scan; what a run of several trips
   takes and gives
-- `fallback.py`: operators that only ONNX's reference evaluator knows
+- `fallback.py`, `evaluator.py`: operators that only ONNX's reference evaluator knows, and what stands in the place
+  of some of its own
 - `program.py`, `arena.py`, `pool.py`, `processors.py`: recorded calls, shared memory, threads, what
   the machine grants
 - `numerics.py`, `windows.py`, `padding.py`: float orders, windows of convolutions, and what padding

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import onnx
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
-from onnx.reference.ops.op_tile import Tile as _ReferenceTile
 
 from ..errors import InvalidInput, UnsupportedOp
 from ..ir.node import Node
 from ..ir.ops.foreign_guards import onnx_speaking
-from ..ir.ops.movement import tiled
 from ..ir.ops.spec import Array, Attr
 from ..plan.foreign import foreign_model
 from .budget import MOST_TRIPS
+from .evaluator import IN_PLACE, trips
 
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
-
-_trips = threading.local()
 
 _CARRIERS = {
     **dict.fromkeys(("int2", "int4"), np.int8),
@@ -61,12 +54,12 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
             hint="replace it in the model by standard ONNX operators",
         )
     ):
-        evaluator = ReferenceEvaluator(model, new_ops=[Loop, Tile])
+        evaluator = ReferenceEvaluator(model, new_ops=list(IN_PLACE))
     outputs = list(node.output)
 
     def run(arrays: Sequence[Array | None]) -> list[Array]:
         feeds = {name: array for name, array in zip(positions, arrays, strict=False) if name}
-        _trips.left = MOST_TRIPS
+        trips.left = trips.most = MOST_TRIPS
         try:
             with (
                 onnx_speaking(
@@ -152,62 +145,3 @@ def _carried(array: Array) -> Array:
         return array.astype(object)
     wider = _CARRIERS.get(array.dtype.name)
     return array if wider is None else array.astype(wider)
-
-
-class Loop(_ReferenceLoop):
-    """Loop as ONNX defines it: an absent condition is true, and the rows of a scan output are
-    stacked along a new first axis.
-
-    The evaluator's own (onnx 1.23) takes an absent condition for false and joins rows of two and
-    more dimensions end to end.
-    """
-
-    op_domain = ""
-
-    def _run(
-        self,
-        M: Any,  # noqa: N803  # the names are the evaluator's
-        cond: Any,
-        *args: Any,
-        context: Any = None,
-        body: Any = None,  # noqa: ARG002
-        **more: Any,
-    ) -> tuple[Any, ...]:
-        own: Any = self  # the evaluator gives a node its subgraphs as attributes
-        names, carried = own.body.input_names, own.N
-        state, rows = list(args), []
-        going, step = cond is None or bool(cond), 0
-        while going and (M is None or step < int(M)):
-            _trips.left -= 1
-            if _trips.left < 0:
-                raise RuntimeError(f"it takes more than {MOST_TRIPS} trips")
-            counters = {names[0]: np.asarray(step, np.int64), names[1]: np.asarray(going)}
-            feeds = {**(context or {}), **counters, **dict(zip(names[2:], state, strict=True))}
-            results = own._run_body(feeds, **more)  # noqa: SLF001  (`own` is this node)
-            going, state = bool(results[0]), list(results[1 : 1 + carried])
-            rows.append(results[1 + carried :])
-            step += 1
-        declared = own.body.proto_.output[1 + carried :]
-        stacked = [
-            np.stack([row[k] for row in rows]) if rows else _no_rows(value)
-            for k, value in enumerate(declared)
-        ]
-        return (*state, *stacked)
-
-
-class Tile(_ReferenceTile):
-    """Tile whose repeats cannot be negative: NumPy's gives back memory that nobody wrote for some
-    of them.
-    """
-
-    op_domain = ""
-
-    def _run(self, x: Array, repeats: Array) -> tuple[Array]:
-        return (tiled(x, repeats),)
-
-
-def _no_rows(value: onnx.ValueInfoProto) -> Array:
-    """What a scan output is when the loop never runs; dimensions that nobody knows are 0."""
-    tensor = value.type.tensor_type
-    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type or onnx.TensorProto.FLOAT)
-    return np.empty((0, *(size.dim_value for size in tensor.shape.dim)), kind)

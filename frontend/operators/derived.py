@@ -182,13 +182,15 @@ class Derived:
         return self.ctx.add_constant(self.node, role, data, DType.S64)
 
     def pieces(
-        self, value: str, axis: int, *, count: int = 0, sizes: Sequence[int] = ()
+        self, value: str, axis: int, *, count: int = 0, sizes: Sequence[int] = (), given: str = ""
     ) -> tuple[str, ...]:
-        """The pieces of a value along an axis: `count` equal ones, or those of the given sizes."""
+        """The pieces of a value along an axis: `count` equal ones, or those of the given sizes, or as
+        many of sizes that the value `given` holds.
+        """
         ctx, node = self.ctx, self.node
         inputs, attrs = [value], {"axis": axis}
-        if sizes:
-            inputs.append(self.integers("sizes", sizes))
+        if sizes or given:
+            inputs.append(given or self.integers("sizes", sizes))
         else:
             attrs["num_outputs"] = count
         names = tuple(ctx.fresh(f"{node.name}.piece{i}") for i in range(count or len(sizes)))
@@ -196,6 +198,17 @@ class Derived:
         made.proto.output[:] = names
         ctx.take(made.rewritten(outputs=names))
         return names
+
+    def stacked(self, values: Sequence[str], axis: int = 0, *, output: str = "") -> str:
+        """The values, all of one shape, along a new axis."""
+        place = self.integers("new axis", [axis])
+        rows = [
+            self.real("Unsqueeze", [value, place], role=f"stacked {i}")
+            for i, value in enumerate(values)
+        ]
+        return self.real(
+            "Concat", rows, {"axis": axis}, role="" if output else "joined", output=output
+        )
 
     def product_of_scales(self, scales: Sequence[str], factor: float = 1.0) -> str:
         """A new constant: the product of scales, in f32, which is what an int32 bias is quantized

@@ -32,6 +32,7 @@ from . import (
     standard_attention,
 )
 from .cast_and_scale import import_decoded
+from .einsums import EINSUMS
 from .foreign import import_foreign
 from .sequences import SEQUENCES
 from .standard import import_newest, keep
@@ -100,6 +101,7 @@ def handler_of(op: str, domain: str) -> Handler:
     return (
         HANDLERS.get((domain, op))
         or SEQUENCES.get((domain, op))
+        or EINSUMS.get((domain, op))
         or (_import_standard if domain == DEFAULT_DOMAIN else import_foreign)
     )
 

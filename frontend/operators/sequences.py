@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import UnsupportedOp
 from ...ir.ops import dims
+from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
@@ -106,7 +107,7 @@ def _at(at: Derived) -> None:
         raise _refused(
             at, "the place that is read is known at run time only, and the tensors differ in shape"
         )
-    stacked = _joined(at, held, axis=0, stack=True, output="")
+    stacked = at.stacked(held)
     at.real("Gather", [stacked, at.input(1)], {"axis": 0}, output=at.node.output(0))
 
 
@@ -128,7 +129,10 @@ def _concatenated(at: Derived) -> None:
     held = _tensors(at)
     if not held:
         raise at.node.invalid(f"{at.node.op} joins no tensor")
-    _joined(at, held, axis=axis, stack=stack, output=at.node.output(0))
+    if stack:
+        at.stacked(held, axis, output=at.node.output(0))
+    else:
+        at.real("Concat", list(held), {"axis": axis}, output=at.node.output(0))
 
 
 def _joined_rows(at: Derived, rows: str, *, axis: int, stack: bool) -> None:
@@ -150,18 +154,6 @@ def _joined_rows(at: Derived, rows: str, *, axis: int, stack: bool) -> None:
     at.real("Reshape", [turned, sizes], output=at.node.output(0))
 
 
-def _joined(at: Derived, held: tuple[str, ...], *, axis: int, stack: bool, output: str) -> str:
-    if stack:
-        place = at.integers("new axis", [axis])
-        held = tuple(
-            at.real("Unsqueeze", [value, place], role=f"stacked {i}")
-            for i, value in enumerate(held)
-        )
-    return at.real(
-        "Concat", list(held), {"axis": axis}, role="joined" if not output else "", output=output
-    )
-
-
 def _split(at: Derived) -> None:
     axis, given = at.node.attr("axis", 0), at.input(1)
     rank = at.ctx.rank(at.node, at.input(0))
@@ -169,12 +161,10 @@ def _split(at: Derived) -> None:
         raise at.node.invalid(f"axis {axis} is out of range for {rank} dimensions")
     size = at.sizes(at.input(0), axis % rank)[0]
     data = at.ctx.constant(given) if given else np.asarray(1, np.int64)
+    keep = bool(given) or bool(at.node.attr("keepdims", 1))
     if data is None or (data.ndim == 0 and not isinstance(size, int)):
-        raise UnsupportedOp(
-            f"into how many pieces {at.node.op} cuts is known at run time only",
-            where=at.node.where,
-            hint=f"give {at.input(0)!r} a fixed size in dimension {axis % rank}, cut it by Split, or read rows of it by Gather",
-        )
+        _split_of_open_size(at, axis % rank, data, keep=keep)
+        return
     if data.ndim:
         sizes = [int(n) for n in data]
     else:
@@ -185,13 +175,34 @@ def _split(at: Derived) -> None:
         whole, rest = divmod(size, piece)
         sizes = [piece] * whole + [rest] * bool(rest)
     pieces = at.pieces(at.input(0), axis, sizes=sizes) if sizes else ()
-    if not given and not at.node.attr("keepdims", 1):
+    if not keep:
         gone = at.integers("gone", [axis])
         pieces = tuple(
             at.real("Squeeze", [piece, gone], role=f"squeezed {i}")
             for i, piece in enumerate(pieces)
         )
     _set(at, pieces)
+
+
+def _split_of_open_size(at: Derived, axis: int, piece: Array | None, *, keep: bool) -> None:
+    """Pieces whose sizes or number a run tells: as many as there are sizes, or rows of one element."""
+    value, given = at.input(0), at.input(1)
+    told = at.ctx.type(given).shape if given else ()
+    if piece is None and told is not None and len(told) == 1 and isinstance(told[0], int):
+        _set(at, at.pieces(value, axis, given=given, count=told[0]) if told[0] else ())
+        return
+    if piece is None or piece.item() != 1:
+        raise UnsupportedOp(
+            f"into how many pieces {at.node.op} cuts is known at run time only",
+            where=at.node.where,
+            hint=f"give {value!r} a fixed size in dimension {axis}, cut it by Split, or read rows of it by Gather",
+        )
+    rank = at.ctx.rank(at.node, value)
+    order = (axis, *(other for other in range(rank) if other != axis))
+    rows = at.real("Transpose", [value], {"perm": order}, role="rows") if axis else value
+    if keep:
+        rows = at.real("Unsqueeze", [rows, at.integers("kept", [axis + 1])], role="kept rows")
+    at.ctx.stacked[at.node.output(0)] = rows
 
 
 def _optional(at: Derived) -> None:

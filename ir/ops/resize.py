@@ -2,7 +2,7 @@
 
 Every mode is separable: along each axis an output element is a weighted sum of a few input elements
 (one, two or four), at positions that the coordinate transformation gives. Positions and weights are
-computed in float64, once an axis.
+computed in float64, once an axis, but for quotients by a scale that is no ratio of sizes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ _COORDINATES = (
     "tf_crop_and_resize",
 )
 _MODES = ("cubic", "linear", "nearest")
+_MIDDLE = 1e-6
+"""How near to the middle of two elements a position counts as in it, as in ONNX Runtime: what a rounded scale
+leaves of it.
+"""
 _NEAREST: dict[str, Callable[[A], A]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5 - _MIDDLE),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5 + _MIDDLE),
     "floor": np.floor,
     "ceil": np.ceil,
 }
@@ -54,7 +58,11 @@ def source_positions(coordinates: str, size: int, out: int, scale: float) -> A:
         return x * 0
 
     def unscaled(place: A) -> A:
-        return place * size / out if scale * size == out else place / scale
+        if scale * size == out:
+            return place * size / out
+        # 1.7 is a bit more in f32, and 17 / 1.7 a bit less than 10: in f32, where ONNX Runtime and PyTorch
+        # divide, the quotient is 10 again.
+        return (place.astype(np.float32) / np.float32(scale)).astype(np.float64)
 
     if coordinates == "asymmetric":
         return unscaled(x)

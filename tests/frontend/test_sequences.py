@@ -56,6 +56,43 @@ def test_what_is_split_is_joined_again(split, axis, keepdims) -> None:
     agree(nodes)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("keepdims", [0, 1, "one"])
+def test_pieces_of_one_element_are_rows_where_the_size_is_open(axis, keepdims) -> None:
+    """Of a size that only a run tells; `one`: by a length of 1."""
+    inputs, keep = (["x", "i1"], 1) if keepdims == "one" else (["x"], keepdims)
+    nodes = [
+        node("SplitToSequence", inputs, ["s"], axis=axis, keepdims=keep),
+        node("SequenceAt", ["s", "m2"], ["piece"]),
+        node("SequenceLength", ["s"], ["count"]),
+        node("Cast", ["count"], ["number"], to=TensorProto.FLOAT),
+        node("Mul", ["piece", "number"], ["scaled"]),
+        node("ConcatFromSequence", ["s"], ["joined"], axis=axis, new_axis=int(not keep)),
+        node("Add", ["joined", "i0f"], ["whole"]),
+        node("Unsqueeze", ["scaled", "axes"], ["again"])
+        if not keep
+        else node("Neg", ["scaled"], ["again"]),
+        node("Concat", ["whole", "again"], ["y"], axis=axis),
+    ]
+    constants = {"axes": np.int64([axis]), "i0f": np.float32(0)}
+    agree(nodes, inputs={"x": ["n", "m", 5]}, constants=constants, feeds={"x": random([2, 3, 5])})
+
+
+def test_sizes_that_a_run_tells_cut_into_as_many_pieces() -> None:
+    nodes = [
+        node("SplitToSequence", ["x", "p"], ["s"], axis=1),
+        node("SequenceAt", ["s", "m1"], ["last"]),
+        node("SequenceAt", ["s", "i0"], ["first"]),
+        node("Concat", ["last", "first"], ["y"], axis=1),
+    ]
+    agree(
+        nodes,
+        inputs={"x": [6, "n"], "p": [3]},
+        types={"x": TensorProto.FLOAT, "p": TensorProto.INT64},
+        feeds={"p": np.int64([1, 0, 3])},
+    )
+
+
 def test_sequences_are_made_changed_and_read() -> None:
     nodes = [
         node("Neg", ["x"], ["a"]),
@@ -133,11 +170,11 @@ def test_quantizers_fuse_across_a_sequence() -> None:
 
 def test_what_only_a_run_tells_is_refused() -> None:
     split = [
-        node("SplitToSequence", ["x"], ["s"]),
+        node("SplitToSequence", ["x", "two"], ["s"]),
         node("ConcatFromSequence", ["s"], ["y"], axis=0),
     ]
     with pytest.raises(UnsupportedOp, match="into how many pieces SplitToSequence cuts"):
-        fqfuse.compile(model(split, inputs={"x": ["n", 4]}))
+        fqfuse.compile(model(split, inputs={"x": ["n", 4]}, constants={"two": SIZES["two"]}))
     insert = [
         node("SequenceConstruct", ["x"], ["s"]),
         node("SequenceInsert", ["s", "x", "p"], ["t"]),
@@ -327,6 +364,55 @@ def test_a_map_over_what_a_run_tells_is_refused_and_so_are_odd_ones() -> None:
     ]:
         with pytest.raises(InvalidModel, match=message):
             fqfuse.compile(model(nodes, inputs={"x": [6, 4]}, constants=SIZES))
+
+
+def test_a_loop_over_a_list_of_known_length_stands_once_for_each_trip() -> None:
+    """As ONNX writes a SequenceMap without that operator, and with a tensor and rows carried along."""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    told = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        for name in ("a", "b", "row")
+    }
+    counters = [
+        helper.make_tensor_value_info("i", TensorProto.INT64, []),
+        helper.make_tensor_value_info("g", TensorProto.BOOL, []),
+    ]
+    body = helper.make_graph(
+        [
+            node("SequenceAt", ["s", "i"], ["piece"]),
+            node("ReduceSum", ["piece"], ["row"], keepdims=0),
+            node("Add", ["a", "row"], ["b"]),
+            node("Mul", ["piece", "b"], ["scaled"]),
+            node("SequenceInsert", ["t", "scaled", "i0"], ["longer"]),
+            node("Identity", ["g"], ["on"]),
+        ],
+        "body",
+        [*counters, told["a"], helper.make_value_info("t", kind)],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            told["b"],
+            helper.make_value_info("longer", kind),
+            told["row"],
+        ],
+    )
+    nodes = [
+        node("SplitToSequence", ["x", "sizes"], ["s"]),
+        node("SequenceLength", ["s"], ["n"]),
+        node("SequenceEmpty", [], ["e"]),
+        node("Loop", ["n", "", "start", "e"], ["last", "q", "rows"], name="loop", body=body),
+        node("ConcatFromSequence", ["q"], ["joined"], axis=0),
+        node("Add", ["joined", "last"], ["sum"]),
+        node("ReduceSum", ["rows"], ["total"], keepdims=0),
+        node("Mul", ["sum", "total"], ["y"]),
+    ]
+    constants = {"start": np.float32(1), "sizes": SIZES["sizes"], "i0": INTS["i0"]}
+    proto = model(nodes, inputs={"x": [6, 4]}, constants=constants)
+    (wanted,) = run_ort(proto, {"x": X})
+    plan = fqfuse.compile(proto)
+    assert "Onnx" not in {step.op for step in plan.steps}
+    for backend in ("numpy", "onednn"):
+        (found,) = fqfuse.InferenceSession(plan, backend).run(None, {"x": X})
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)  # sums in another order
 
 
 def test_copies_of_bodies_count_as_nodes() -> None:

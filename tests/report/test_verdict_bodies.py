@@ -255,7 +255,7 @@ def test_bodies_that_fail_in_a_run_are_counted_as_far_as_they_go(case: str) -> N
 
 PRODUCTS: dict[str, tuple[onnx.NodeProto, dict[str, list[int]], int]] = {
     "Einsum": (
-        node("Einsum", ["a", "b"], ["y"], equation="bij,bkj->bik"),
+        node("Einsum", ["a", "b"], ["y"], equation="bij,bkj->bk"),
         {"a": [2, 3, 5], "b": [2, 7, 5]},
         2 * 3 * 7 * 5,
     ),

@@ -60,6 +60,10 @@ product, and what the plans said stands here. A test holds this file to them.
   `session.placement()` tells the reason for each step. *bodies*: its bodies are plans of their own, on that runtime. *reference* is
   ONNX's reference evaluator in Python, which is slow. The NumPy runtime runs all that is not refused.
 
+Sequences and optionals inside a model are taken apart into their tensors while importing, where their lengths follow from the model or
+their tensors are the rows of one: nothing is left of them. Inputs and outputs of a model are tensors: a sequence or an optional there is
+refused, which is all that the rows of these operators tell, and so is one whose tensors differ in shape and whose length only a run tells.
+
 `*`: what it becomes stands among the [dialects](dialects.md). Cells hold the best that a test model gave: another type, another
 attribute, or an input that is computed at run time may keep an operator outside of the primitives. `fqfuse inspect` says what became of
 those in your model, and `fqfuse why` says why.

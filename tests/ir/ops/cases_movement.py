@@ -152,6 +152,21 @@ RESIZE: tuple[Case, ...] = (
         for coordinates in _COORDINATES
         for scales in (_UP, _DOWN)
     ),
+    # 17 / 1.7 and 12 / 2.4 are no whole numbers where the scales, a bit more in f32, divide in float64.
+    *(
+        case(
+            "Resize",
+            np.arange(size, dtype=np.float32),
+            None,
+            LIST([scale], np.float32),
+            exact=True,
+            unknown=1,
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode=nearest,
+        )
+        for size, scale in ((24, 1.7), (41, 2.4), (25, 1.3), (52, 4.8), (48, 1.6363636))
+        for nearest in ("floor", "ceil", "round_prefer_ceil", "round_prefer_floor")
+    ),
     # Where the position lies between two elements exactly, f32 and float64 may round apart;
     # onnx.reference computes in float64.
     *(
