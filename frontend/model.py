@@ -29,7 +29,7 @@ from .importer import Importer
 from .nodes import DEFAULT_DOMAIN, OnnxNode, kind_told, normal_domain, read_node, signature
 from .operators.derived import Derived
 from .operators.dialects import HANDLERS, check_known, handler_of
-from .operators.grown import with_rows
+from .operators.grown import with_places, with_rows
 from .operators.sequences import SEQUENCES
 from .source import Source
 from .structure import captured_names, check_wiring, count_nodes, initializer_names
@@ -107,15 +107,13 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
     if node.op == "Identity" and not node.domain and node.input(0) in ctx.stacked:
         ctx.stacked[node.output(0)] = ctx.stacked[node.input(0)]
         return
-    if _unrolled(ctx, node):
+    if _unrolled(ctx, node) or _take_branch(ctx, node):
         return
-    node = with_rows(ctx, node)
+    node = with_rows(ctx, with_places(ctx, node))
     if _map_sequence(ctx, node):
         return
     _check_tensors(ctx, node)
     _check_text_inputs(ctx, node)
-    if _take_branch(ctx, node):
-        return
     try:
         ctx.take(node)
     except NotCovered as error:  # a dialect's op on types that it is not made for
@@ -221,7 +219,7 @@ def _unrolled(ctx: Importer, node: OnnxNode) -> bool:
     if not fits or count is None or count.size != 1 or going is None:
         return False
     scans = len(body.output) - 1 > len(states)
-    if not (going.all() and _hands_on(body)) or (scans and count.item() < 1):
+    if not (going.all() and _hands_on(ctx, body)) or (scans and count.item() < 1):
         return False
     rows: list[list[str]] = []
     condition = ctx.add_constant(node, "going", True, DType.BOOL)
@@ -245,12 +243,15 @@ def _unrolled(ctx: Importer, node: OnnxNode) -> bool:
     return True
 
 
-def _hands_on(body: GraphProto) -> bool:
-    """Whether a trip gives the condition that it is given."""
+def _hands_on(ctx: Importer, body: GraphProto) -> bool:
+    """Whether a trip gives the condition that it is given, or one from outside that always holds."""
     handed, given = body.output[0].name, body.input[1].name
     while handed != given:
         made = [node for node in body.node if handed in node.output]
-        if len(made) != 1 or made[0].op_type != "Identity" or made[0].domain:
+        if not made and handed not in initializer_names(body):
+            outside = ctx.constant(handed)
+            return outside is not None and bool(outside.all())
+        if len(made) != 1 or made[0].op_type not in ("Identity", "Cast") or made[0].domain:
             return False
         handed = made[0].input[0]
     return True

@@ -1,16 +1,20 @@
 """Sequences that a Loop begins empty and appends one tensor to in each trip, as scripted PyTorch writes
-a list: rows that the Loop stacks.
+a list: rows that the Loop stacks; and those of which bodies read places: rows of a tensor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from onnx import GraphProto, NodeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
+from ...ir.ops import dims
 from ..importer import Importer
 from ..nodes import OnnxNode
-from ..structure import captured_names
+from ..structure import captured_names, subgraphs
+from .derived import Derived
 
 _COUNTERS: Final = 2  # inputs of a Loop in front of its states
 
@@ -42,6 +46,62 @@ def with_rows(ctx: Importer, node: OnnxNode) -> OnnxNode:
     front = node.inputs[:_COUNTERS]
     left = [name for place, name in enumerate(states) if place not in inserts]
     return node.rewritten(inputs=(*front, *left), outputs=kept, body=_without(body, inserts))
+
+
+def with_places(ctx: Importer, node: OnnxNode) -> OnnxNode:
+    """An If, Loop or Scan whose bodies read rows in the place of tensors of a sequence that is not theirs,
+    where these are all of one shape. Any other node, and one that does something else with it, as it is.
+    """
+    bodies = {name: body for name, body in node.attrs.items() if isinstance(body, GraphProto)}
+    rows: dict[str, str] = {}
+    for name in captured_names(node.proto) if bodies else ():
+        held = ctx.sequences.get(name)
+        if held is None and name not in ctx.stacked:
+            continue
+        shapes = [ctx.type(value).shape for value in held or ()]
+        alike = bool(shapes) and all(dims.same_shape(shapes[0], shape) for shape in shapes)
+        if not all(_reads_places(body, name) for body in bodies.values()) or not (
+            alike or held is None
+        ):
+            return node
+        rows[name] = ctx.stacked[name] if held is None else Derived(ctx, node).stacked(held)
+    if not rows:
+        return node
+    copies = {
+        name: GraphProto.FromString(body.SerializeToString()) for name, body in bodies.items()
+    }
+    for body in copies.values():
+        _gather(body, rows)
+    changed = node.rewritten(**copies)
+    return replace(changed, proto=changed.as_proto())
+
+
+def _reads_places(body: GraphProto, name: str) -> bool:
+    """Whether a body, and those in it, read nothing of a sequence but its tensors, and call nothing else so."""
+    own = [*(value.name for value in (*body.input, *body.output))]
+    own += [made for node in body.node for made in node.output]
+    return name not in own and all(
+        name not in node.input[int(node.op_type == "SequenceAt" and not node.domain) :]
+        and all(_reads_places(inner, name) for inner in subgraphs(node))
+        for node in body.node
+    )
+
+
+def _gather(body: GraphProto, rows: Mapping[str, str]) -> None:
+    nodes = []
+    for node in body.node:
+        if node.op_type == "SequenceAt" and not node.domain and node.input[0] in rows:
+            # a place may be a list of one
+            place = f"{node.output[0]}.place"
+            nodes.append(NodeProto(op_type="Squeeze", input=[node.input[1]], output=[place]))
+            node.op_type = "Gather"
+            node.input[:] = [rows[node.input[0]], place]
+            node.attribute.append(helper.make_attribute("axis", 0))
+        for inner in subgraphs(node):
+            _gather(inner, rows)
+        nodes.append(NodeProto.FromString(node.SerializeToString()))
+    del body.node[:]
+    body.node.extend(nodes)
 
 
 def _insert(body: GraphProto, place: int) -> NodeProto | None:

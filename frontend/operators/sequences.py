@@ -94,8 +94,7 @@ def _erase(at: Derived) -> None:
 
 def _at(at: Derived) -> None:
     if at.input(0) in at.ctx.stacked:
-        rows = at.ctx.stacked[at.input(0)]
-        at.real("Gather", [rows, at.input(1)], {"axis": 0}, output=at.node.output(0))
+        _row(at, at.ctx.stacked[at.input(0)])
         return
     held = _tensors(at)
     place = _position(at, 1, len(held), behind=False)
@@ -107,8 +106,15 @@ def _at(at: Derived) -> None:
         raise _refused(
             at, "the place that is read is known at run time only, and the tensors differ in shape"
         )
-    stacked = at.stacked(held)
-    at.real("Gather", [stacked, at.input(1)], {"axis": 0}, output=at.node.output(0))
+    _row(at, at.stacked(held))
+
+
+def _row(at: Derived, rows: str) -> None:
+    """The row that a place says, which may be a list of one."""
+    place = at.input(1)
+    if at.ctx.type(place).shape != ():
+        place = at.real("Squeeze", [place], role="place")
+    at.real("Gather", [rows, place], {"axis": 0}, output=at.node.output(0))
 
 
 def _length(at: Derived) -> None:

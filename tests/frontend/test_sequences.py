@@ -126,10 +126,10 @@ def test_a_place_that_is_fed_picks_among_tensors_of_one_shape() -> None:
         node("SplitToSequence", ["x", "two"], ["s"]),
         node("SequenceAt", ["s", "p"], ["y"]),
     ]
-    for place in (-3, 0, 2):
+    for place in (-3, 0, 2, [1]):
         agree(
             nodes,
-            inputs={"x": [6, 4], "p": []},
+            inputs={"x": [6, 4], "p": list(np.shape(place))},
             types={"x": TensorProto.FLOAT, "p": TensorProto.INT64},
             feeds={"p": np.asarray(place, np.int64)},
         )
@@ -196,15 +196,54 @@ def test_a_place_that_is_none_is_a_fault() -> None:
         fqfuse.compile(model(nodes, inputs={"x": [6, 4]}, constants={"i1": INTS["i1"]}))
 
 
-def test_a_body_that_reads_a_sequence_is_refused() -> None:
+def branches() -> dict[str, onnx.GraphProto]:
+    """The first tensor of a sequence, or the second."""
     info = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
-    bodies = {
+    return {
         name: helper.make_graph([node("SequenceAt", ["s", place], ["out"])], name, [], [info])
         for name, place in (("then_branch", "i0"), ("else_branch", "i1"))
     }
+
+
+@pytest.mark.parametrize("cut", [["x"], ["x", "two"]], ids=["rows", "pieces"])
+@pytest.mark.parametrize("open_size", [False, True])
+def test_bodies_read_rows_in_the_place_of_tensors(cut, open_size) -> None:
+    if open_size and len(cut) > 1:
+        return  # the number of pieces is not known
     nodes = [
-        node("SequenceConstruct", ["x", "x"], ["s"]),
-        node("If", ["c"], ["y"], **bodies),
+        node("SplitToSequence", cut, ["s"], axis=0),
+        node("If", ["c"], ["y"], **branches()),
+    ]
+    constants = {name: (INTS | SIZES)[name] for name in ("i0", "i1", *cut[1:])}
+    types = {"x": TensorProto.FLOAT, "c": TensorProto.BOOL}
+    inputs = {"x": ["n" if open_size else 6, 4], "c": []}
+    proto = model(nodes, inputs=inputs, constants=constants, types=types)
+    plan = fqfuse.compile(proto)
+    assert not any("Sequence" in str(step.params.get("op_type")) for step in plan.steps)
+    for chosen in (True, False):
+        feeds = {"x": X, "c": np.asarray(chosen)}
+        for backend in ("numpy", "onednn"):
+            (found,) = fqfuse.InferenceSession(plan, backend).run(None, feeds)
+            np.testing.assert_array_equal(found, run_ort(proto, feeds)[0])
+
+
+def test_a_branch_that_is_always_taken_reads_any_sequence() -> None:
+    nodes = [
+        node("Concat", ["x", "x"], ["xx"], axis=0),
+        node("SequenceConstruct", ["x", "xx"], ["s"]),
+        node("If", ["always"], ["y"], **branches()),
+    ]
+    constants = {"always": np.asarray(False), "i0": INTS["i0"], "i1": INTS["i1"]}
+    proto = model(nodes, inputs={"x": [6, 4]}, constants=constants)
+    (found,) = fqfuse.InferenceSession(proto).run(None, {"x": X})
+    np.testing.assert_array_equal(found, run_ort(proto, {"x": X})[0])
+
+
+def test_a_body_that_reads_tensors_of_several_shapes_is_refused() -> None:
+    nodes = [
+        node("Concat", ["x", "x"], ["xx"], axis=0),
+        node("SequenceConstruct", ["x", "xx"], ["s"]),
+        node("If", ["c"], ["y"], **branches()),
     ]
     types = {"x": TensorProto.FLOAT, "c": TensorProto.BOOL}
     constants = {name: INTS[name] for name in ("i0", "i1")}
@@ -366,7 +405,8 @@ def test_a_map_over_what_a_run_tells_is_refused_and_so_are_odd_ones() -> None:
             fqfuse.compile(model(nodes, inputs={"x": [6, 4]}, constants=SIZES))
 
 
-def test_a_loop_over_a_list_of_known_length_stands_once_for_each_trip() -> None:
+@pytest.mark.parametrize("on", ["g", "always"])
+def test_a_loop_over_a_list_of_known_length_stands_once_for_each_trip(on: str) -> None:
     """As ONNX writes a SequenceMap without that operator, and with a tensor and rows carried along."""
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     told = {
@@ -384,7 +424,7 @@ def test_a_loop_over_a_list_of_known_length_stands_once_for_each_trip() -> None:
             node("Add", ["a", "row"], ["b"]),
             node("Mul", ["piece", "b"], ["scaled"]),
             node("SequenceInsert", ["t", "scaled", "i0"], ["longer"]),
-            node("Identity", ["g"], ["on"]),
+            node("Cast", [on], ["on"], to=TensorProto.BOOL),
         ],
         "body",
         [*counters, told["a"], helper.make_value_info("t", kind)],
@@ -406,6 +446,7 @@ def test_a_loop_over_a_list_of_known_length_stands_once_for_each_trip() -> None:
         node("Mul", ["sum", "total"], ["y"]),
     ]
     constants = {"start": np.float32(1), "sizes": SIZES["sizes"], "i0": INTS["i0"]}
+    constants["always"] = np.asarray(True)
     proto = model(nodes, inputs={"x": [6, 4]}, constants=constants)
     (wanted,) = run_ort(proto, {"x": X})
     plan = fqfuse.compile(proto)
