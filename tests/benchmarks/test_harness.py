@@ -317,7 +317,7 @@ def test_wrong_options_exit_with_2(tmp_path, capsys):
 
 def test_there_is_a_case_for_each_quantizer_of_a_network(tmp_path):
     every = cases(tmp_path)
-    assert len(every) == sum(len(network.quantizers) for network in NETWORKS.values()) == 34
+    assert len(every) == sum(len(network.quantizers) for network in NETWORKS.values()) == 42
     assert {case.quantizer for case in every} == set(QUANTIZERS)
     assert [case.name for case in cases(tmp_path, ["bert-nncf", "resnet50-ort"])] == [
         "resnet50-ort",
