@@ -12,8 +12,13 @@ from dataclasses import dataclass
 
 from ..ir.types import DType
 from ..plan.attributes import Binary, DepthwiseConv, Prelu, Sum
-from ..plan.summation_of_steps import compared_without_code
-from .description import HALVES, Description, axes, grouped
+from ..plan.summation_of_steps import (
+    adds_late,
+    adds_unlike,
+    compared_without_code,
+    read_by_reference_only,
+)
+from .description import HALVES, Description, axes, grouped, has_single_taps
 
 _CODES = (DType.S8, DType.U8)
 _LANES = (8, 4)
@@ -51,7 +56,7 @@ def compiled_deconvolution(description: Description) -> bool:
     reference, on CPUs with AVX-512 too: a sum's zero point whatever the type, and sums whose later
     types are others. Scales are checked before: it takes those that the reference does.
     """
-    if description.dtype("src") not in _CODES or not compiled_post_ops(description):
+    if description.dtype("src") not in _CODES or not _post_ops(description):
         return False
     types = [*description.tensors.values(), *description.operands.values()]
     if not HALVES.isdisjoint(type_.dtype for type_ in types):
@@ -75,7 +80,24 @@ def compiled_deconvolution(description: Description) -> bool:
     return any(_rows_fit(found[-1], blocks) for blocks in _blocks(description))
 
 
-def compiled_post_ops(description: Description) -> bool:
+def deconvolution_takes_post_ops(whole: Description, isa: str) -> bool:
+    """Whether own code of a deconvolution of codes takes its post-ops: AVX-512's, and that for single taps, what
+    convolutions read, and sums that are alike, AVX-512's one in front without a zero point; that for AVX2
+    and SSE4.1, on all, what `_post_ops` tells, of rows that fit it.
+    """
+    post_ops, out, type_of = whole.attr.post_ops, whole.dims("dst"), whole.operands.__getitem__
+    unread = read_by_reference_only("convolution", post_ops, out, type_of)
+    sums = [op for op in post_ops if isinstance(op, Sum)]
+    told = any(op.dtype is not None for op in sums)
+    if has_single_taps(whole) and not (unread or adds_unlike(post_ops)):
+        return isa == "avx512_core" or not told
+    if isa != "avx512_core":
+        return _post_ops(whole)
+    moved = any(op.zero_point for op in sums)
+    return not (unread or told or moved or adds_late(post_ops)) or compiled_deconvolution(whole)
+
+
+def _post_ops(description: Description) -> bool:
     """Whether that code takes the post-ops: sums are alike, and operands one number, or one for each channel."""
     post_ops = description.attr.post_ops
     sums = [op for op in post_ops if isinstance(op, Sum)]

@@ -382,6 +382,13 @@ def grouped(description: Description) -> bool:
     return len(description.dims("weights")) > len(description.dims("src"))
 
 
+def has_single_taps(whole: Description) -> bool:
+    """Whether a deconvolution is run as a convolution of 1x1 taps."""
+    strides, _, before, behind = axes(whole)
+    taps = whole.dims("weights")[2 + grouped(whole) :]
+    return {*taps, *strides} == {1} and not any((*before, *behind))
+
+
 def integers(description: Description, name: str) -> tuple[int, ...]:
     """A parameter that has several numbers."""
     value = description.params[name]

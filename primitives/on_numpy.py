@@ -23,7 +23,7 @@ from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
 from . import channel_points
-from .compiled import uncompiled_reduction
+from .compiled import deconvolution_takes_post_ops, uncompiled_reduction
 from .depthwise import parts
 from .description import HALVES, Description, integers
 from .narrowing import narrowed
@@ -77,7 +77,9 @@ def run(
         return args["src"].copy()  # not by way of f32
     if 0 in description.dims("dst"):
         return np.empty(description.dims("dst"), description.dtype("dst").numpy)
-    summation = summation_of(replace(description, attr=attr), profile.isa)
+    whole, isa = replace(description, attr=attr), profile.isa
+    own_code = whole.kind == "deconvolution" and deconvolution_takes_post_ops(whole, isa)
+    summation = summation_of(whole, isa, own_code=own_code)
     profile = replace(profile, sums=summation)
     types = [*description.tensors.values(), *description.operands.values()]
     if HALVES.isdisjoint(type_.dtype for type_ in types):

@@ -17,8 +17,7 @@ from ..plan.summation_of_steps import (
     read_by_reference_only,
 )
 from ..plan.types import Plan, Step
-from .compiled import compiled_deconvolution, compiled_post_ops
-from .description import HALVES, Description, axes, grouped
+from .description import HALVES, Description, grouped, has_single_taps
 
 _FEW = 16
 """Channels of a group."""
@@ -26,23 +25,21 @@ _FEW = 16
 _PRODUCTS = ("convolution", "deconvolution", "inner_product", "matmul")
 
 
-def summation_of(whole: Description, isa: str) -> Summation | None:
+def summation_of(whole: Description, isa: str, *, own_code: bool) -> Summation | None:
     """How a product sums; None: as a step of its factors does, or exactly.
 
     Args:
         whole: the primitive; its attributes have all values.
         isa: one of `plan.summation.ISAS`.
+        own_code: that of deconvolutions takes its post-ops.
     """
     if whole.kind not in _PRODUCTS or isa == "vnni":
         return None
     if whole.dtype("src") not in (DType.U8, DType.S8):
         return None
     if whole.kind == "deconvolution":
-        return (
-            _of_gemm(whole, isa)
-            if _has_points_of_channels(whole) or _is_no_code_of_its_own(whole, isa)
-            else None
-        )
+        own_code = own_code and not _has_points_of_channels(whole)
+        return None if own_code and _takes_halves(whole, isa) else _of_gemm(whole, isa)
     if _has_points_of_channels(whole) or _is_by_reference(whole, isa):
         return EXACT
     return _of_inner_product(whole, isa) if whole.kind == "inner_product" else None
@@ -98,42 +95,15 @@ def _read(whole: Description) -> set[DType]:
     return {whole.operands[op.operand].dtype for op in post_ops if isinstance(op, Binary | Prelu)}
 
 
-def _is_no_code_of_its_own(whole: Description, isa: str) -> bool:
-    """Whether a deconvolution has post-ops that its own code does not take, or floats of 16 bits, gemm does:
-    all but operands of bf16 on AVX-512, where single taps may be stored as such, too.
+def _takes_halves(whole: Description, isa: str) -> bool:
+    """Whether own code of a deconvolution takes its floats of 16 bits, where gemm would: operands of bf16 on
+    AVX-512, where single taps may be stored as such, too.
     """
     stored, read = _stored(whole) & HALVES, _read(whole) & HALVES
-    if isa == "avx512_core" and DType.F16 not in stored | read:
-        in_bias = "bias" in whole.tensors and whole.dtype("bias") in HALVES
-        if stored:
-            return in_bias or not _stores_halves_of_taps(whole)
-    elif stored | read:
-        return True
-    return not _takes_post_ops(whole, isa)
-
-
-def _has_single_taps(whole: Description) -> bool:
-    """Whether a deconvolution is run as a convolution of 1x1 taps."""
-    strides, _, before, behind = axes(whole)
-    taps = whole.dims("weights")[2 + grouped(whole) :]
-    return {*taps, *strides} == {1} and not any((*before, *behind))
-
-
-def _takes_post_ops(whole: Description, isa: str) -> bool:
-    """Whether own code of a deconvolution takes its post-ops: AVX-512's, and that for single taps, what
-    convolutions read, and sums that are alike, AVX-512's one in front without a zero point; that for AVX2
-    and SSE4.1, on all, what `compiled_post_ops` tells, of rows that fit it.
-    """
-    post_ops, out, type_of = whole.attr.post_ops, whole.dims("dst"), whole.operands.__getitem__
-    unread = read_by_reference_only("convolution", post_ops, out, type_of)
-    sums = [op for op in post_ops if isinstance(op, Sum)]
-    told = any(op.dtype is not None for op in sums)
-    if _has_single_taps(whole) and not (unread or adds_unlike(post_ops)):
-        return isa == "avx512_core" or not told
-    if isa != "avx512_core":
-        return compiled_post_ops(whole)
-    moved = any(op.zero_point for op in sums)
-    return not (unread or told or moved or adds_late(post_ops)) or compiled_deconvolution(whole)
+    if isa != "avx512_core" or DType.F16 in stored | read:
+        return not stored | read
+    in_bias = "bias" in whole.tensors and whole.dtype("bias") in HALVES
+    return not stored or (not in_bias and _stores_halves_of_taps(whole))
 
 
 def _stores_halves_of_taps(whole: Description) -> bool:
@@ -141,7 +111,7 @@ def _stores_halves_of_taps(whole: Description) -> bool:
     groups of few channels by fours, and what it does not broadcast or compare.
     """
     outputs, inputs, *_ = whole.dims("weights")[grouped(whole) :]
-    if not _has_single_taps(whole):
+    if not has_single_taps(whole):
         return False
     groups = whole.dims("src")[1] // inputs
     if groups > 1 and (
