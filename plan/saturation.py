@@ -17,7 +17,13 @@ from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Trait
 from ..ir.types import DType
 from .attributes import DepthwiseConv, Eltwise, PostOp, PrimitiveAttr
-from .saturation_of_layers import ALL, differing_of_layer, law_of_layer, outputs_of_layer
+from .saturation_of_layers import (
+    ALL,
+    differing_of_layer,
+    law_of_layer,
+    outputs_of_layer,
+    rounded_of_layer,
+)
 from .summation import Summation, fits, largest, pairs_at_risk
 from .summation_of_steps import groups_of, laws_of
 from .types import Plan, Step
@@ -175,7 +181,8 @@ def _of_layer(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> S
     held = codes.get(step.arg("src") or "", ALL)
     differ = differing_of_layer(plan, step, law, held)
     of, at_risk = outputs_of_layer(plan, step), (law,) if differ else ()
-    return StepSums(index, step, law, held, differ, of, at_risk=at_risk)
+    rounded = rounded_of_layer(plan, step)
+    return StepSums(index, step, law, held, differ, of, at_risk=at_risk, rounded=rounded)
 
 
 def _sums_of(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> StepSums | None:

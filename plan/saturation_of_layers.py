@@ -15,6 +15,10 @@ from .types import Plan, Step
 
 _WEIGHTS = ("w", "r")
 _CODES = (DType.U8, DType.S8)
+_F32 = 2**24
+_LARGEST_PRODUCT = 255 * (128 + 128)
+"""Of a code, and a weight less its zero point."""
+
 _RESET = 1  # which of GRU's gates, as ONNX orders them
 ALL = (0, 255)
 """The codes that a hidden state, and an input that is quantized in a run, can have."""
@@ -75,6 +79,23 @@ def differing_of_layer(
             own = set(range(hidden))
         found += [d * hidden + unit for unit in sorted(own)]
     return tuple(found)
+
+
+def rounded_of_layer(plan: Plan, step: Step) -> tuple[int, ...]:
+    """The hidden values whose sums some of oneDNN's code may have in f32 on its way, beyond 2^24.
+
+    None of LSTM and GRU: all their code adds both products in s32, and makes an f32 of the sum once, which is
+    the layer's own arithmetic. Of DynamicQuantizeLSTM, whose products are matmuls, all where one is so deep that
+    its largest codes and zero points get there.
+    """
+    if step.op != DYNAMIC:
+        return ()
+    for role in _WEIGHTS:
+        shape = plan.type(step.arg(role) or "").shape or ()
+        deep = shape[1] if len(shape) == 3 else None
+        if not isinstance(deep, int) or deep * _LARGEST_PRODUCT > _F32:
+            return tuple(range(outputs_of_layer(plan, step)))
+    return ()
 
 
 def _rows_at_risk(step: Step, law: Summation, weights: Array, codes: tuple[int, int]) -> Array:

@@ -323,7 +323,7 @@ def _complete_operands(
     Raises:
         InvalidInput: the type of another operand is not told.
     """
-    dst = types.get("dst")
+    dst, told = types.get("dst"), dict(operands)
     for op in attr.post_ops:
         for name in operands_of(op):
             if not isinstance(name, str):
@@ -344,10 +344,27 @@ def _complete_operands(
             f"two depthwise post-ops of {kind}, whose weights are one argument of the library",
             hint="make another primitive of the second",
         )
-    if len({op.operand for op in attr.post_ops if isinstance(op, Sum)}) > 1:
+    sums = [op for op in attr.post_ops if isinstance(op, Sum)]
+    if len({op.operand for op in sums}) > 1:
         raise InvalidInput(
             "all sums read what the destination held",
             hint="name one operand for them, and pass it once",
+        )
+    if sums and dst is not None and sums[0].operand in told:
+        _check_told(kind, told[sums[0].operand], sums, dst)
+
+
+def _check_told(kind: str, told: TensorType, sums: list[Sum], dst: TensorType) -> None:
+    """Refuses another type of what sums read than that which follows: the library is told none.
+
+    Raises:
+        InvalidInput: it is another one.
+    """
+    held = [replace(dst, dtype=op.dtype or dst.dtype) for op in sums]
+    if told not in held:
+        raise InvalidInput(
+            f"a sum of {kind} reads {sums[0].operand!r} as {type_text(told)}, and dst held {type_text(held[0])}",
+            hint="leave its type out, or say it as Sum(..., dtype=...)",
         )
 
 

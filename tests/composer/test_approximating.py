@@ -4,6 +4,7 @@ for alone, and where it saves something.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -285,3 +286,19 @@ def test_a_residual_block() -> None:
         MIDDLE_ROUNDING: (Eltwise("clip", -256.0, 254.0), Binary("add", "q6_y")),
         RESIDUAL_ROUNDING: (Binary("add", "q6_y"),),
     }
+
+
+def test_the_pages_example_approximates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "approximations.md").read_text(encoding="utf-8")
+    (program,), (told,) = (
+        re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        for kind in ("python", "text")
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").symlink_to(root / "models")
+    exec(program, {})  # noqa: S102  # the document's own
+    assert capsys.readouterr().out == told
+    assert len(set(re.findall(r"[0-9]+ post-ops", told))) == 3

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fqfuse.errors import InvalidInput
+from fqfuse.ir.types import DType
 from fqfuse.onednn.capi import OneDnnError, Status, Unimplemented
 from fqfuse.onednn.library import Engine
 from fqfuse.primitives import (
@@ -339,3 +340,27 @@ def test_a_zero_point_of_a_sum_of_floats_is_compiled_codes(
             if name != "dst"
         }
         assert np.array_equal(*(each.execute(args) for each in made))
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onednn"])
+@pytest.mark.parametrize(
+    ("told", "dtype", "taken"),
+    [
+        ("s32[1,3]", None, True),
+        ("s8[1,3]", None, False),
+        ("s32[2,3]", None, False),
+        ("f32[1,3]", DType.F32, True),
+        ("s32[1,3]", DType.F32, False),
+    ],
+)
+def test_what_a_sum_reads_is_what_dst_held(
+    engine: str, told: str, dtype: DType | None, taken: bool
+) -> None:
+    """Its type need not be told, and the library is told none: another one is refused."""
+    attr = PrimitiveAttr(post_ops=(Sum("old", dtype=dtype),))
+    words = {"src": "u8[1,2]", "weights": "s8[2,3]", "dst": "s32[1,3]", "old": told}
+    if taken:
+        described("matmul", words, attr, "onednn-v3")
+        return
+    with pytest.raises(InvalidInput, match="a sum of matmul reads 'old' as"):
+        prim("matmul", attr, engine=engine, **words)

@@ -165,6 +165,32 @@ def test_hidden_values_of_layers(isa: str, steps: int, largest: int) -> None:
         assert {3, 5} <= set(differ), "what the input saturates shows"
 
 
+@pytest.mark.parametrize(
+    ("op", "inputs", "named"),
+    [
+        ("DynamicQuantizeLSTM", 257, False),
+        ("DynamicQuantizeLSTM", 258, True),
+        ("LSTM", 3000, False),
+    ],
+)
+def test_sums_of_layers_beyond_what_f32_holds(op: str, inputs: int, named: bool) -> None:
+    """Those of products that are matmuls; all code of LSTM makes one f32 of a sum in s32."""
+    dynamic = op != "LSTM"
+    shapes = (
+        {"w": (1, inputs, 8), "r": (1, 2, 8)} if dynamic else {"w": (1, 8, inputs), "r": (1, 8, 2)}
+    )
+    constants = {name: np.full(shape, 127, np.int8) for name, shape in shapes.items()}
+    src = TensorType(DType.F32 if dynamic else DType.U8, (1, 1, inputs))
+    result = TensorType(DType.F32, (1, 1, 1, 2))
+    names = (("src", "x"), ("w", "w"), ("r", "r"))
+    step = Step("layer", "rnn", op, names, ("y",), {}, PrimitiveAttr())
+    values = {"x": src, "y": result}
+    plan = Plan("layer", "onednn-v3", ("x",), ("y",), values, constants, (step,))
+    (sums,) = sums_of_plan(plan, "vnni")
+    assert sums.rounded == ((0, 1) if named else ())
+    assert sums.exact != named
+
+
 GRU = """
 plan layer target=onednn-v3
   in %x : u8[1,8,12]
