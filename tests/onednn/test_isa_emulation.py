@@ -297,9 +297,9 @@ def test_codes_beside_floats_of_16_bits(library: Library, isa: str, count: int) 
 def test_codes_beside_f16(library: Library, isa: str) -> None:
     """Operands anywhere, biases and destinations of deconvolutions: the library has them on each CPU."""
     kinds = "f16 inner_product", "f16 convolution", "f16 deconvolution", "f16 matmul"
-    found = agreement(library, isa, 21, 80, *kinds, script="isa_primitives.py")
-    assert sum(found["tried"].values()) >= 45
-    assert found["not exact"] >= 15
+    found = agreement(library, isa, 21, 40, *kinds, script="isa_primitives.py")
+    assert sum(found["tried"].values()) >= 22
+    assert found["not exact"] >= 7
 
 
 def test_late_sums_of_volumes_are_exact(library: Library) -> None:
