@@ -536,6 +536,16 @@ def resampled_vector(bare: Bare) -> Case:
     return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x + more
 
 
+def resampled_position(bare: Bare) -> Case:
+    x = bare.normal(1, 15, 1)
+
+    def make() -> PrimitiveDesc:
+        desc, nearest = bare.plain(x.shape), AlgKind.resampling_nearest
+        return describe(bare.engine, "resampling", desc, desc, alg=nearest)
+
+    return make, {Arg.SRC: x}, x
+
+
 def scales_apart(bare: Bare) -> Case:
     """Divided by a scale for each index of the first and the third dimension."""
     x, scales = bare.normal(2, 3, 4, 5), bare.rng.uniform(0.5, 4, (2, 1, 4, 1)).astype(np.float32)
@@ -958,6 +968,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "pooling with a sum": pooled_sum,
     "resampling with a tensor": resampled,
     "resampling of one vector": resampled_vector,
+    "resampling of one position": resampled_position,
     "reorder with scales of dimensions apart": scales_apart,
     "product of matrices with gaps": matrices_with_gaps,
     "binary of blocks into codes": blocks_into_codes,
