@@ -17,7 +17,7 @@ define make_venv
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 endef
 
-.PHONY: help demo test test-all coverage lint types fuzz docs site wheel test-batch release-check bench bench-quick decoding models clean
+.PHONY: help demo test test-library test-all coverage lint types fuzz docs site wheel test-batch release-check bench bench-quick decoding models clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -27,6 +27,10 @@ demo: .venv/.base  ## compile the digits model, say what was fused, classify 360
 
 test: .venv/.dev .venv-onednn2/.ready  ## run each test on a few of its cases, in JOBS processes (default 2)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow' --quick $(TEST_FLAGS) tests
+
+test-library: .venv/.dev  ## run the tests that concern oneDNN, on a few of their cases, on the library that FQFUSE_ONEDNN names
+	@test -n "$(FQFUSE_ONEDNN)" || { echo "make: name a library, FQFUSE_ONEDNN=/path/of/libdnnl.so.3 (docs/other-machines.md)" >&2; exit 1; }
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -m 'not slow' --quick $(TEST_FLAGS) tests/onednn tests/primitives tests/runtime tests/laws
 
 test-all: .venv/.dev .venv-onednn2/.ready  ## run every case of every test
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests

@@ -16,12 +16,15 @@ Hypothesis tests on fewer examples.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from support.refusals import look_at_refusals
+
+from fqfuse.onednn.loading import load
 
 QUICK_CASES = 4
 """A test with more runs that many of them with --quick."""
@@ -98,6 +101,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before test modules are imported: they ask the profile how many examples they draw."""
     if config.getoption("quick"):
         settings.load_profile("quick")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test marked `of_3_2(why)` holds what other versions of oneDNN, such as `FQFUSE_ONEDNN` may name, do
+    otherwise.
+    """
+    marker = item.get_closest_marker("of_3_2")
+    if marker is None or not os.environ.get("FQFUSE_ONEDNN"):
+        return
+    version = load().version
+    if version.triple[:2] != (3, 2):
+        pytest.skip(f"it is of oneDNN 3.2, and this is {version}: {marker.args[0]}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

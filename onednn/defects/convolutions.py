@@ -117,14 +117,13 @@ def _windows_of_padding(request: Request) -> bool:
     )
 
 
-def _codes_of_one_channel(request: Request) -> bool:
-    """One channel of codes in each group, and a kernel of several elements: rows of the kernel become
-    channels ("relo" in jit_brgemm_conv_utils.cpp).
+def _of_one_channel(request: Request) -> bool:
+    """One input channel in each group, and a kernel of several elements: rows of the kernel become channels
+    ("relo" in jit_brgemm_conv_utils.cpp).
     """
-    src, weights = operand(request, "src"), operand(request, "weights")
-    rank = len(src.dims) - 2
-    codes = src.dtype in (DataType.u8, DataType.s8)
-    return codes and weights.dims[-rank - 1] == 1 and max(weights.dims[-rank:]) > 1
+    rank = len(operand(request, "src").dims) - 2
+    kernel = operand(request, "weights").dims
+    return kernel[-rank - 1] == 1 and max(kernel[-rank:]) > 1
 
 
 def _spread_and_compensated(request: Request) -> bool:
@@ -322,15 +321,15 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         since=_AFTER,
     ),
     Defect(
-        "codes of one channel",
+        "convolution of one channel",
         "convolution",
         r"brg_conv_fwd:",
-        _codes_of_one_channel,
-        "a group has one input channel of u8 or s8, and the kernel several elements",
+        _of_one_channel,
+        "a group has one input channel, and the kernel several elements",
         "with several groups all groups but the first are wrong; with one, windows but those of the first row, "
         "or any that reach into padding, or blocks of channels that they do not fill",
         _NEXT,
-        "121 of 2,199 drawn shapes, 4 of them without zero point and of u8",
+        "of codes 121 of 2,199 drawn shapes, 4 of them u8 without zero point; of f32 one of 154",
         versions=BOTH[1:],
         since=_AFTER,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..attributes import PRelu
+from ..attributes import Binary, PRelu
 from ..enums import DataType
 from ..layouts import channels_last, row_major
 from ..primitive_desc import Request
@@ -50,13 +50,18 @@ def _channels_between(request: Request) -> bool:
 
 
 def _vector_of_the_last(request: Request) -> bool:
-    """An operand varies along the last dimension alone, whose elements do not lie side by side."""
+    """An operand varies along the last dimension alone, in another order than row-major; or two do, behind
+    another post-op.
+    """
     dst = operand(request, "dst")
-    along = any(
-        len(dims) > 2 and dims[-1] > 1 and math.prod(dims) == dims[-1]
+    vectors = [
+        dims
         for dims in binary_operands(request)
-    )
-    return along and (not dst.is_plain or dst.strides[-1] != 1)
+        if len(dims) > 2 and dims[-1] > 1 and math.prod(dims) == dims[-1]
+    ]
+    if len(vectors) > 1 and not isinstance(request.attributes.post_ops[0], Binary):
+        return True
+    return bool(vectors) and dst != row_major(dst.library, dst.dims, dst.dtype)
 
 
 def _codes_of_part_filled_blocks(request: Request) -> bool:
@@ -109,11 +114,11 @@ POINTWISE: tuple[Defect, ...] = (
         "binary",
         r"jit:",
         _vector_of_the_last,
-        "a post-op has an operand that varies along the last dimension of three or more alone, whose elements do not lie side by side, "
-        "as channels last",
-        "wrong elements of the operand: it is read as if it varied with what lies side by side",
+        "a post-op has an operand that varies along the last dimension of three or more alone, in another order than row-major; "
+        "or two have, with another post-op in front",
+        "wrong elements of the operand",
         "row-major, or NumPy",
-        "28 of 44 drawn shapes channels last or in another order, row-major none",
+        "28 of 44 drawn shapes channels last or in another order, row-major none of 500; of two behind linear all of 16",
         versions=BOTH[1:],
         since=(3, 3, 0),
     ),

@@ -70,6 +70,11 @@ def _resampled_vector(request: Request) -> bool:
     )
 
 
+def _one_position(request: Request) -> bool:
+    dims = operand(request, "src").dims
+    return math.prod(dims[2:]) == 1 and dims[1] > 1
+
+
 POOLINGS: tuple[Defect, ...] = (
     Defect(
         "pooling of blocks with a tensor",
@@ -136,5 +141,18 @@ POOLINGS: tuple[Defect, ...] = (
         "NumPy",
         "[1, C, 1] and [1, C, 1, 1]",
         versions=BOTH,
+    ),
+    Defect(
+        "resampling of one position",
+        "resampling",
+        r"jit:",
+        _one_position,
+        "the source has one element for each of several channels: its order, row-major or channels last, is not to be told",
+        "elements behind the source are read, and elements behind the destination overwritten",
+        "the next implementation",
+        "nearest: all of 93 drawn shapes whose result has one position as well, none of 2,231 others of one order; "
+        "row-major to several positions channels last",
+        versions=BOTH[1:],
+        since=(3, 3, 0),
     ),
 )

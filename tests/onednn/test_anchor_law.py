@@ -30,6 +30,11 @@ MODELS, FUZZED = 18, 900  # of a part
 FEW, MANY = 6, 70  # models for each instruction set and backend; the many are slow
 
 
+def of_3_2(library: Library) -> bool:
+    """NumPy has the float order of 3.2: later versions are held to the exact numbers alone."""
+    return library.version.triple[:2] == (3, 2)
+
+
 def first_seed() -> int:
     """Where the models of a process begin: in `make fuzz` elsewhere each time."""
     return 10**6 if settings.default.derandomize else int.from_bytes(os.urandom(4))
@@ -44,7 +49,7 @@ def test_anchors_on_this_cpu(part: int, library: Library) -> None:
     @examples(MODELS, fuzz=FUZZED)
     @given(seed=st.integers(0, 2**40))
     def run(seed: int) -> None:
-        complaints = broken(drawn(seed), backend, threads_of(seed), bitwise=True)
+        complaints = broken(drawn(seed), backend, threads_of(seed), bitwise=of_3_2(library))
         assert not complaints, "\n".join(complaints)
 
     run()
@@ -58,7 +63,7 @@ def test_convolutions_of_codes_whose_zero_point_is_no_integer(part: int, library
         draw(("Conv", "ConvTranspose")[seed % 2], seed) for seed in range(10_000 * part, 10**6)
     )
     found = itertools.islice((anchor for anchor in anchors if anchor.fraction), 100)
-    complaints = broken(list(found), backend, 1 + part % 2, bitwise=True)
+    complaints = broken(list(found), backend, 1 + part % 2, bitwise=of_3_2(library))
     assert not complaints, "\n".join(complaints)
 
 
@@ -67,14 +72,14 @@ def test_post_ops_that_no_generated_pooling_takes(seed: int, library: Library) -
     """A linear one behind decoded maxima, whose neighbour has an operand for each image, or code."""
     backend = "onednn" if library.effective_isa().has_vnni else "auto"
     anchor = draw("Pool", seed)
-    assert not broken([anchor], backend, 1, bitwise=True)
+    assert not broken([anchor], backend, 1, bitwise=of_3_2(library))
 
 
 def test_padding_as_wide_as_what_no_window_reads(library: Library) -> None:
     """With four threads one stored its accumulators over what another one had stored, in most runs."""
     backend = "onednn" if library.effective_isa().has_vnni else "auto"
     for _ in range(5):
-        assert not broken([draw("Conv", 19885)], backend, 4, bitwise=True)
+        assert not broken([draw("Conv", 19885)], backend, 4, bitwise=of_3_2(library))
 
 
 def hold_under(library: Library, isa: str, backend: str, models: int) -> None:

@@ -122,6 +122,9 @@ def test_without_the_wheel_only_the_system_is_asked(
     ]
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 def test_the_linkers_own_search_finds_the_file(library: Library) -> None:
     """A library opened by its bare name, as the system's is, still tells where it was found."""
     code = (
@@ -195,6 +198,9 @@ def test_wrong_version(
     assert "at least 3.2 and less than 4.0" in message
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 @pytest.mark.usefixtures("nothing_loaded")
 @pytest.mark.parametrize("numbers", [(3, 2, 0), (3, 13, 2)], ids=str)
 def test_right_version(
@@ -251,6 +257,9 @@ def test_missing_libgomp(library: Library, monkeypatch: pytest.MonkeyPatch) -> N
     assert "apt-get install libgomp1" in caught.value.hint
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 @pytest.mark.usefixtures("nothing_loaded")
 def test_an_unusable_candidate_does_not_hide_a_usable_one(
     library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -275,6 +284,9 @@ def test_a_library_without_a_function_we_need(
 # ---- threads and instruction sets ----
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 def test_threads_belong_to_the_calling_thread(library: Library) -> None:
     before = library.max_threads()
     seen: list[int] = []
@@ -407,6 +419,9 @@ def test_results_are_there_when_execute_returns_on_sycl(library: Library) -> Non
         assert calls == expected
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 def test_a_library_on_sycl_does_not_compute_in_a_forked_process(
     library: Library, monkeypatch
 ) -> None:
@@ -422,6 +437,9 @@ def test_a_library_on_sycl_does_not_compute_in_a_forked_process(
         sycl.check_process()
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 @pytest.mark.parametrize("name", ["SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI"])
 def test_effective_isa_follows_the_environment(library: Library, name: str) -> None:
     wanted = CpuIsa[name.lower()]
@@ -475,6 +493,9 @@ def text_of(library: Library, function: str, value: int) -> str:
     return to_text(value).decode()
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 @pytest.mark.parametrize("kind", FUNCTIONS, ids=lambda kind: kind.__name__)
 def test_constants_are_those_of_the_library(library: Library, kind: Any) -> None:
     words = OTHER_WORDS.get(kind.__name__, {})

@@ -166,6 +166,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     return found
 
 
+@pytest.mark.of_3_2("it counts calls of C functions in one run, and on SYCL each is waited for")
 @pytest.mark.usefixtures("library")
 def test_a_run_names_the_primitive_that_failed(taken: list[Run]) -> None:
     """Of a program whose primitives are one stretch."""
@@ -201,6 +202,7 @@ def lookup_between_primitives() -> Plan:
     return b.plan(b.step("reorder", "Identity", {"src": found}, "y", F32, (1, 3, 5, 7), attr=attr))
 
 
+@pytest.mark.of_3_2("it counts calls of C functions in one run, and on SYCL each is waited for")
 def test_a_lookup_is_made_with_the_primitives_around_it(library: Library, taken: list[Run]) -> None:
     if lookup_kernel(library.effective_isa()) is None:
         pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")

@@ -413,6 +413,31 @@ def vectors(bare: Bare) -> Case:
     return make, {Arg.SRC_0: a, Arg.SRC_1: b, arg_post_op(0, Arg.SRC_1): shift}, a * b + shift
 
 
+def test_two_operands_for_the_last_dimension(bare: Bare) -> None:
+    """Behind a linear one, row-major, which is right of one such operand."""
+    x, ones = bare.normal(2, 5, 16), np.ones((1, 1, 1), np.float32)
+    shifts = [bare.normal(1, 1, 16) for _ in range(2)]
+
+    def make() -> PrimitiveDesc:
+        desc, add = bare.plain(x.shape), Binary(AlgKind.binary_add, bare.plain((1, 1, 16)))
+        return describe(
+            bare.engine,
+            "binary",
+            desc,
+            bare.plain(ones.shape),
+            desc,
+            alg=AlgKind.binary_mul,
+            attributes=Attributes(post_ops=(Eltwise(AlgKind.eltwise_linear, 2.0, 0.0), add, add)),
+        )
+
+    given = {arg_post_op(1 + index, Arg.SRC_1): shift for index, shift in enumerate(shifts)}
+    want = 2 * x + shifts[0] + shifts[1]
+    for desc in implementations(make):
+        result, _ = bare.run(desc, {Arg.SRC_0: x, Arg.SRC_1: ones, **given})
+        right = np.allclose(result, want, rtol=1e-5, atol=1e-5)
+        assert right or defect_of(desc) is not None, desc.impl_info
+
+
 def last_dimension(bare: Bare) -> Case:
     a, b, shift = bare.normal(2, 17, 4, 3), bare.normal(2, 17, 4, 3), bare.normal(1, 1, 1, 3)
 
@@ -540,6 +565,16 @@ def resampled_vector(bare: Bare) -> Case:
         )
 
     return make, {Arg.SRC: x, arg_post_op(0, Arg.SRC_1): more}, x + more
+
+
+def resampled_position(bare: Bare) -> Case:
+    x = bare.normal(1, 15, 1)
+
+    def make() -> PrimitiveDesc:
+        desc, nearest = bare.plain(x.shape), AlgKind.resampling_nearest
+        return describe(bare.engine, "resampling", desc, desc, alg=nearest)
+
+    return make, {Arg.SRC: x}, x
 
 
 def scales_apart(bare: Bare) -> Case:
@@ -964,6 +999,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "pooling with a sum": pooled_sum,
     "resampling with a tensor": resampled,
     "resampling of one vector": resampled_vector,
+    "resampling of one position": resampled_position,
     "reorder with scales of dimensions apart": scales_apart,
     "product of matrices with gaps": matrices_with_gaps,
     "binary of blocks into codes": blocks_into_codes,
@@ -980,7 +1016,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "inner_product of bf16 with slopes": lambda bare: slopes_of_bf16(bare, "inner_product"),
     "convolution of bf16 with slopes": lambda bare: slopes_of_bf16(bare, "convolution"),
     "windows of padding alone": lambda bare: drawn(bare, "convolution", WINDOWS_OF_PADDING),
-    "codes of one channel": lambda bare: drawn(bare, "convolution", ONE_CHANNEL),
+    "convolution of one channel": lambda bare: drawn(bare, "convolution", ONE_CHANNEL),
     "deconvolution with strides and compensation": lambda bare: drawn(
         bare, "deconvolution", SPREAD
     ),

@@ -86,6 +86,7 @@ PATTERNS = [mask for rank in (3, 4, 5) for mask in itertools.product((False, Tru
 SIZES = (2, 3, 4, 5, 6)
 
 
+@pytest.mark.of_3_2("it names the kernels of 3.2")
 @pytest.mark.parametrize("batched", [True, False], ids=["batched weights", "one matrix"])
 @pytest.mark.parametrize(
     "mask", PATTERNS, ids=lambda mask: "".join("n1"[not full] for full in mask)
@@ -100,6 +101,7 @@ def test_a_constant_operand_broadcasts_along_any_dimensions(
     assert placement.implementation.endswith(("brg:avx512_core_vnni", "gemm:jit")), placement.reason
 
 
+@pytest.mark.of_3_2("it names the kernels of 3.2")
 @pytest.mark.parametrize(
     ("operand", "batched"),
     [
@@ -121,6 +123,7 @@ def test_an_operand_computed_at_run_time_is_read_where_joined_dimensions_allow_i
     assert placement.implementation == "brg:avx512_core_vnni", placement.reason
 
 
+@pytest.mark.of_3_2("it names the kernels of 3.2")
 def test_several_operands_that_broadcast_along_different_dimensions(
     rng: np.random.Generator,
 ) -> None:
@@ -141,6 +144,7 @@ def test_factors_that_broadcast(
     assert placement.runtime == "onednn", placement.reason
 
 
+@pytest.mark.of_3_2("it names the kernels of 3.2")
 def test_a_bias_and_a_sum_beside_a_written_operand(rng: np.random.Generator) -> None:
     chain = (Binary("add", "window"), Eltwise("relu"), Sum("old", 0.3))
     args = [
@@ -161,6 +165,7 @@ def test_a_bias_and_a_sum_beside_a_written_operand(rng: np.random.Generator) -> 
     assert placement.implementation.endswith("brg:avx512_core_vnni"), placement.reason
 
 
+@pytest.mark.of_3_2("it names the kernels of 3.2")
 def test_codes_as_operands(rng: np.random.Generator) -> None:
     args = [("src", codes(rng, (3, 4, 6, 16))), ("weights", codes(rng, (3, 4, 16, 7), -127, 128))]
     operands = {"window": codes(rng, (1, 4, 6, 7), -128, 128)}
@@ -214,6 +219,7 @@ def attention(batch: int | str, shape: tuple[int, ...]) -> Plan:
     return b.plan("scores")
 
 
+@pytest.mark.of_3_2("it holds bytes, and later versions multiply scales one by one")
 @pytest.mark.parametrize("batch", [1, 3])
 def test_transposed_factors_are_read_where_they_lie(rng: np.random.Generator, batch: int) -> None:
     feeds = {
@@ -237,6 +243,7 @@ def test_operands_too_large_to_be_written_out(
     assert "written out" in placement.reason
 
 
+@pytest.mark.of_3_2("it holds bytes, and later versions multiply scales one by one")
 def test_what_is_written_out_belongs_to_the_shapes_that_are_bound(rng: np.random.Generator) -> None:
     plan = attention("B", (1, 4, 6, 6))
     executor = OneDnnExecutor(plan, 2)

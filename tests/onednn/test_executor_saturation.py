@@ -46,6 +46,7 @@ def run(isa: str, backend: str) -> list[str]:
     ).stdout.splitlines()
 
 
+@pytest.mark.of_3_2("it holds bytes, and later versions multiply scales one by one")
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_auto_is_exact_without_vnni(isa: str) -> None:
@@ -68,6 +69,7 @@ def test_onednn_by_name_runs_what_the_library_has() -> None:
     assert lines[-1].endswith("int8 products may saturate")
 
 
+@pytest.mark.of_3_2("it holds bytes, and later versions multiply scales one by one")
 def test_a_cpu_with_vnni_is_exact(library: Library) -> None:
     if not library.effective_isa().has_vnni:
         pytest.skip("this CPU has no VNNI")
@@ -77,6 +79,7 @@ def test_a_cpu_with_vnni_is_exact(library: Library) -> None:
         assert not any(" numpy " in line for line in lines)
 
 
+@pytest.mark.of_3_2("it holds bytes, and later versions multiply scales one by one")
 @pytest.mark.parametrize(
     ("count", "least"), [(60, 5), pytest.param(800, 50, marks=pytest.mark.slow)]
 )

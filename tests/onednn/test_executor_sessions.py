@@ -82,6 +82,7 @@ def test_images() -> np.ndarray:
     return np.load(DATA / "digits_test.npz")["images"]
 
 
+@pytest.mark.of_3_2("it holds bytes, and later versions multiply scales one by one")
 def test_the_digits_agree_with_numpy_in_every_byte(digits: Plan, test_images: np.ndarray) -> None:
     executor = OneDnnExecutor(digits, 2)
     assert [str(d) for d in compare_steps(digits, executor, {"image": test_images})] == []
@@ -145,6 +146,9 @@ def test_the_number_of_threads_changes_nothing(
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 def test_the_callers_number_of_threads_is_given_back(library: Library, plan: Plan) -> None:
     before = library.max_threads()
     try:
@@ -191,6 +195,7 @@ def _answer(
     queue.put(session.run(None, {"image": x})[0])
 
 
+@pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
 def test_a_forked_process(session: InferenceSession) -> None:
     (expected, _) = session.run(None, {"image": images(2)})
     context = multiprocessing.get_context("fork")

@@ -281,6 +281,7 @@ def test_an_operand_along_a_leading_dimension_keeps_the_matmul_whole(draw: Draw)
     )
 
 
+@pytest.mark.of_3_2("later versions make what 3.2 cannot")
 def test_code_that_cannot_be_generated_sends_its_step_to_numpy_and_spoils_nothing(
     draw: Draw,
 ) -> None:
@@ -365,6 +366,7 @@ STEMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 }
 
 
+@pytest.mark.of_3_2("it names the kernels of 3.2")
 @pytest.mark.parametrize("src", [U8, S8], ids=name)
 @pytest.mark.parametrize("case", STEMS)
 def test_the_first_convolution_of_an_image_network(draw: Draw, case: str, src: DType) -> None:
@@ -487,6 +489,7 @@ def test_reorder_per_axis(draw: Draw, types: tuple[DType, DType], axis: int) -> 
     )
 
 
+@pytest.mark.of_3_2("3.2 stores a NaN as 0 or the largest code, later versions as the other")
 @pytest.mark.parametrize("role", ["src", "dst"])
 @pytest.mark.parametrize("dst", [U8, S8], ids=name)
 def test_quantizing_by_one_scale(draw: Draw, dst: DType, role: str) -> None:

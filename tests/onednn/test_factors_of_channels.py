@@ -67,6 +67,7 @@ def test_the_numbers_are_those_of_onnx_runtime(
         assert abs(found.astype(int) - expected).max() <= (act == "Tanh")
 
 
+@pytest.mark.of_3_2("it names the kernels of 3.2")
 @pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize(("side", "convolves"), [(28, True), (14, False)])
 def test_a_large_map_is_multiplied_by_a_convolution(side: int, convolves: bool) -> None:

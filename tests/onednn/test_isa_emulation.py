@@ -75,6 +75,7 @@ def agreement(
     return found
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 def test_random_primitives(library: Library, isa: str) -> None:
     found = agreement(library, isa, 1, 60, *KINDS)
@@ -92,6 +93,7 @@ def test_many_random_primitives(library: Library, isa: str, kind: str) -> None:
     assert (found["not exact"] > 0) == lost, "only products lose bits, without VNNI"
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 def test_deconvolutions_by_gemm(library: Library, isa: str) -> None:
     """Of s8, whose weights are not halved there."""
@@ -100,6 +102,7 @@ def test_deconvolutions_by_gemm(library: Library, isa: str) -> None:
     assert found["not exact"] >= 15
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 @pytest.mark.parametrize("count", [120, pytest.param(1500, marks=pytest.mark.slow)])
 def test_operands_that_only_the_reference_broadcasts(
@@ -122,6 +125,7 @@ PROVEN = (
 )
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 @pytest.mark.parametrize("count", [150, pytest.param(3000, marks=pytest.mark.slow)])
 def test_what_is_proven_exact_is_exact_on_the_library(
@@ -136,6 +140,7 @@ def test_what_is_proven_exact_is_exact_on_the_library(
     assert found["lost"] >= count // 5, "and others differ"
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 def test_sums_that_pass_what_f32_holds_are_named(library: Library) -> None:
     """With VNNI, where nothing saturates, the library's sums beyond 2^24 are now and then a rounding off."""
     found = agreement(library, "vnni", 11, 600, "matmul", "deconvolution", script="isa_proofs.py")
@@ -231,6 +236,7 @@ for stride in (1, 2):
 """
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @pytest.mark.usefixtures("library")
 @WITHOUT
 def test_a_depthwise_deconvolution_is_exact(isa: str) -> None:
@@ -246,6 +252,7 @@ def test_a_depthwise_deconvolution_is_exact(isa: str) -> None:
     assert ran.stdout.split() == ["True"] * 8
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 @pytest.mark.parametrize("kind", ["gemm", "inner_product", "convolution", "matmul"])
 def test_primitives_on_their_own(library: Library, isa: str, kind: str) -> None:
@@ -255,6 +262,7 @@ def test_primitives_on_their_own(library: Library, isa: str, kind: str) -> None:
     assert found["not exact"] >= 10
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 @pytest.mark.parametrize("count", [90, pytest.param(1500, marks=pytest.mark.slow)])
 def test_primitives_that_the_reference_takes(library: Library, isa: str, count: int) -> None:
@@ -270,6 +278,7 @@ def test_primitives_that_the_reference_takes(library: Library, isa: str, count: 
     assert found["not exact"] >= count // 8
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 def test_what_one_implementation_refuses_sums_as_the_next(library: Library, isa: str) -> None:
     """The reference is exact, gemm shifts where other code halves: chains that each refuses, or takes."""
@@ -319,6 +328,7 @@ def test_many_primitives_on_their_own(library: Library, isa: str, kind: str) -> 
     assert found["not exact"] >= 400 or isa == "vnni"
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 def test_random_recurrent_layers(library: Library, isa: str) -> None:
     """LSTM with and without projection, and GRU: as primitives, and as steps of plans. One in six has

@@ -36,11 +36,17 @@ def settings(**given: str) -> dict[str, str]:
     return {name.strip(): value.strip().strip("'") for name, value in lines}
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 @pytest.mark.usefixtures("library")
 def test_threads_spin_for_a_short_while() -> None:
     assert settings()["GOMP_SPINCOUNT"] == str(SPINS)
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     "given", [{"GOMP_SPINCOUNT": "77"}, {"GOMP_SPINCOUNT": "77", "OMP_WAIT_POLICY": "ACTIVE"}]
@@ -49,6 +55,9 @@ def test_the_users_number_counts(given: dict[str, str]) -> None:
     assert settings(**given)["GOMP_SPINCOUNT"] == "77"
 
 
+@pytest.mark.of_3_2(
+    "it sets threads of OpenMP, or loads by itself what only the environment finds on SYCL"
+)
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     ("policy", "atleast", "atmost"), [("ACTIVE", SPINS + 1, None), ("PASSIVE", 0, 0)]

@@ -102,6 +102,7 @@ def test_a_session_with_bodies_can_be_pickled(runtime: str) -> None:
     same(pickle.loads(pickle.dumps(session)).run(None, given), expected)  # noqa: S301  (its own)
 
 
+@pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
 @EACH_RUNTIME
 def test_a_forked_process_runs_bodies(runtime: str) -> None:
     session, given, expected = of_loop(runtime)
@@ -114,6 +115,7 @@ def test_a_forked_process_runs_bodies(runtime: str) -> None:
     child.join()
 
 
+@pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
 @EACH_RUNTIME
 def test_a_fork_while_a_body_is_made_ready_waits_for_nobody(runtime: str, monkeypatch) -> None:
     session, given, expected = of_loop(runtime)

@@ -46,6 +46,7 @@ print(states.count(0))
 """
 
 
+@pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
 @pytest.mark.parametrize("backend", ["numpy", "onednn"])
 @pytest.mark.parametrize("children", [2, pytest.param(100, marks=pytest.mark.slow)])
 def test_forks_while_threads_run(backend: str, children: int) -> None:
