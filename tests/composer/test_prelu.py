@@ -66,6 +66,8 @@ STEPS = {
     reduction: ["reorder", "reduction", "binary"],
     decoded_along_the_channels: ["reorder", "binary"],
 }
+# oneDNN 2.6 refuses an average of codes into f32
+STEPS_OF_V2 = STEPS | {average: ["reorder", "pooling", "binary"]}
 
 
 @pytest.mark.parametrize("target", ["onednn-v3", "onednn-v2"])
@@ -78,7 +80,8 @@ def test_numbers_and_steps(front, name: str, zero: int, target: str) -> None:
     plan = plan_from_graph(optimize(graph.copy()), target)
     assert verify_plan(plan) == []
     if name in ("below 1", "above 1"):
-        assert [step.primitive for step in plan.steps] == STEPS[front]
+        steps = STEPS_OF_V2 if target == "onednn-v2" else STEPS
+        assert [step.primitive for step in plan.steps] == steps[front]
     elif name == "one":
         assert "prelu" not in [step.primitive for step in plan.steps]
     feeds = feeds_for(graph)
