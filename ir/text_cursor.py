@@ -31,6 +31,8 @@ NUMBER = re.compile(
     r"-?(?:inf|nan(?::[0-9a-f]{16})?|[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][+-]?[0-9]{1,4})?d?)"
 )
 INT = re.compile(r"-?[0-9]{1,400}")
+_DECIMAL = r"-?[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][+-]?[0-9]{1,4})?"
+_DECIMALS = re.compile(rf"\[({_DECIMAL}(?:,{_DECIMAL})*)\]")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ELIDED = re.compile(r"\[[0-9]+ values")
 _SPACE = re.compile(r"[ \t]*")
@@ -299,6 +301,13 @@ class Cursor:
         if not self.peek("["):
             return (self.number(),)
         self.refuse_elided()
+        start, found = self.at, self.match(_DECIMALS)
+        if found:  # thousands of scales in one go
+            with np.errstate(over="ignore", under="ignore"):
+                values = np.array(found[1].split(","), np.float64).astype(np.float32)
+            if np.isfinite(values).all():
+                return tuple(values.tolist())
+            self.at = start
         return tuple(self.listed("[", "]", self.number))
 
     def refuse_elided(self) -> None:

@@ -188,3 +188,38 @@ def test_the_examples_of_the_grammar_are_what_the_printer_writes():
         again = print_graph(parse_graph(example))
         # zlib may pack the data behind it in another way elsewhere
         assert again.split("\ndata\n")[0] == example.split("\ndata\n")[0]
+
+
+PARTS = st.sampled_from(
+    [
+        "0",
+        "-0",
+        "1",
+        "-2.5",
+        "3.",
+        "0.1",
+        "1e-3",
+        "7E+2",
+        "1e-60",
+        "3e38",
+        "0.1d",
+        "inf",
+        "nan",
+        "12345678901",
+    ]
+)
+
+
+@given(st.lists(PARTS, min_size=1, max_size=6), st.sampled_from([",", ", ", ",  "]))
+def test_a_list_is_read_as_its_numbers_are(parts: list[str], comma: str) -> None:
+    reader = Reader(f"[{comma.join(parts)}] then")
+    found = reader.numbers()
+    assert (
+        np.array(found).tobytes() == np.array([Reader(part).number() for part in parts]).tobytes()
+    )
+    assert reader.text[reader.at :] == "then"
+
+
+def test_a_list_with_a_number_beyond_f32_is_refused_as_the_number_is() -> None:
+    with pytest.raises(InvalidModel, match="1e99 is beyond f32"):
+        Reader("[1,2,1e99]").numbers()
