@@ -331,11 +331,8 @@ class OneDnnExecutor:
         with workers.making():
             program = self._bind(known, settled, state, threads)
         price = time.perf_counter() - started
-        if (
-            threads == 1
-            or self._is_body
-            or not alike_with_any_threads(self._lowered, program.placements)
-        ):
+        alike = alike_with_any_threads(self._lowered, program)
+        if threads == 1 or self._is_body or not alike:
             return _Bound(program, threads)
         return _Bound(program, threads, Pace(price))
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
 from statistics import median
 
+from ...onednn.enums import Arg
 from ...plan.types import Plan
 from ..placement import Placement
+from .program import Action, PrimitiveAction, Program
 
 _PRODUCTS = ("convolution", "deconvolution", "matmul", "rnn")
-_WHOLE = ("brg:", "packed ")
-"""Kernels of matrix products that give each sum to one thread, whole."""
+_ONE_BY_ONE = ("reorder", "binary", "eltwise", "concat")
+"""What stands around a product, and computes each element by itself."""
 _TRIAL = 3, 25
 _TRIAL_SECONDS = 0.01
 """A trial takes so many runs: at least, and as many more, up to the second number, as fill the time.
@@ -31,24 +32,40 @@ doubles them).
 _WORTH = 10  # runs with one thread that may be lost before they are tried again
 
 
-def alike_with_any_threads(plan: Plan, placements: Sequence[Placement]) -> bool:
-    """Whether a run has the same bytes with any number of threads, bound as it is.
+def alike_with_any_threads(plan: Plan, program: Program) -> bool:
+    """Whether a run has the same bytes with any number of threads.
 
     A sum of integers has, and a sum of floats by a kernel that leaves it whole: brgemm's matrix
-    products do (3,756 random ones with 1, 2, 3 and 8 threads), its convolutions and `gemm` do not.
+    products of rows do (3,756 random ones with 1, 2, 3 and 8 threads); its products of columns, its
+    convolutions and `gemm` cut sums in parts by that number.
     """
-    return all(_alike(plan, where) for where in placements)
+    actions: dict[int, list[Action]] = {}
+    for action, index in zip(program.actions, program.steps, strict=True):
+        actions.setdefault(index, []).append(action)
+    return all(
+        _sums_codes(plan, where)
+        or where.runtime == "numpy"
+        or (where.step.primitive == "matmul" and all(map(_sums_whole, actions.get(index, ()))))
+        for index, where in enumerate(program.placements)
+        if where.step.primitive in _PRODUCTS
+    )
 
 
-def _alike(plan: Plan, where: Placement) -> bool:
-    step = where.step
-    factors = [value for role, value in step.args if role in ("src", "weights")]
-    if step.primitive not in _PRODUCTS or where.runtime == "numpy":
-        return True
-    if all(plan.type(value).dtype.is_integer for value in factors):
-        return True
-    kernels = where.implementation.split(" + ")
-    return step.primitive == "matmul" and any(name.startswith(_WHOLE) for name in kernels)
+def _sums_codes(plan: Plan, where: Placement) -> bool:
+    factors = [value for role, value in where.step.args if role in ("src", "weights")]
+    return all(plan.type(value).dtype.is_integer for value in factors)
+
+
+def _sums_whole(action: Action) -> bool:
+    """Whether an action of a matrix product of floats gives each sum to one thread."""
+    if not isinstance(action, PrimitiveAction):
+        return True  # kernels of our own
+    desc = action.primitive.desc
+    if desc.kind != "matmul":
+        return desc.kind in _ONE_BY_ONE
+    source = action.args[Arg.SRC].desc
+    rows = source.is_plain and (source.strides[-1] == 1 or source.dims[-1] == 1)
+    return rows and desc.impl_info.startswith("brg:")
 
 
 class Pace:

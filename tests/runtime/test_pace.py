@@ -4,10 +4,13 @@ no longer do; its results stay the same bytes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from laws.anchor_law import drawn
 from laws.exact_anchors import Anchor, model_of
+from onnx import TensorProto, helper
 
 import fqfuse
 from fqfuse.runtime.lowering.executor import OneDnnExecutor, _Bound
@@ -121,16 +124,43 @@ def test_what_is_said_to_be_alike_is_alike(seed: int, monkeypatch: pytest.Monkey
 
 
 def _holds(anchor: Anchor, monkeypatch: pytest.MonkeyPatch) -> bool:
+    return held(*model_of([anchor]), monkeypatch)
+
+
+def held(model: Any, feeds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether it is said to be alike, which it then is."""
-    model, feeds = model_of([anchor])
     plan = fqfuse.compile(model)
     results = []
     for threads in (1, 2, 3, 8):
         monkeypatch.setattr(OneDnnExecutor, "_threads_for", lambda *_, threads=threads: threads)
         session = fqfuse.InferenceSession(plan, "onednn", threads)
         results.append([found.tobytes() for found in session.run(None, feeds)])
-        placements = bound_of(session).program.placements
-        if not alike_with_any_threads(session._executor._lowered, placements):
+        assert isinstance(session._executor, OneDnnExecutor)
+        if not alike_with_any_threads(session._executor._lowered, bound_of(session).program):
             return False
-    assert all(found == results[0] for found in results), anchor
+    assert all(found == results[0] for found in results), model.graph.node
     return True
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(768, 2048, 64), (64, 64, 64)])
+def test_a_product_of_columns_is_not_said_to_be_alike(
+    rows: int, depth: int, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """brgemm cuts the sums of a turned source in parts, by the number of threads."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["t", "w"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+        for name, dims in (("x", [depth, rows]), ("w", [depth, columns]))
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, columns])
+    graph = helper.make_graph(nodes, "product", inputs, [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.standard_normal((depth, rows), np.float32),
+        "w": rng.standard_normal((depth, columns), np.float32),
+    }
+    assert not held(model, feeds, monkeypatch)
