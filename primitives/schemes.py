@@ -31,6 +31,8 @@ from .recurrent import of_library, refusal_of_unified
 SCHEME = "onednn-v3"
 """The scheme of the library."""
 
+_UNTOLD = ("deconvolution", "inner_product")
+"""Whose sums have no type of their own in oneDNN 2.6."""
 _PRODUCTS = frozenset({"convolution", "deconvolution", "inner_product", "matmul"})
 
 
@@ -145,10 +147,17 @@ def _of_output_scales(description: Description) -> Iterator[str]:
 
 
 def _of_sums(description: Description) -> Iterator[str]:
-    """They read the destination as a type of its size."""
+    """They read the destination as a type of its size; of a v2 deconvolution and inner product as its own,
+    untold.
+    """
     size = description.dtype("dst").numpy.itemsize
+    untold = description.target == "onednn-v2" and description.kind in _UNTOLD
     for op in description.attr.post_ops:
-        if isinstance(op, Sum) and op.dtype is not None and op.dtype.numpy.itemsize != size:
+        if (
+            isinstance(op, Sum)
+            and op.dtype is not None
+            and (untold or op.dtype.numpy.itemsize != size)
+        ):
             yield f"a sum reads the destination as {op.dtype.value}"
 
 

@@ -97,7 +97,8 @@ class Tile(_ReferenceTile):
 
 
 class GridSample(_ReferenceGridSample):
-    """GridSample with the pixels beside an image padded one by one, as ONNX Runtime and PyTorch have it.
+    """GridSample with the pixels beside an image padded one by one, as ONNX Runtime has it (PyTorch throws a
+    position back before it rounds it to the nearest).
 
     The evaluator's own moves the position into the image first, and takes the neighbours of another
     place in cubic interpolation.
@@ -117,25 +118,24 @@ class GridSample(_ReferenceGridSample):
         sizes, count = X.shape[2:], len(X)
         if grid.ndim != X.ndim or grid.shape[-1] != len(sizes) or len(grid) != count:
             raise ValueError(f"a grid {list(grid.shape)} does not fit {list(X.shape)}")
-        places = grid.reshape(count, -1, len(sizes))[..., ::-1]
+        wide = np.result_type(grid.dtype, np.float32)  # where ONNX Runtime computes for half floats
+        places = grid.astype(wide).reshape(count, -1, len(sizes))[..., ::-1]
         aligned = bool(align_corners)
         axes = [
             _taps(places[..., axis], size, kind, padding_mode or "zeros", aligned)
             for axis, size in enumerate(sizes)
         ]
         rows = np.arange(count)[:, None]
-        total: A = np.zeros((count, places.shape[1], X.shape[1]), X.dtype)
+        total: A = np.zeros((count, places.shape[1], X.shape[1]), np.result_type(X.dtype, wide))
         for chosen in itertools.product(*(zip(*axis, strict=True) for axis in axes)):
             weight = np.ones(places.shape[:2], places.dtype)
             for _, factor in chosen:
                 weight = weight * factor
             under: tuple[Any, ...] = (rows, slice(None), *(index for index, _ in chosen))
             # what is outside is nothing, be it infinite at the place that stands for it
-            total += np.where(weight[..., None] == 0, 0, X[under] * weight[..., None]).astype(
-                X.dtype
-            )
+            total += np.where(weight[..., None] == 0, 0, X[under] * weight[..., None])
         shape = (count, *grid.shape[1:-1], X.shape[1])
-        return (np.moveaxis(total.reshape(shape), -1, 1),)
+        return (np.moveaxis(total.reshape(shape), -1, 1).astype(X.dtype),)
 
 
 def _taps(
@@ -148,12 +148,14 @@ def _taps(
         raise ValueError(f"there is no padding {padding!r}")
     place = (place + 1) / 2 * (size - 1) if aligned else ((place + 1) * size - 1) / 2
     low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
+    if kind == "nearest":  # rounded before it is thrown back, as in ONNX Runtime
+        place = np.rint(place)
     if kind != "cubic" and padding == "border":
         place = np.clip(place, 0, size - 1)
     elif kind != "cubic" and padding == "reflection":
         place = _reflected(place, low, high)
     if kind == "nearest":
-        pixels, weights = [np.rint(place)], [np.ones_like(place)]
+        pixels, weights = [place], [np.ones_like(place)]
     elif kind == "linear":
         first = np.floor(place)
         pixels, weights = [first, first + 1], [1 - (place - first), place - first]

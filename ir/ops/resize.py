@@ -66,11 +66,14 @@ def source_positions(coordinates: str, size: int, out: int, scale: float) -> A:
 
     if coordinates == "asymmetric":
         return unscaled(x)
-    half_pixel = unscaled(x + 0.5) - 0.5
-    if coordinates == "half_pixel_symmetric":
-        # The scaled axis has a fractional length; its middle stays where it is.
-        return half_pixel + size / 2 * (1 - out / (scale * size))
-    return half_pixel
+    if coordinates == "half_pixel_symmetric" and scale * size != out:
+        # The scaled axis has a fractional length; its middle stays where it is. ONNX Runtime has the
+        # shift in f32, and rounds the position to f32.
+        whole = np.float32(size)
+        shift = whole / 2 * (1 - np.float32(out) / (np.float32(scale) * whole))
+        place = float(shift) + (x + 0.5) / float(np.float32(scale)) - 0.5
+        return place.astype(np.float32).astype(np.float64)
+    return unscaled(x + 0.5) - 0.5
 
 
 def _taps(attrs: Attrs, size: int, out: int, scale: float) -> tuple[A, A | None]:

@@ -47,7 +47,7 @@ from .normalization import (
     resampling,
     softmax,
 )
-from .pace import Pace, alike_with_any_threads
+from .pace import Pace, alike_with_any_threads, gives_the_same
 from .pointwise import concat, eltwise, pooling
 from .program import Program
 from .recurrent import rnn
@@ -321,6 +321,9 @@ class OneDnnExecutor:
                 known, settled = self._budget.bind(self._lowered, shapes)
                 with workers.making():
                     program = self._bind(known, settled, state, threads=1)
+                if not gives_the_same(self._lowered, bound.program, program):
+                    bound.pace = None
+                    return bound
                 bound.alone = _Bound(program, 1, bound.pace)
             return bound.alone
 

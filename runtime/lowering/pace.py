@@ -51,6 +51,17 @@ def alike_with_any_threads(plan: Plan, program: Program) -> bool:
     )
 
 
+def gives_the_same(plan: Plan, program: Program, other: Program) -> bool:
+    """Whether the other one, bound for another number of threads, has the bytes of the first one, which is
+    `alike_with_any_threads`: as that one, and by the same kernels where floats are summed.
+    """
+    return alike_with_any_threads(plan, other) and all(
+        one.implementation == two.implementation or _sums_codes(plan, one)
+        for one, two in zip(program.placements, other.placements, strict=True)
+        if one.step.primitive in _PRODUCTS
+    )
+
+
 def _sums_codes(plan: Plan, where: Placement) -> bool:
     factors = [value for role, value in where.step.args if role in ("src", "weights")]
     return all(plan.type(value).dtype.is_integer for value in factors)

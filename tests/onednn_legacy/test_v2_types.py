@@ -189,6 +189,21 @@ def test_attributes_of_what_is_stored(legacy: Legacy, kind: str) -> None:
     compared(legacy, kind, cases())
 
 
+@pytest.mark.parametrize("kind", sorted(PRODUCTS))
+def test_types_of_sums(legacy: Legacy, kind: str) -> None:
+    """Deconvolutions and inner products take none, their destination's neither."""
+    sizes, params = PRODUCTS[kind]
+
+    def cases() -> Iterator[tuple[PrimitiveAttr, Any, Any, Any]]:
+        for told in (None, DType.F32, DType.S32, DType.S8, DType.U8):
+            attr = PrimitiveAttr(post_ops=(Sum("old", 1.0, 0, told),))
+            for dst in ("f32", "s8", "u8", "s32"):
+                yield attr, sizes, {"src": "u8", "weights": "s8", "dst": dst}, params
+            yield attr, sizes, dict.fromkeys(("src", "weights", "dst"), "f32"), params
+
+    compared(legacy, kind, cases())
+
+
 @pytest.mark.parametrize("parameters", [(0.0, 0.0), (0.25, 0.125), (2.0, -1.0)])
 @pytest.mark.parametrize("algorithm", ["hardswish", "soft_relu"])
 def test_parameters_that_2_6_does_not_have(

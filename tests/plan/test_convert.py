@@ -244,10 +244,10 @@ def test_scales_are_taken_apart_and_the_bias_becomes_real() -> None:
             Eltwise("linear", 1.0, -200.0, 4.0),
             (Eltwise("linear", 1.0, -200.0), Eltwise("linear", 2.0, 0.0)),
         ),
-        (Eltwise("hardswish", 0.25, 0.5, 2.0), (Eltwise("hardswish", 0.25, 0.5),)),
+        (Eltwise("hardswish", 1 / 6, 0.5, 2.0), (Eltwise("hardswish", 1 / 6, 0.5),)),
         (
-            Eltwise("hardswish", 0.25, 0.5, 4.0),
-            (Eltwise("hardswish", 0.25, 0.5), Eltwise("linear", 2.0, 0.0)),
+            Eltwise("hardswish", 1 / 6, 0.5, 4.0),
+            (Eltwise("hardswish", 1 / 6, 0.5), Eltwise("linear", 2.0, 0.0)),
         ),
         (Eltwise("relu", 0.0, 0.0, -1.0), (Eltwise("relu"), Eltwise("linear", -0.5, 0.0))),
         (Eltwise("round"), (Eltwise("round"), Eltwise("linear", 0.5, 0.0))),

@@ -38,6 +38,21 @@ def test_grids_read_images(mode: str, padding: str, aligned: int) -> None:
     agree(made, {"x": random([2, 3, 6, 7]), "g": grid}, tolerance=2e-5)
 
 
+@pytest.mark.parametrize("aligned", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_place_between_pixels_is_rounded_first(dtype: type, padding: str, aligned: int) -> None:
+    """Multiples of 1/4 over an image with even sides lie in the middle of two pixels."""
+    quarters = np.arange(-12, 13) / 4
+    grid = np.stack(np.meshgrid(quarters, quarters), axis=-1)[None].astype(dtype)
+    image = np.arange(8, dtype=dtype).reshape(1, 1, 4, 2)
+    made = node(
+        "GridSample", ["x", "g"], ["y"], mode="nearest", padding_mode=padding, align_corners=aligned
+    )
+    kind = TensorProto.FLOAT16 if dtype is np.float16 else TensorProto.FLOAT
+    agree(made, {"x": image, "g": grid}, types={"x": kind, "g": kind, "y": kind})
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_grids_read_volumes(mode: str) -> None:
     feeds = {"x": random([1, 2, 4, 5, 6]), "g": random([1, 3, 4, 5, 3])}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from laws.anchor_law import drawn
 from laws.exact_anchors import Anchor, model_of
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import fqfuse
 from fqfuse.runtime.lowering.executor import OneDnnExecutor, _Bound
@@ -164,3 +164,35 @@ def test_a_product_of_columns_is_not_said_to_be_alike(
         "w": rng.standard_normal((depth, columns), np.float32),
     }
     assert not held(model, feeds, monkeypatch)
+
+
+def test_two_programs_that_sum_by_other_kernels_are_not_exchanged() -> None:
+    """Weights of 4 bits in parts, which are as wide as the threads are many: one thread's go to gemm."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.integers(0, 256, (512, 32, 8)).astype(np.uint8),
+        "s": rng.random(512 * 32).astype(np.float32),
+    }
+    product = helper.make_node(
+        "MatMulNBits",
+        ["x", "w", "s"],
+        ["y"],
+        "product",
+        domain="com.microsoft",
+        K=512,
+        N=512,
+        bits=4,
+        block_size=16,
+    )
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 512])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 512])]
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([product], "packed", inputs, outputs, tensors)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    session = fqfuse.InferenceSession(helper.make_model(graph, opset_imports=opsets), "onednn", 2)
+    feeds = {"x": rng.standard_normal((5, 512), np.float32)}
+    before = session.run(None, feeds)[0].tobytes()
+    bound = bound_of(session)
+    if bound.pace is not None:
+        bound.pace.alone = True
+    assert [session.run(None, feeds)[0].tobytes() for _ in range(3)] == [before] * 3

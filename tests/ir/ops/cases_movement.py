@@ -167,6 +167,21 @@ RESIZE: tuple[Case, ...] = (
         for size, scale in ((24, 1.7), (41, 2.4), (25, 1.3), (52, 4.8), (48, 1.6363636))
         for nearest in ("floor", "ceil", "round_prefer_ceil", "round_prefer_floor")
     ),
+    # 34 and 33.5 exactly, which float64 misses.
+    *(
+        case(
+            "Resize",
+            np.arange(size, dtype=np.float32),
+            None,
+            LIST([scale], np.float32),
+            exact=True,
+            unknown=1,
+            coordinate_transformation_mode="half_pixel_symmetric",
+            nearest_mode=nearest,
+        )
+        for size, scale in ((39, 3.7), (38, 2.9))
+        for nearest in ("floor", "ceil", "round_prefer_ceil", "round_prefer_floor")
+    ),
     # Where the position lies between two elements exactly, f32 and float64 may round apart;
     # onnx.reference computes in float64.
     *(
