@@ -208,15 +208,18 @@ def _unrolled(ctx: Importer, node: OnnxNode) -> bool:
     and makes a known number of trips: so ONNX writes a SequenceMap without that operator.
     """
     body = node.attr("body") if node.op == "Loop" and not node.domain else None
-    if not isinstance(body, GraphProto) or ctx.sequences.keys().isdisjoint(
-        captured_names(node.proto)
-    ):
+    if not isinstance(body, GraphProto):
+        return False
+    lists = [ctx.sequences[name] for name in captured_names(node.proto) if name in ctx.sequences]
+    if not lists:
         return False
     count = ctx.constant(node.input(0)) if node.input(0) else None
     going = ctx.constant(node.input(1)) if node.input(1) else np.asarray(True)
     states = [*node.inputs[2:]]
     fits = len(body.input) == 2 + len(states) and len(body.output) > len(states) and all(states)
     if not fits or count is None or count.size != 1 or going is None:
+        return False
+    if count.item() > max(map(len, lists)):  # nobody writes a body out a million times
         return False
     scans = len(body.output) - 1 > len(states)
     if not (going.all() and _hands_on(ctx, body)) or (scans and count.item() < 1):

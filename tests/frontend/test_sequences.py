@@ -467,3 +467,40 @@ def test_copies_of_bodies_count_as_nodes() -> None:
     assert fqfuse.compile(proto, budgets=fqfuse.Budgets(nodes=21))
     with pytest.raises(InvalidModel, match="with the branches that are taken, needs 21"):
         fqfuse.compile(proto, budgets=fqfuse.Budgets(nodes=20))
+
+
+def test_a_loop_of_many_trips_over_a_list_is_not_written_out() -> None:
+    """A file may say any number, and this one reads the only tensor again and again."""
+    told = [
+        helper.make_tensor_value_info("i", TensorProto.INT64, []),
+        helper.make_tensor_value_info("g", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("a", TensorProto.FLOAT, [2]),
+    ]
+    body = helper.make_graph(
+        [
+            node("SequenceAt", ["s", "zero"], ["piece"]),
+            node("Add", ["a", "piece"], ["b"]),
+            node("Identity", ["g"], ["on"]),
+        ],
+        "body",
+        told,
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("b", TensorProto.FLOAT, [2]),
+        ],
+    )
+    constants = {"n": np.array(300), "zero": np.array(0)}
+    proto = model(
+        [
+            node("SequenceConstruct", ["x"], ["s"]),
+            helper.make_node("Loop", ["n", "", "x"], ["y"], name="loop", body=body),
+        ],
+        inputs={"x": [2]},
+        outputs=["y"],
+        constants=constants,
+    )
+    plan = fqfuse.compile(proto)
+    assert len(plan.steps) < 10
+    feeds = {"x": random([2])}
+    (found,) = fqfuse.InferenceSession(plan, backend="numpy").run(None, feeds)
+    np.testing.assert_allclose(found, run_ort(proto, feeds)[0], rtol=1e-5)
