@@ -392,14 +392,15 @@ class OneDnnExecutor:
 
 def _paced(bound: _Bound, work: Callable[[], T]) -> T:
     """Calls `work`, a run of the program, and tells its pace how long that took."""
-    if bound.pace is None:
+    pace = bound.pace  # which another caller may drop meanwhile
+    if pace is None:
         return work()
     started, busy = time.perf_counter(), time.thread_time()
     result = work()
     busy = time.thread_time() - busy
     now = time.perf_counter()
     seconds = now - started
-    bound.pace.took(alone=bound.threads == 1, seconds=seconds, waited=seconds - busy, now=now)
+    pace.took(alone=bound.threads == 1, seconds=seconds, waited=seconds - busy, now=now)
     return result
 
 
