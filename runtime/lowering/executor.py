@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ...errors import InternalError
+from ...errors import InternalError, InvalidInput
 from ...ir.ops.recurrent import DYNAMIC
 from ...ir.ops.spec import Array
 from ...onednn import workers
@@ -315,29 +315,43 @@ class OneDnnExecutor:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
             state.latest = bound.program
-            if bound.pace is None or not bound.pace.alone:
-                return bound
-            if bound.alone is None:
-                known, settled = self._budget.bind(self._lowered, shapes)
-                with workers.making():
-                    program = self._bind(known, settled, state, threads=1)
-                if not gives_the_same(self._lowered, bound.program, program):
-                    bound.pace = None
-                    return bound
-                bound.alone = _Bound(program, 1, bound.pace)
-            return bound.alone
+            pace = bound.pace
+            return bound if pace is None or not pace.alone else self._alone(bound, shapes, state)
 
     def _first(self, shapes: Mapping[str, StaticShape], state: _State) -> _Bound:
         """The program for all the threads that it gains by."""
-        known, settled = self._budget.bind(self._lowered, shapes)
-        threads, started = self._threads_for(known), time.perf_counter()
-        with workers.making():
-            program = self._bind(known, settled, state, threads)
+        started = time.perf_counter()
+        program, threads = self._made(shapes, state)
         price = time.perf_counter() - started
         alike = alike_with_any_threads(self._lowered, program)
         if threads == 1 or self._is_body or not alike:
             return _Bound(program, threads)
         return _Bound(program, threads, Pace(price))
+
+    def _alone(self, bound: _Bound, shapes: Mapping[str, StaticShape], state: _State) -> _Bound:
+        """The program for one thread; the given one, from now on, where that has other bytes or takes
+        more memory than a run may.
+        """
+        if bound.alone is None:
+            try:
+                program, _ = self._made(shapes, state, threads=1)
+            except InvalidInput:
+                bound.pace = None
+                return bound
+            if not gives_the_same(self._lowered, bound.program, program):
+                bound.pace = None
+                return bound
+            bound.alone = _Bound(program, 1, bound.pace)
+        return bound.alone
+
+    def _made(
+        self, shapes: Mapping[str, StaticShape], state: _State, threads: int | None = None
+    ) -> tuple[Program, int]:
+        """A program, and for how many threads: those given, or as `_threads_for` has it."""
+        known, settled = self._budget.bind(self._lowered, shapes)
+        threads = threads or self._threads_for(known)
+        with workers.making():
+            return self._bind(known, settled, state, threads), threads
 
     def _threads_for(self, shapes: Mapping[str, StaticShape]) -> int:
         """How many threads a program uses."""

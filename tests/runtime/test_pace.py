@@ -13,6 +13,8 @@ from laws.exact_anchors import Anchor, model_of
 from onnx import TensorProto, helper, numpy_helper
 
 import fqfuse
+from fqfuse.errors import InvalidInput
+from fqfuse.runtime.budget import RunBudget
 from fqfuse.runtime.lowering.executor import OneDnnExecutor, _Bound
 from fqfuse.runtime.lowering.pace import Pace, alike_with_any_threads
 
@@ -196,3 +198,22 @@ def test_two_programs_that_sum_by_other_kernels_are_not_exchanged() -> None:
     if bound.pace is not None:
         bound.pace.alone = True
     assert [session.run(None, feeds)[0].tobytes() for _ in range(3)] == [before] * 3
+
+
+def test_without_memory_for_a_second_program_it_keeps_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feeds = {"image": np.zeros((64, 1, 8, 8), np.float32)}
+    session = fqfuse.InferenceSession("models/data/digits_qdq.onnx", "onednn", 2)
+    before = session.run(None, feeds)[0].tobytes()
+    bound = bound_of(session)
+    bound.pace = Pace(PRICE)
+    bound.pace.alone = True
+
+    def refuse(*_: object) -> None:
+        raise InvalidInput("too much")
+
+    monkeypatch.setattr(RunBudget, "check_run", refuse)
+    assert session.run(None, feeds)[0].tobytes() == before
+    assert bound.pace is None
+    assert bound.alone is None
