@@ -18,6 +18,7 @@ from ...errors import InternalError, InvalidInput
 from ...ir.ops.recurrent import DYNAMIC
 from ...ir.ops.spec import Array
 from ...onednn import workers
+from ...onednn.enums import CpuRuntime
 from ...onednn.library import Engine, Stream
 from ...onednn.loading import load
 from ...plan.conversion.convert import convert_steps
@@ -323,8 +324,8 @@ class OneDnnExecutor:
         started = time.perf_counter()
         program, threads = self._made(shapes, state)
         price = time.perf_counter() - started
-        alike = alike_with_any_threads(self._lowered, program)
-        if threads == 1 or self._is_body or not alike:
+        waits = threads > 1 and self._library.version.cpu_runtime == CpuRuntime.openmp
+        if self._is_body or not (waits and alike_with_any_threads(self._lowered, program)):
             return _Bound(program, threads)
         return _Bound(program, threads, Pace(price))
 

@@ -19,6 +19,7 @@ from fqfuse.runtime.lowering.executor import OneDnnExecutor, _Bound
 from fqfuse.runtime.lowering.pace import Pace, alike_with_any_threads
 
 PRICE = 0.3
+OF_OPENMP = pytest.mark.of_3_2("the threads of others are not ours to choose")
 
 
 class Machine:
@@ -96,6 +97,7 @@ def bound_of(session: fqfuse.InferenceSession) -> _Bound:
     return bound
 
 
+@OF_OPENMP
 def test_both_programs_give_the_same_bytes() -> None:
     rng = np.random.default_rng(0)
     feeds = {"image": rng.random((64, 1, 8, 8), np.float32)}
@@ -111,12 +113,14 @@ def test_both_programs_give_the_same_bytes() -> None:
     assert bound.alone.threads == 1
 
 
+@OF_OPENMP
 def test_one_thread_has_no_choice() -> None:
     session = fqfuse.InferenceSession("models/data/digits_qdq.onnx", "onednn", 1)
     session.run(None, {"image": np.zeros((64, 1, 8, 8), np.float32)})
     assert bound_of(session).pace is None
 
 
+@OF_OPENMP
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_said_to_be_alike_is_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The law: bytes do not depend on the number of threads where the pace may choose it."""
@@ -144,6 +148,7 @@ def held(model: Any, feeds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     return True
 
 
+@OF_OPENMP
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(768, 2048, 64), (64, 64, 64)])
 def test_a_product_of_columns_is_not_said_to_be_alike(
     rows: int, depth: int, columns: int, monkeypatch: pytest.MonkeyPatch
@@ -168,6 +173,7 @@ def test_a_product_of_columns_is_not_said_to_be_alike(
     assert not held(model, feeds, monkeypatch)
 
 
+@OF_OPENMP
 def test_two_programs_that_sum_by_other_kernels_are_not_exchanged() -> None:
     """Weights of 4 bits in parts, which are as wide as the threads are many: one thread's go to gemm."""
     rng = np.random.default_rng(0)
@@ -200,6 +206,7 @@ def test_two_programs_that_sum_by_other_kernels_are_not_exchanged() -> None:
     assert [session.run(None, feeds)[0].tobytes() for _ in range(3)] == [before] * 3
 
 
+@OF_OPENMP
 def test_without_memory_for_a_second_program_it_keeps_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
