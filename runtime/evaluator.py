@@ -22,6 +22,7 @@ from onnx.reference.ops.op_scatternd import ScatterND as _ReferenceScatterND
 from onnx.reference.ops.op_tile import Tile as _ReferenceTile
 
 from ..ir.ops.movement import tiled
+from ..ir.ops.resize import cubic_weights
 from ..ir.ops.rows import A
 from ..ir.ops.windows import pad_spatial, window
 
@@ -161,7 +162,8 @@ def _taps(
         pixels, weights = [first, first + 1], [1 - (place - first), place - first]
     else:
         first = np.floor(place)
-        pixels, weights = [first + k for k in range(-1, 3)], _cubic(place - first)
+        pixels = [first + k for k in range(-1, 3)]
+        weights = list(np.moveaxis(cubic_weights(place - first, _CUBIC), -1, 0))
     if padding == "zeros":
         weights = [
             np.where((pixel >= 0) & (pixel < size), weight, 0)
@@ -171,14 +173,6 @@ def _taps(
         pixels = [np.rint(_reflected(pixel, low, high)) for pixel in pixels]
     inside = [np.clip(np.nan_to_num(pixel), 0, size - 1).astype(np.intp) for pixel in pixels]
     return inside, weights
-
-
-def _cubic(part: A) -> list[A]:
-    """Keys' weights of the neighbours at -1, 0, 1, 2."""
-    a = _CUBIC
-    outer = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (part + 1, 2 - part)]
-    inner = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (part, 1 - part)]
-    return [outer[0], inner[0], inner[1], outer[1]]
 
 
 def _reflected(place: A, low: float, high: float) -> A:

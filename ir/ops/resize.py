@@ -94,7 +94,7 @@ def _taps(attrs: Attrs, size: int, out: int, scale: float) -> tuple[A, A | None]
     else:
         indices, weights = (
             first[:, None] + np.arange(-1, 3),
-            _cubic(part, number(attrs, "cubic_coeff_a")),
+            cubic_weights(part, number(attrs, "cubic_coeff_a")),
         )
     if flag(attrs, "exclude_outside"):
         weights = np.where((indices >= 0) & (indices < size), weights, 0)
@@ -102,13 +102,13 @@ def _taps(attrs: Attrs, size: int, out: int, scale: float) -> tuple[A, A | None]
     return np.clip(indices, 0, size - 1).astype(np.intp), weights
 
 
-def _cubic(part: A, a: float) -> A:
-    """Weights [n, 4] of the neighbours at -1, 0, 1, 2: Keys' cubic convolution with parameter a."""
+def cubic_weights(part: A, a: float) -> A:
+    """Weights [..., 4] of the neighbours at -1, 0, 1, 2: Keys' cubic convolution with parameter a."""
     near = [part, 1 - part]  # distances below 1
     far = [part + 1, 2 - part]  # distances from 1 to 2
     inner = [((a + 2) * d - (a + 3)) * d * d + 1 for d in near]
     outer = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in far]
-    return np.stack([outer[0], inner[0], inner[1], outer[1]], axis=1)
+    return np.stack([outer[0], inner[0], inner[1], outer[1]], axis=-1)
 
 
 # -- shapes ----------------------------------------------------------------------------------------
