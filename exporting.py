@@ -16,6 +16,7 @@ from .ir.cleanup import erase_dead
 from .ir.graph import Graph
 from .ir.node import Node
 from .ir.ops.spec import Array
+from .ir.ports import demand_tensors
 from .ir.verify import IMPORTED, SPLIT, check
 from .passes import PIPELINE, run_pipeline
 from .passes.base import NodePass, Verdict
@@ -103,6 +104,7 @@ def placed(
         )
     _refuse_over(model, path)
     graph = graph_from_onnx(model, budgets=budgets)
+    demand_tensors(graph.ports, "an export", graph.name)
     check(graph, IMPORTED)
     run_pipeline(graph, _STEPS)
     erase_dead(graph)

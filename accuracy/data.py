@@ -14,6 +14,7 @@ from ..errors import InvalidInput
 from ..ir.graph import Graph
 from ..ir.ops import dims
 from ..ir.ops.spec import Array
+from ..ir.ports import demand_tensors
 from ..ir.types import DType, Shape
 from ..measure.feeds import NORMAL, ONES, ZEROS, Kind, drawn_array
 
@@ -158,8 +159,10 @@ def drawn(
         seed: of the random numbers.
 
     Raises:
-        InvalidInput: a name of `sizes` that the model has not, or sizes that make more than 2^28 elements.
+        InvalidInput: a name of `sizes` that the model has not, or sizes that make more than 2^28 elements; the
+            model has sequences or optionals.
     """
+    demand_tensors(graph.ports, "random data", graph.name)
     taken = dict(sizes)
     shapes = {name: _shape(graph, name, taken) for name in graph.inputs}
     known = {dim for name in graph.inputs for dim in graph.type(name).shape or ()}

@@ -11,13 +11,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
-from ..errors import FqfuseError, InvalidModel, UnsupportedOp
+from ..errors import FqfuseError, InvalidModel
 from ..ir.decision import Decision, Outcome
 from ..ir.graph import Graph
 from ..ir.ops import dims
 from ..ir.ops.spec import NotCovered
+from ..ir.ports import TENSOR, Port, Ports
 from ..ir.types import DType, Shape, TensorType
 from .bodies import with_weights_inside
 from .branches import branch_nodes
@@ -26,11 +27,13 @@ from .element_types import dtype_of
 from .functions import inlined
 from .halves import widened
 from .importer import Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode, kind_told, normal_domain, read_node, signature
-from .operators.derived import Derived
+from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
+from .operators.borders import BORDERS, alias, is_held, with_captured, with_states
 from .operators.dialects import HANDLERS, check_known, handler_of
 from .operators.grown import with_places, with_rows
+from .operators.ports import add_input, output_port, tensor_of
 from .operators.sequences import SEQUENCES
+from .operators.unrolled import mapped, unrolled
 from .source import Source
 from .structure import captured_names, check_wiring, count_nodes, initializer_names
 from .tensors import Constant, TensorReader
@@ -57,15 +60,17 @@ def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
     opsets = _opsets(model)
     count_nodes(model.graph.node, budgets)
     graph = with_weights_inside(inlined(model, HANDLERS.keys(), budgets), model.graph)
-    check_known(graph.node, opsets)
+    check_known(graph.node, opsets, inside=depth > 0)
     wiring = check_wiring(graph, model.graph)
     tensors = TensorReader(budgets, source.folder)
 
     def import_body(body: Source) -> Graph:
         return graph_from_source(body, budgets, depth + 1)
 
-    ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of, import_body, depth)
-    _add_inputs(ctx, model)
+    ctx = Importer(
+        graph, wiring, opsets, tensors, budgets, handler_of, import_body, _import_node, depth
+    )
+    inputs = _add_inputs(ctx, model)
     _add_constants(ctx, source)
     for index in wiring.order:
         if index not in ctx.absorbed:
@@ -75,8 +80,7 @@ def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
             "the model has no outputs, so it computes nothing",
             hint="declare the values that it should return",
         )
-    _check_outputs(ctx)
-    ctx.graph.set_outputs([value.name for value in graph.output])
+    _set_outputs(ctx, inputs)
     _keep_weights(ctx.graph)
     return widened(ctx.graph)
 
@@ -101,17 +105,15 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
         if name in ctx.late:
             ctx.late.pop(name)()
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
-    if node.op == "Identity" and not node.domain and node.input(0) in ctx.sequences:
-        ctx.sequences[node.output(0)] = ctx.sequences[node.input(0)]
+    if node.op == "Identity" and not node.domain and is_held(ctx, node.input(0)):
+        alias(ctx, node.output(0), node.input(0))
         return
-    if node.op == "Identity" and not node.domain and node.input(0) in ctx.stacked:
-        ctx.stacked[node.output(0)] = ctx.stacked[node.input(0)]
+    if unrolled(ctx, node, _import_branch) or _take_branch(ctx, node):
         return
-    if _unrolled(ctx, node) or _take_branch(ctx, node):
+    if mapped(ctx, node, _import_branch):
         return
-    node = with_rows(ctx, with_places(ctx, node))
-    if _map_sequence(ctx, node):
-        return
+    node = with_captured(ctx, with_places(ctx, node))
+    node = with_states(ctx, with_rows(ctx, node))
     _check_tensors(ctx, node)
     _check_text_inputs(ctx, node)
     try:
@@ -121,29 +123,34 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
 
 
 def _check_tensors(ctx: Importer, node: OnnxNode) -> None:
-    """Refuses sequences and optionals where nothing here knows them.
+    """Refuses sequences and optionals as inputs of operators that take tensors.
 
     Raises:
-        UnsupportedOp: a node reads one, in a body of its own, or as an operator that has no handler.
+        InvalidModel: a node reads one.
     """
-    known = (node.domain, node.op) in SEQUENCES
-    inside = captured_names(node.proto)
-    for name in inside if known else (*node.inputs, *inside):
-        if name in ctx.sequences or name in ctx.optionals or name in ctx.stacked:
-            raise UnsupportedOp(
+    if (node.domain, node.op) in SEQUENCES or (node.domain, node.op) in BORDERS:
+        return
+    for name in (*node.inputs, *captured_names(node.proto)):
+        if is_held(ctx, name):
+            raise node.invalid(
                 f"{node.op} reads {name!r}, which is no tensor but a sequence or an optional",
-                where=node.where,
-                hint="give it the tensors: loops and branches over sequences are not taken apart",
+                "give it the tensors: SequenceAt, ConcatFromSequence or OptionalGetElement",
             )
 
 
-def _check_outputs(ctx: Importer) -> None:
+def _set_outputs(ctx: Importer, inputs: tuple[Port, ...]) -> None:
+    """The values that the graph returns; and, where the model has sequences or optionals, which of its
+    values hold what is fed and returned.
+    """
+    outputs: list[Port] = []
+    taken: list[str] = [value.name for value in ctx.source.output if not is_held(ctx, value.name)]
     for value in ctx.source.output:
-        if any(value.name in held for held in (ctx.sequences, ctx.optionals, ctx.stacked)):
-            raise UnsupportedOp(
-                f"the output {value.name!r} is no tensor but a sequence or an optional",
-                hint="export the model with the tensors in it as outputs of their own",
-            )
+        port = output_port(ctx, value, taken)
+        outputs.append(port)
+        taken += port.held if not port.is_tensor else ()
+    ctx.graph.set_outputs([value for port in outputs for value in port.held])
+    if not all(port.is_tensor for port in (*inputs, *outputs)):
+        ctx.graph.ports = Ports(inputs, tuple(outputs))
 
 
 def _take_branch(ctx: Importer, node: OnnxNode) -> bool:
@@ -163,100 +170,6 @@ def _take_branch(ctx: Importer, node: OnnxNode) -> bool:
     )
     ctx.graph.decide(Decision("take_branch", node.origin, Outcome.FIRED, told))
     _import_branch(ctx, nodes, constants)
-    return True
-
-
-def _map_sequence(ctx: Importer, node: OnnxNode) -> bool:
-    """Imports the body of a SequenceMap once for each tensor of a sequence of known length, in its place;
-    the copies share the body's constants.
-    """
-    if node.op != "SequenceMap" or node.domain or node.input(0) not in ctx.sequences:
-        return False
-    count = len(ctx.sequences[node.input(0)])
-    body = node.attr("body", None)
-    if (
-        not isinstance(body, GraphProto)
-        or len(body.output) != len(node.outputs)
-        or len(body.input) != len(node.inputs)
-    ):
-        raise node.invalid("the inputs and outputs of the body are not those of the node")
-    lists = [ctx.sequences.get(name, (name,) * count) for name in node.inputs]
-    if any(len(held) != count for held in lists):
-        told = ", ".join(str(len(held)) for held in lists)
-        raise node.invalid(f"the sequences have different lengths: {told}")
-    names = [value.name for value in body.input]
-    shared: dict[str, str] = {}
-    results = []
-    for row in zip(*lists, strict=True):
-        fresh = partial(ctx.renamed, node)
-        outputs = [fresh(name) if name else "" for name in node.outputs]
-        given = {**shared, **dict(zip(names, row, strict=True))}
-        nodes, constants = branch_nodes(body, outputs, fresh, given)
-        if constants:
-            held = zip(body.initializer, constants, strict=True)
-            shared = {tensor.name: copied.name for tensor, copied in held}
-        _import_branch(ctx, nodes, constants)
-        results.append(outputs)
-    for index, name in enumerate(node.outputs):
-        if name:
-            ctx.sequences[name] = tuple(outputs[index] for outputs in results)
-    return True
-
-
-def _unrolled(ctx: Importer, node: OnnxNode) -> bool:
-    """Imports the body of a Loop once for each trip, in its place, where it reads sequences of known length
-    and makes a known number of trips: so ONNX writes a SequenceMap without that operator.
-    """
-    body = node.attr("body") if node.op == "Loop" and not node.domain else None
-    if not isinstance(body, GraphProto):
-        return False
-    lists = [ctx.sequences[name] for name in captured_names(node.proto) if name in ctx.sequences]
-    if not lists:
-        return False
-    count = ctx.constant(node.input(0)) if node.input(0) else None
-    going = ctx.constant(node.input(1)) if node.input(1) else np.asarray(True)
-    states = [*node.inputs[2:]]
-    fits = len(body.input) == 2 + len(states) and len(body.output) > len(states) and all(states)
-    if not fits or count is None or count.size != 1 or going is None:
-        return False
-    if count.item() > max(map(len, lists)):  # nobody writes a body out a million times
-        return False
-    scans = len(body.output) - 1 > len(states)
-    if not (going.all() and _hands_on(ctx, body)) or (scans and count.item() < 1):
-        return False
-    rows: list[list[str]] = []
-    condition = ctx.add_constant(node, "going", True, DType.BOOL)
-    for trip in range(int(count.item())):
-        fresh = partial(ctx.renamed, node)
-        place = ctx.add_constant(node, f"trip {trip}", trip, DType.S64)
-        names = [value.name for value in body.input]
-        results = ["", *(fresh(value.name) for value in body.output[1:])]
-        given = dict(zip(names, [place, condition, *states], strict=True))
-        _import_branch(ctx, *branch_nodes(body, results, fresh, given))
-        states, made = results[1 : 1 + len(states)], results[1 + len(states) :]
-        rows.append(made)
-    at = Derived(ctx, node)
-    for name, state in zip(node.outputs, states, strict=False):
-        if name:
-            _import_node(ctx, NodeProto(op_type="Identity", input=[state], output=[name]))
-    stacked = zip(*rows, strict=True) if rows else ()
-    for name, each in zip(node.outputs[len(states) :], stacked, strict=False):
-        if name:
-            at.stacked(each, output=name)
-    return True
-
-
-def _hands_on(ctx: Importer, body: GraphProto) -> bool:
-    """Whether a trip gives the condition that it is given, or one from outside that always holds."""
-    handed, given = body.output[0].name, body.input[1].name
-    while handed != given:
-        made = [node for node in body.node if handed in node.output]
-        if not made and handed not in initializer_names(body):
-            outside = ctx.constant(handed)
-            return outside is not None and bool(outside.all())
-        if len(made) != 1 or made[0].op_type not in ("Identity", "Cast") or made[0].domain:
-            return False
-        handed = made[0].input[0]
     return True
 
 
@@ -326,21 +239,20 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
 # -- inputs ----------------------------------------------------------------------------------------
 
 
-def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> None:
-    """The inputs; one that an initializer of the same name gives a value is a constant."""
+def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> tuple[Port, ...]:
+    """Adds the inputs, and says which values hold them; one that an initializer of the same name gives a value is a constant."""
     constants = set(initializer_names(model.graph))
     inputs = [value for value in ctx.source.input if value.name not in constants]
     names: dict[str, str] = {}
     for given in dict.fromkeys(
-        d.dim_param for value in inputs for d in value.type.tensor_type.shape.dim if d.dim_param
+        d.dim_param for value in inputs for d in tensor_of(value.type).shape.dim if d.dim_param
     ):
         plain = _UNREADABLE.sub("_", given)
-        names[given] = _new_size_name(ctx, "_" if plain == dims.UNKNOWN else plain)
-    for value in inputs:
-        ctx.graph.add_input(value.name, _input_type(ctx, value, names))
+        names[given] = ctx.size_name("_" if plain == dims.UNKNOWN else plain)
+    return tuple(_add_input(ctx, value, names) for value in inputs)
 
 
-def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) -> TensorType:
+def _add_input(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) -> Port:
     where = f"graph input {value.name[:200]!r}"
     kind = value.type.WhichOneof("value")
     if kind is None:
@@ -348,17 +260,21 @@ def _input_type(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) 
             "the input has no type", where=where, hint="declare its element type and shape"
         )
     if kind != "tensor_type":
-        hint = (
-            "export the model with the tensors in it as inputs of their own"
-            if kind in ("sequence_type", "optional_type")
-            else "fqfuse handles dense tensors only: move what reads this input out of the model"
-        )
-        raise UnsupportedOp(f"the input is no tensor but {kind_told(kind)}", where=where, hint=hint)
-    tensor = value.type.tensor_type
+        return add_input(ctx, value, partial(_tensor_type, ctx, names=names, where=where))
+    given = _tensor_type(ctx, value.name, value.type, names=names, where=where)
+    ctx.graph.add_input(value.name, given)
+    return Port(value.name, TENSOR, (value.name,))
+
+
+def _tensor_type(
+    ctx: Importer, name: str, type_: TypeProto, *, names: Mapping[str, str], where: str
+) -> TensorType:
+    """The type of an input, or of the tensors in it. Raises InvalidModel, UnsupportedOp."""
+    tensor = type_.tensor_type
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):
         return TensorType(dtype, None)
-    return TensorType(dtype, _input_shape(ctx, value.name, tensor.shape.dim, names, where))
+    return TensorType(dtype, _input_shape(ctx, name, tensor.shape.dim, names, where))
 
 
 def _input_shape(
@@ -379,17 +295,8 @@ def _input_shape(
         elif size.dim_param:
             shape.append(names[size.dim_param])
         else:
-            shape.append(_new_size_name(ctx, re.sub(r"\W", "_", f"{name}_{axis}")))
+            shape.append(ctx.size_name(re.sub(r"\W", "_", f"{name}_{axis}")))
     return tuple(shape)
-
-
-def _new_size_name(ctx: Importer, base: str) -> str:
-    name, number = base, 0
-    while name in ctx.size_names:
-        number += 1
-        name = f"{base}_{number}"
-    ctx.size_names.add(name)
-    return name
 
 
 # -- constants -------------------------------------------------------------------------------------

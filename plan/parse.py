@@ -14,6 +14,7 @@ from ..errors import InvalidModel
 from ..ir.decision import Decision, Fate, Quantizer
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr, Required
+from ..ir.ports import Ports
 from ..ir.text_cursor import TextLimits
 from ..ir.text_parse import (
     Tail,
@@ -24,6 +25,7 @@ from ..ir.text_parse import (
     header_from,
     quantizer_from,
     tail_from,
+    with_port,
 )
 from ..ir.text_read import Reader
 from ..ir.text_write import type_text
@@ -60,6 +62,7 @@ class _PlanParser:
     fates: list[Fate] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     options: dict[str, Attr] = field(default_factory=dict)
+    ports: Ports | None = None
     depth: int = 0
 
     def parse(self, readers: Iterator[Reader]) -> Plan:
@@ -99,6 +102,7 @@ class _PlanParser:
             tuple(self.fates),
             tuple(self.decisions),
             self.options,
+            self.ports,
         )
 
     def _line(self, reader: Reader) -> None:
@@ -108,6 +112,7 @@ class _PlanParser:
             "value": self._bound,
             "#": self._step,
             "out": self._outputs,
+            "port": self._port,
             "option": self._option,
             "quantizer": self._quantizer,
             "fate": lambda r: self.fates.append(fate_from(r)),
@@ -120,7 +125,7 @@ class _PlanParser:
                     reader.end()
                 return
         reader.fail(
-            "`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `option`, `quantizer`, `fate`, `decision` or `body`"
+            "`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `port`, `option`, `quantizer`, `fate`, `decision` or `body`"
         )
 
     def _body(self, reader: Reader, readers: Iterator[Reader]) -> None:
@@ -239,6 +244,9 @@ class _PlanParser:
         if self.outputs is not None:
             reader.fail_with("a second line `out`")
         self.outputs = () if reader.done else tuple(reader.separated(lambda: self._use(reader)))
+
+    def _port(self, reader: Reader) -> None:
+        self.ports = with_port(reader, self.ports, lambda: self._use(reader))
 
     def _option(self, reader: Reader) -> None:
         key = reader.name("the name of an option")

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_grid_sample import GridSample as _ReferenceGridSample
 from onnx.reference.ops.op_loop import Loop as _ReferenceLoop
 from onnx.reference.ops.op_max_pool import MaxPool as _ReferenceMaxPool
@@ -25,6 +26,7 @@ from ..ir.ops.movement import tiled
 from ..ir.ops.resize import cubic_weights
 from ..ir.ops.rows import A
 from ..ir.ops.windows import pad_spatial, window
+from ..ir.ports import PACKED, ROWS, packed, unpacked
 
 _REDUCTIONS: Final[dict[str, Any]] = {
     "add": np.add,
@@ -291,5 +293,40 @@ def _scattered(data: A, places: Sequence[Any], updates: A, reduction: str) -> A:
     return found
 
 
-IN_PLACE: Final = (GridSample, Loop, MaxPool, ScatterElements, ScatterND, Tile)
+class Whole(OpRun):
+    """The sequence or optional that tensors hold at the border of a body (`frontend/operators/borders.py`)."""
+
+    op_domain = "fqfuse.borders"
+
+    def _run(
+        self,
+        *parts: A,
+        holds: str = "",
+        optional: int = 0,
+        element: int = 0,  # noqa: ARG002
+    ) -> tuple[Any, ...]:
+        arrays: Any = parts[optional:]
+        if optional and not parts[0]:
+            return (None,)
+        if holds == PACKED:
+            return (unpacked(*arrays),)
+        return ([np.array(row) for row in arrays[0]] if holds == ROWS else arrays[0],)
+
+
+class Parts(OpRun):
+    """The tensors that hold a sequence or an optional at the border of a body."""
+
+    op_domain = "fqfuse.borders"
+
+    def _run(
+        self, given: Any, holds: str = "", optional: int = 0, element: int = 0
+    ) -> tuple[Any, ...]:
+        there = (np.asarray(given is not None),) if optional else ()
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+        if holds == PACKED:
+            return (*there, *packed(given or [], dtype))
+        return (*there, np.empty(0, dtype) if given is None else given)
+
+
+IN_PLACE: Final = (GridSample, Loop, MaxPool, Parts, ScatterElements, ScatterND, Tile, Whole)
 """What the evaluator is given."""

@@ -51,8 +51,13 @@ def conversion_of(array: Array, dtype: DType) -> str:
 
 def foreign_types(plan: Plan) -> dict[str, np.dtype[Any]]:
     """Output -> its type of ml_dtypes, where NumPy lacks it."""
-    types = {name: plan.type(name).dtype for name in plan.outputs}
-    return {name: _foreign(dtype) for name, dtype in types.items() if dtype in _ML_DTYPES}
+    types = {name: foreign_type(plan.type(name).dtype) for name in plan.outputs}
+    return {name: type_ for name, type_ in types.items() if type_ is not None}
+
+
+def foreign_type(dtype: DType) -> np.dtype[Any] | None:
+    """The type of ml_dtypes, where NumPy lacks it."""
+    return _foreign(dtype) if dtype in _ML_DTYPES else None
 
 
 def carried(name: str, array: Array, dtype: DType) -> Array:

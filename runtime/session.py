@@ -8,13 +8,13 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
+from ..ir.ports import Ports
 from ..ir.types import DType, TensorType, dimensions
 from ..plan.file import plan_bytes, read_plan
 from ..plan.saturation import StepSums, sums_of_plan
@@ -24,10 +24,11 @@ from .budget import RunBudget
 from .executor import StepTimes
 from .footprint import SessionMemory
 from .foreign_types import called, carried, conversion_of, foreign_types
-from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, node_arg
+from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state
 from .numerics import PROFILES, check_isa
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
+from .ports import Fed, described, plan_feeds, ports_of, returned
 from .processors import default_threads, run_budget
 from .profile import Profile, checked_runs, measure
 
@@ -121,11 +122,11 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the model, in its order."""
-        return [node_arg(name, self.plan.type(name)) for name in self.plan.inputs]
+        return [described(self.plan, port) for port in ports_of(self.plan).inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs of the model, in its order."""
-        return [node_arg(name, self.plan.type(name)) for name in self.plan.outputs]
+        return [described(self.plan, port) for port in ports_of(self.plan).outputs]
 
     def get_modelmeta(self) -> ModelMeta:
         """What the model's file says about it; of a plan the name of the graph only."""
@@ -180,28 +181,33 @@ class InferenceSession:
     def run(
         self,
         output_names: Sequence[str] | None,
-        feeds: Mapping[str, npt.ArrayLike] | None = None,
+        feeds: Mapping[str, Fed] | None = None,
         run_options: object = None,  # noqa: ARG002  (of ONNX Runtime)
         *,
-        input_feed: Mapping[str, npt.ArrayLike] | None = None,
-    ) -> list[Array]:
+        input_feed: Mapping[str, Fed] | None = None,
+    ) -> list[Any]:
         """Runs the model.
 
         Args:
             output_names: which outputs, in which order; None or empty: all.
             feeds: an array for each input; for types that NumPy lacks one of ml_dtypes, or of the type
-                that carries their values (f32, s8, u8), with no other value in it.
+                that carries their values (f32, s8, u8), with no other value in it. For a sequence a list of
+                arrays, for an optional that holds nothing None.
             run_options: as ONNX Runtime has them; none means anything here.
             input_feed: ONNX Runtime's name for `feeds`.
 
         Returns:
-            The outputs, as arrays of the caller's own; those of bf16 and of other types that NumPy
-            lacks in types of ml_dtypes.
+            The outputs, as arrays of the caller's own, lists of such or None; those of bf16 and of other
+            types that NumPy lacks in types of ml_dtypes.
 
         Raises:
             InvalidInput: an unknown output or input, a missing input, or one of another type or
                 shape; more memory than the run may take.
         """
+        if self.plan.ports is not None:
+            return self._run_ports(
+                self.plan.ports, output_names, input_feed if feeds is None else feeds
+            )
         found = self.run_carried(output_names, feeds, input_feed=input_feed)
         if not self._foreign:
             return found
@@ -211,17 +217,26 @@ class InferenceSession:
             for array, type_ in zip(found, types, strict=True)
         ]
 
+    def _run_ports(
+        self, ports: Ports, output_names: object, feeds: Mapping[str, Fed] | None
+    ) -> list[Any]:
+        """As `run`, of a model with sequences or optionals."""
+        outputs = {port.name: port for port in ports.outputs}
+        names = () if output_names is None else self._wanted(output_names, tuple(outputs))
+        found = dict(zip(self.plan.outputs, self.run_carried(None, feeds), strict=True))
+        return [returned(self.plan, outputs[name], found) for name in names or outputs]
+
     def run_carried(
         self,
         output_names: Sequence[str] | None,
-        feeds: Mapping[str, npt.ArrayLike] | None = None,
+        feeds: Mapping[str, Fed] | None = None,
         *,
-        input_feed: Mapping[str, npt.ArrayLike] | None = None,
+        input_feed: Mapping[str, Fed] | None = None,
     ) -> list[Array]:
-        """As `run`, with each output in the NumPy type that carries its elements: bf16 in f32, integers
-        of 4 bits in 8.
+        """The outputs of the plan, each in the NumPy type that carries its elements: bf16 in f32, integers
+        of 4 bits in 8. A sequence is the arrays that hold it (`plan.ports`), and may be fed so.
         """
-        wanted = () if output_names is None else self._wanted(output_names)
+        wanted = () if output_names is None else self._wanted(output_names, self.plan.outputs)
         arrays = self._checked(input_feed if feeds is None else feeds)
         with _memory_enough():
             found = self._executor.run(arrays)
@@ -230,7 +245,7 @@ class InferenceSession:
         by_name = dict(zip(self.plan.outputs, found, strict=True))
         return [by_name[name] for name in wanted]
 
-    def run_steps(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def run_steps(self, feeds: Mapping[str, Fed]) -> dict[str, Array]:
         """Every value that a step of the plan writes, by name, in execution order.
 
         Raises:
@@ -240,7 +255,7 @@ class InferenceSession:
         with _memory_enough():
             return self._executor.run_all(arrays)
 
-    def profile(self, feeds: Mapping[str, npt.ArrayLike], runs: int = 20) -> Profile:
+    def profile(self, feeds: Mapping[str, Fed], runs: int = 20) -> Profile:
         """How long each step takes for these feeds, measured in runs of their own, in turns with
         plain ones; `run` is no slower for it.
 
@@ -262,7 +277,7 @@ class InferenceSession:
             checked_runs(runs),
         )
 
-    def _run_timed(self, feeds: Mapping[str, npt.ArrayLike]) -> StepTimes:
+    def _run_timed(self, feeds: Mapping[str, Fed]) -> StepTimes:
         arrays = self._checked(feeds)
         with _memory_enough():
             return self._executor.run_timed(arrays)
@@ -332,7 +347,7 @@ class InferenceSession:
 
     # -- feeds -------------------------------------------------------------------------------------
 
-    def _checked(self, feeds: Mapping[str, npt.ArrayLike] | None) -> dict[str, Array]:
+    def _checked(self, feeds: Mapping[str, Fed] | None) -> dict[str, Array]:
         """The feeds as arrays of the right types and shapes."""
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInput(
@@ -341,7 +356,9 @@ class InferenceSession:
                 hint="give a dictionary: {name: array}",
             )
         if feeds.keys() != self._inputs.keys():
-            self._refuse_names(feeds)
+            ports = ports_of(self.plan).inputs
+            self._refuse_names(feeds, [port.name for port in ports])
+            feeds = plan_feeds(self.plan, ports, feeds)
         arrays = {
             name: fed if type(fed := feeds[name]) is np.ndarray else _array_of(name, fed)
             for name in self._inputs
@@ -357,7 +374,7 @@ class InferenceSession:
             symbol_sizes(self.plan, {name: array.shape for name, array in arrays.items()})
         return arrays
 
-    def _wanted(self, output_names: object) -> tuple[str, ...]:
+    def _wanted(self, output_names: object, outputs: Sequence[str]) -> tuple[str, ...]:
         """The names of outputs that a caller gave; none for all."""
         if isinstance(output_names, (str, bytes)) or not isinstance(
             output_names, (Sequence, AbstractSet)
@@ -367,26 +384,24 @@ class InferenceSession:
                 what, where=self.plan.name, hint="give a list of names, or None for all outputs"
             )
         names = tuple(output_names)
-        unknown = [
-            name for name in names if not isinstance(name, str) or name not in self.plan.outputs
-        ]
+        unknown = [name for name in names if not isinstance(name, str) or name not in outputs]
         if unknown:
-            hint = f"the model's outputs are: {_listed(self.plan.outputs)}"
+            hint = f"the model's outputs are: {_listed(outputs)}"
             raise InvalidInput(
                 f"unknown outputs: {_listed(unknown)}", where=self.plan.name, hint=hint
             )
         return names
 
-    def _refuse_names(self, feeds: Mapping[str, npt.ArrayLike]) -> None:
-        names = _listed(self.plan.inputs)
-        unknown = [name for name in feeds if name not in self._inputs]
+    def _refuse_names(self, feeds: Mapping[str, object], inputs: Sequence[str]) -> None:
+        names = _listed(inputs)
+        unknown = [name for name in feeds if name not in inputs]
         if unknown:
             raise InvalidInput(
                 f"unknown inputs: {_listed(unknown)}",
                 where=self.plan.name,
                 hint=f"the model's inputs are: {names}",
             )
-        missing = [name for name in self._inputs if name not in feeds]
+        missing = [name for name in inputs if name not in feeds]
         if missing:
             raise InvalidInput(
                 f"missing inputs: {_listed(missing)}",

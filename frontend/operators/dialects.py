@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Final
 
@@ -31,6 +32,7 @@ from . import (
     run_time,
     standard_attention,
 )
+from .borders import BORDERS
 from .cast_and_scale import import_decoded
 from .einsums import EINSUMS
 from .foreign import import_foreign
@@ -101,6 +103,7 @@ def handler_of(op: str, domain: str) -> Handler:
     return (
         HANDLERS.get((domain, op))
         or SEQUENCES.get((domain, op))
+        or BORDERS.get((domain, op))
         or EINSUMS.get((domain, op))
         or (_import_standard if domain == DEFAULT_DOMAIN else import_foreign)
     )
@@ -116,14 +119,17 @@ def _import_standard(ctx: Importer, node: OnnxNode) -> None:
         import_newest(ctx, upgraded)
 
 
-def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:
-    """Looks at every node, those of subgraphs too, before any is imported.
+def check_known(
+    nodes: Iterable[NodeProto], opsets: Mapping[str, int], *, inside: bool = False
+) -> None:
+    """Looks at every node, those of subgraphs too, before any is imported; `inside`: they are a body's, which
+    the import may have changed.
 
     Raises:
         UnsupportedOp: ops that nobody knows; the message lists all of them with their nodes.
     """
     unknown: dict[tuple[str, str], list[str]] = {}
-    _collect(nodes, opsets, unknown)
+    _collect(nodes, opsets, unknown, HANDLERS.keys() | (BORDERS.keys() if inside else ()))
     if not unknown:
         return
     listed = [
@@ -142,15 +148,16 @@ def _collect(
     nodes: Iterable[NodeProto],
     opsets: Mapping[str, int],
     unknown: dict[tuple[str, str], list[str]],
+    handled: AbstractSet[tuple[str, str]],
 ) -> None:
     for node in nodes:
         domain = normal_domain(node.domain)
-        if not (_is_evaluated(node.op_type, domain, opsets) or (domain, node.op_type) in HANDLERS):
+        if not (_is_evaluated(node.op_type, domain, opsets) or (domain, node.op_type) in handled):
             unknown.setdefault((domain, node.op_type), []).append(
                 node.name or next(filter(None, node.output), "")
             )
         for body in subgraphs(node):
-            _collect(body.node, opsets, unknown)
+            _collect(body.node, opsets, unknown, handled)
 
 
 def _is_evaluated(op: str, domain: str, opsets: Mapping[str, int]) -> bool:

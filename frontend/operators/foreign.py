@@ -29,7 +29,7 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Shape, TensorType
 from ...plan.foreign import INPUTS_KEY, OPSETS_KEY, declared, known_tensor, shown_problem
 from ...plan.types import MOST_DEPTH
-from ..bodies import LARGE, has_bodies, own_names, settle
+from ..bodies import LARGE, Known, first_trip, has_bodies, own_names, settle
 from ..element_types import dtype_of
 from ..importer import Importer
 from ..nodes import OnnxNode, kind_told
@@ -192,14 +192,37 @@ def _single_node_model(
     )
 
 
+def types_of_first_trip(ctx: Importer, node: OnnxNode) -> list[TensorType]:
+    """The types of the states, and of the rows, that the first trip of a Loop returns; none where its body
+    cannot be imported.
+    """
+    proto = _self_contained(ctx, node)
+    with suppress(FqfuseError):  # importing the node tells
+        return first_trip(node, proto, _known(ctx, node, proto), ctx.opsets, ctx.import_body)
+    return []
+
+
+def types_of_loop(ctx: Importer, node: OnnxNode) -> list[TensorType]:
+    """The types of the outputs of a Loop; none where its body cannot be imported."""
+    proto = _self_contained(ctx, node)
+    with suppress(FqfuseError):
+        return settle(node, proto, _known(ctx, node, proto), ctx.opsets, ctx.import_body)
+    return []
+
+
+def _known(ctx: Importer, node: OnnxNode, proto: NodeProto) -> Known:
+    """What a node and its bodies read."""
+    names = filter(None, dict.fromkeys((*node.inputs, *captured_names(proto))))
+    return {name: (ctx.type(name), ctx.constant(name)) for name in names}
+
+
 def _with_bodies(
     ctx: Importer, node: OnnxNode, proto: NodeProto, opsets: dict[str, int]
 ) -> tuple[NodeProto, Sequence[TensorType] | FqfuseError]:
     """The node with the types of its bodies' inputs, and the types of its outputs; or as it was, and
     why its bodies cannot be compiled.
     """
-    names = filter(None, dict.fromkeys((*node.inputs, *captured_names(proto))))
-    known = {name: (ctx.type(name), ctx.constant(name)) for name in names}
+    known = _known(ctx, node, proto)
     settled = NodeProto()
     settled.CopyFrom(proto)
     try:

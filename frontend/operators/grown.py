@@ -11,26 +11,26 @@ from typing import Final
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 from ...ir.ops import dims
+from ..held import Known, Packed, Rows
 from ..importer import Importer
 from ..nodes import OnnxNode
 from ..structure import captured_names, subgraphs
 from .derived import Derived
+from .foreign import types_of_loop
 
 _COUNTERS: Final = 2  # inputs of a Loop in front of its states
 
 
 def with_rows(ctx: Importer, node: OnnxNode) -> OnnxNode:
-    """A Loop without the sequences that it grows: the rows that it has in their place are noted in
-    `ctx.stacked`. Any other node, and a Loop that does something else with a sequence, as it is.
+    """A Loop without the sequences that it grows, where their tensors are all of one shape: it has rows in their
+    place. Any other node, and a Loop that does something else with a sequence, as it is.
     """
     body = node.attr("body") if node.op == "Loop" and not node.domain else None
     states = node.inputs[_COUNTERS:]
     places = [place for place, name in enumerate(states) if name in ctx.sequences]
-    if (
-        not places
-        or not isinstance(body, GraphProto)
-        or any(ctx.sequences[states[p]] for p in places)
-    ):
+    held = [ctx.sequences[states[place]] for place in places]
+    begun = all(isinstance(each, Known) and not each.tensors for each in held)
+    if not places or not isinstance(body, GraphProto) or not begun:
         return node
     inserts = {place: found for place in places if (found := _insert(body, place)) is not None}
     if len(inserts) < len(places) or len(body.input) != _COUNTERS + len(states):
@@ -38,33 +38,44 @@ def with_rows(ctx: Importer, node: OnnxNode) -> OnnxNode:
     rows = len(body.output) - 1 - len(states)
     outputs = [*node.outputs, *[""] * (len(states) + rows - len(node.outputs))]
     kept = [name for place, name in enumerate(outputs) if place not in inserts]
-    for place in places:
-        stacked = ctx.fresh(f"{node.name}.rows{place}") if outputs[place] else ""
-        kept.append(stacked)
-        if stacked:
-            ctx.stacked[outputs[place]] = stacked
+    stacked = {place: ctx.fresh(f"{node.name}.rows{place}") for place in places}
     front = node.inputs[:_COUNTERS]
     left = [name for place, name in enumerate(states) if place not in inserts]
-    return node.rewritten(inputs=(*front, *left), outputs=kept, body=_without(body, inserts))
+    changed = node.rewritten(
+        inputs=(*front, *left), outputs=(*kept, *stacked.values()), body=_without(body, inserts)
+    )
+    changed = replace(changed, proto=changed.as_proto())
+    if not _alike(ctx, changed, len(places)):
+        return node
+    for place, value in stacked.items():
+        if outputs[place]:
+            ctx.sequences[outputs[place]] = Rows(value)
+    return changed
+
+
+def _alike(ctx: Importer, node: OnnxNode, count: int) -> bool:
+    """Whether the last outputs of a Loop are rows of one shape in all trips."""
+    types = types_of_loop(ctx, node)[-count:]
+    rows = [type_.shape[1:] for type_ in types if type_.shape is not None]
+    return len(rows) == count and not any(dims.UNKNOWN in row for row in rows)
 
 
 def with_places(ctx: Importer, node: OnnxNode) -> OnnxNode:
     """An If, Loop or Scan whose bodies read rows in the place of tensors of a sequence that is not theirs,
-    where these are all of one shape. Any other node, and one that does something else with it, as it is.
+    where these are all of one shape. Any other node, and what is done otherwise with a sequence, as it is.
     """
     bodies = {name: body for name, body in node.attrs.items() if isinstance(body, GraphProto)}
     rows: dict[str, str] = {}
     for name in captured_names(node.proto) if bodies else ():
         held = ctx.sequences.get(name)
-        if held is None and name not in ctx.stacked:
+        if held is None or isinstance(held, Packed):
             continue
-        shapes = [ctx.type(value).shape for value in held or ()]
+        tensors = held.tensors if isinstance(held, Known) else (held.value,)
+        shapes = [ctx.type(value).shape for value in tensors]
         alike = bool(shapes) and all(dims.same_shape(shapes[0], shape) for shape in shapes)
-        if not all(_reads_places(body, name) for body in bodies.values()) or not (
-            alike or held is None
-        ):
-            return node
-        rows[name] = ctx.stacked[name] if held is None else Derived(ctx, node).stacked(held)
+        if not alike or not all(_reads_places(body, name) for body in bodies.values()):
+            continue
+        rows[name] = held.value if isinstance(held, Rows) else Derived(ctx, node).stacked(tensors)
     if not rows:
         return node
     copies = {

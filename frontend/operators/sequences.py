@@ -1,8 +1,8 @@
-"""Sequences and optionals of ONNX, where their lengths are known at compile time: the tensors in them.
+"""Sequences and optionals of ONNX: what makes, changes and reads them, as what it does with the tensors that
+hold them (`held.py`).
 
-Nothing is left of them in the graph: what makes and changes a sequence is done while importing, what
-reads one reads its tensors. A sequence whose length only a run tells, or that is an input or output of
-the model, is refused, but for one that a loop grows (`grown.py`).
+Of a sequence of known length nothing is left in the graph. Where a run tells its length, or the shapes of
+its tensors, they lie packed (`packed.py`).
 """
 
 from __future__ import annotations
@@ -11,32 +11,30 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
+from onnx import TypeProto
 
-from ...errors import UnsupportedOp
+from ...ir.element_types import ELEMENT_TYPES
 from ...ir.ops import dims
 from ...ir.ops.spec import Array
 from ...ir.types import DType
+from ..element_types import dtype_of
+from ..held import Held, Known, Maybe, Packed, Rows
 from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
+from . import packed
 from .derived import Derived, written
 
-_LENGTH: Final = "give the model sequences of known length, or the tensors in them"
 
-
-def _refused(at: Derived, what: str) -> UnsupportedOp:
-    return UnsupportedOp(what, where=at.node.where, hint=_LENGTH)
-
-
-def _tensors(at: Derived, index: int = 0) -> tuple[str, ...]:
-    """The tensors in the sequence that an input is.
+def sequence(at: Derived, name: str) -> Held:
+    """The sequence that a value is.
 
     Raises:
-        UnsupportedOp: it is none whose length is known.
+        InvalidModel: it is none.
     """
-    found = at.ctx.sequences.get(at.input(index))
+    found = at.ctx.sequences.get(name)
     if found is None:
-        raise _refused(
-            at, f"{at.node.op} reads {at.input(index)!r}, of which the length is not known"
+        raise at.node.invalid(
+            f"{at.node.op} reads {name!r}, which is no sequence", "give it a sequence of tensors"
         )
     return found
 
@@ -59,86 +57,110 @@ def _position(at: Derived, index: int, count: int, *, behind: bool) -> int | Non
     return place + count if place < 0 else place
 
 
-def _known_position(at: Derived, index: int, count: int, *, behind: bool) -> int:
-    place = _position(at, index, count, behind=behind)
-    if place is None:
-        raise _refused(
-            at, f"the place at which {at.node.op} changes a sequence is known at run time only"
-        )
-    return place
-
-
-def _set(at: Derived, tensors: tuple[str, ...]) -> None:
-    at.ctx.sequences[at.node.output(0)] = tensors
+def _set(at: Derived, held: Held) -> None:
+    at.ctx.sequences[at.node.output(0)] = held
 
 
 def _empty(at: Derived) -> None:
-    _set(at, ())
+    element = at.node.attr("dtype", ELEMENT_TYPES[DType.F32])
+    _set(at, Known((), dtype_of(int(element), at.node.where)))
 
 
 def _construct(at: Derived) -> None:
-    _set(at, at.node.inputs)
+    _set(at, Known(at.node.inputs))
 
 
 def _insert(at: Derived) -> None:
-    held = _tensors(at)
-    place = _known_position(at, 2, len(held), behind=True)
-    _set(at, (*held[:place], at.input(1), *held[place:]))
+    held, tensor = sequence(at, at.input(0)), at.input(1)
+    if isinstance(held, Known):
+        place = _position(at, 2, len(held.tensors), behind=True)
+        if place is not None:
+            _set(at, Known((*held.tensors[:place], tensor, *held.tensors[place:])))
+            return
+    rows = packed.packed(at, held, at.ctx.type(tensor).dtype)
+    _set(at, packed.inserted(at, rows, tensor, at.input(2)))
 
 
 def _erase(at: Derived) -> None:
-    held = _tensors(at)
-    place = _known_position(at, 1, len(held), behind=False)
-    _set(at, (*held[:place], *held[place + 1 :]))
+    held = sequence(at, at.input(0))
+    if isinstance(held, Known):
+        place = _position(at, 1, len(held.tensors), behind=False)
+        if place is not None:
+            _set(at, Known((*held.tensors[:place], *held.tensors[place + 1 :]), held.dtype))
+            return
+    _set(at, packed.erased(at, packed.packed(at, held), at.input(1)))
 
 
 def _at(at: Derived) -> None:
-    if at.input(0) in at.ctx.stacked:
-        _row(at, at.ctx.stacked[at.input(0)])
-        return
-    held = _tensors(at)
-    place = _position(at, 1, len(held), behind=False)
-    if place is not None:
-        at.real("Identity", [held[place]], output=at.node.output(0))
-        return
-    shapes = [at.ctx.type(value).shape for value in held]
-    if not shapes or any(not dims.same_shape(shapes[0], shape) for shape in shapes):
-        raise _refused(
-            at, "the place that is read is known at run time only, and the tensors differ in shape"
-        )
-    _row(at, at.stacked(held))
-
-
-def _row(at: Derived, rows: str) -> None:
-    """The row that a place says, which may be a list of one."""
-    place = at.input(1)
-    if at.ctx.type(place).shape != ():
-        place = at.real("Squeeze", [place], role="place")
-    at.real("Gather", [rows, place], {"axis": 0}, output=at.node.output(0))
+    held, output = sequence(at, at.input(0)), at.node.output(0)
+    if isinstance(held, Known):
+        place = _position(at, 1, len(held.tensors), behind=False)
+        if place is not None:
+            at.real("Identity", [held.tensors[place]], output=output)
+            return
+        shapes = [at.ctx.type(value).shape for value in held.tensors]
+        if shapes and all(dims.same_shape(shapes[0], shape) for shape in shapes):
+            held = Rows(at.stacked(held.tensors))
+    if isinstance(held, Rows):
+        place_ = packed.scalar(at, at.input(1), "place")
+        at.real("Gather", [held.value, place_], {"axis": 0}, output=output)
+    else:
+        packed.piece(at, packed.packed(at, held), at.input(1), output=output)
 
 
 def _length(at: Derived) -> None:
-    if at.input(0) in at.ctx.stacked:
-        rows = at.ctx.stacked[at.input(0)]
-        count = at.real("Shape", [rows], {"start": 0, "end": 1}, role="count")
-        at.real("Squeeze", [count], output=at.node.output(0))
-        return
-    count = at.integers("length", len(_tensors(at)))
-    at.real("Identity", [count], output=at.node.output(0))
+    held = sequence(at, at.input(0))
+    if isinstance(held, Known):
+        number = at.integers("length", len(held.tensors))
+    elif isinstance(held, Rows):
+        shape = at.real("Shape", [held.value], {"start": 0, "end": 1}, role="count")
+        number = at.real("Squeeze", [shape], role="number")
+    else:
+        number = packed.count(at, held)
+    at.real("Identity", [number], output=at.node.output(0))
 
 
 def _concatenated(at: Derived) -> None:
-    axis, stack = at.node.attr("axis", 0), bool(at.node.attr("new_axis", 0))
-    if at.input(0) in at.ctx.stacked:
-        _joined_rows(at, at.ctx.stacked[at.input(0)], axis=axis, stack=stack)
-        return
-    held = _tensors(at)
-    if not held:
-        raise at.node.invalid(f"{at.node.op} joins no tensor")
-    if stack:
-        at.stacked(held, axis, output=at.node.output(0))
+    held = sequence(at, at.input(0))
+    axis, stack = int(at.node.attr("axis", 0)), bool(at.node.attr("new_axis", 0))
+    if isinstance(held, Known):
+        if not held.tensors:
+            raise at.node.invalid(f"{at.node.op} joins no tensor")
+        if stack:
+            at.stacked(held.tensors, axis, output=at.node.output(0))
+        else:
+            at.real("Concat", list(held.tensors), {"axis": axis}, output=at.node.output(0))
+    elif isinstance(held, Rows) or stack:
+        rows = held.value if isinstance(held, Rows) else packed.rows_of(at, held)
+        _joined_rows(at, rows, axis=axis, stack=stack)
+    elif axis == 0:
+        packed.end_to_end(at, held, output=at.node.output(0))
     else:
-        at.real("Concat", list(held), {"axis": axis}, output=at.node.output(0))
+        _joined_one_by_one(at, held, axis)
+
+
+def _joined_one_by_one(at: Derived, held: Packed, axis: int) -> None:
+    """Tensors of which a run tells the number, along an axis that is not the first."""
+    names = {
+        name: at.ctx.fresh(f"{at.node.name}.{name}")
+        for name in ("list", "trip", "before", "place", "next", "after")
+    }
+    at.ctx.sequences[names["list"]] = held
+    first = packed.piece(at, held, at.integers("first", 0))
+    others = at.real("Sub", [packed.count(at, held), at.integers("one", 1)], role="others")
+    nodes = [
+        packed.made("Add", [names["trip"], at.integers("one", 1)], names["place"]),
+        packed.made("SequenceAt", [names["list"], names["place"]], names["next"]),
+        packed.made("Concat", [names["before"], names["next"]], names["after"], axis=axis),
+    ]
+    packed.loop(
+        at,
+        others,
+        names["trip"],
+        {names["before"]: first},
+        nodes,
+        {names["after"]: at.node.output(0)},
+    )
 
 
 def _joined_rows(at: Derived, rows: str, *, axis: int, stack: bool) -> None:
@@ -187,53 +209,112 @@ def _split(at: Derived) -> None:
             at.real("Squeeze", [piece, gone], role=f"squeezed {i}")
             for i, piece in enumerate(pieces)
         )
-    _set(at, pieces)
+    _set(at, Known(pieces))
 
 
 def _split_of_open_size(at: Derived, axis: int, piece: Array | None, *, keep: bool) -> None:
-    """Pieces whose sizes or number a run tells: as many as there are sizes, or rows of one element."""
+    """Pieces whose sizes or number a run tells: as many as there are sizes, rows of one element, or one by
+    one in a loop.
+    """
     value, given = at.input(0), at.input(1)
     told = at.ctx.type(given).shape if given else ()
     if piece is None and told is not None and len(told) == 1 and isinstance(told[0], int):
-        _set(at, at.pieces(value, axis, given=given, count=told[0]) if told[0] else ())
+        tensors = at.pieces(value, axis, given=given, count=told[0]) if told[0] else ()
+        _set(at, Known(tensors, at.ctx.type(value).dtype))
         return
     if piece is None or piece.item() != 1:
-        raise UnsupportedOp(
-            f"into how many pieces {at.node.op} cuts is known at run time only",
-            where=at.node.where,
-            hint=f"give {value!r} a fixed size in dimension {axis}, cut it by Split, or read rows of it by Gather",
-        )
+        _cut_one_by_one(at, axis)
+        return
     rank = at.ctx.rank(at.node, value)
     order = (axis, *(other for other in range(rank) if other != axis))
     rows = at.real("Transpose", [value], {"perm": order}, role="rows") if axis else value
     if keep:
         rows = at.real("Unsqueeze", [rows, at.integers("kept", [axis + 1])], role="kept rows")
-    at.ctx.stacked[at.node.output(0)] = rows
+    _set(at, Rows(rows))
+
+
+def _cut_one_by_one(at: Derived, axis: int) -> None:
+    """Pieces of a number of elements, or of as many as a list of open length says."""
+    value, given = at.input(0), at.input(1)
+    names = {
+        name: at.ctx.fresh(f"{at.node.name}.{name}")
+        for name in ("trip", "before", "after", "start", "end", "piece", "list")
+    }
+    zero, one = at.integers("zero", 0), at.integers("one", [1])
+    length = at.real("Shape", [value], {"start": axis, "end": axis + 1}, role="size")
+    if at.ctx.type(given).shape == ():
+        step = at.real("Reshape", [given, one], role="size of a piece")
+        fits = at.real("Greater", [given, zero], role="is a size")
+        step = packed.checked(at, step, fits, "size of a piece, which is at least 1")
+        starts = at.real("Range", [zero, _number(at, length), _number(at, step)], role="starts")
+        ends = at.real("Add", [starts, step], role="ends")
+        ends = at.real("Min", [ends, length], role="ends of pieces")
+    else:
+        ends = at.real("CumSum", [given, zero], role="ends")
+        whole = at.real("ReduceSum", [given], {"keepdims": 1}, role="whole")
+        fits = _number(at, at.real("Equal", [whole, length], role="add up"))
+        ends = packed.checked(at, ends, fits, "ends of pieces that add up to the size")
+        starts = at.real("Sub", [ends, given], role="starts")
+    axes = at.integers("axis", [axis])
+    nodes = [
+        packed.made("Gather", [starts, names["trip"]], f"{names['start']}.0"),
+        packed.made("Gather", [ends, names["trip"]], f"{names['end']}.0"),
+        packed.made(
+            "Unsqueeze", [f"{names['start']}.0", at.integers("in front", [0])], names["start"]
+        ),
+        packed.made("Unsqueeze", [f"{names['end']}.0", at.integers("in front", [0])], names["end"]),
+        packed.made("Slice", [value, names["start"], names["end"], axes], names["piece"]),
+        packed.made("SequenceInsert", [names["before"], names["piece"]], names["after"]),
+    ]
+    at.ctx.sequences[names["list"]] = Known((), at.ctx.type(value).dtype)
+    count = at.real("Size", [ends], role="pieces")
+    packed.loop(
+        at,
+        count,
+        names["trip"],
+        {names["before"]: names["list"]},
+        nodes,
+        {names["after"]: at.node.output(0)},
+    )
+
+
+def _number(at: Derived, value: str) -> str:
+    return at.real("Squeeze", [value], role=f"number {value}")
+
+
+# -- optionals -----------------------------------------------------------------------------------------
 
 
 def _optional(at: Derived) -> None:
-    held = at.input(0)
-    at.ctx.optionals[at.node.output(0)] = held
-    if held in at.ctx.sequences:
-        _set(at, at.ctx.sequences[held])
+    told = at.node.attr("type", None)
+    if not at.input(0) and not isinstance(told, TypeProto):
+        raise at.node.invalid("an Optional that holds nothing does not say what it could hold")
+    at.ctx.optionals[at.node.output(0)] = Maybe(at.input(0))
 
 
 def _has_element(at: Derived) -> None:
-    given = at.input(0)
-    there = bool(at.ctx.optionals.get(given, given))
-    constant = at.ctx.add_constant(at.node, "there", there, DType.BOOL)
-    at.real("Identity", [constant], output=at.node.output(0))
+    found = at.ctx.optionals.get(at.input(0), Maybe(at.input(0)))
+    there = found.there or at.ctx.add_constant(at.node, "there", bool(found.held), DType.BOOL)
+    at.real("Identity", [there], output=at.node.output(0))
 
 
 def _element(at: Derived) -> None:
-    given = at.input(0)
-    held = at.ctx.optionals.get(given, given)
-    if not held:
+    given, output = at.input(0), at.node.output(0)
+    found = at.ctx.optionals.get(given, Maybe(given))
+    if not found.held:
         raise at.node.invalid(f"the optional {given!r} holds nothing")
-    if held in at.ctx.sequences:
-        _set(at, at.ctx.sequences[held])
-    else:
-        at.real("Identity", [held], output=at.node.output(0))
+    held = at.ctx.sequences.get(found.held)
+    if held is None:
+        value = found.held
+        if found.there:
+            value = packed.checked(at, value, found.there, "what the optional holds")
+        at.real("Identity", [value], output=output)
+        return
+    if found.there:
+        rows = packed.packed(at, held)
+        sizes = packed.checked(at, rows.sizes, found.there, "what the optional holds")
+        held = Packed(rows.data, sizes)
+    _set(at, held)
 
 
 _RUNS: Final[Mapping[str, Callable[[Derived], Any]]] = {

@@ -129,9 +129,17 @@ def _call_row(
         shapes = ", ".join("absent" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
         raise InvalidInput(
             f"{step.op} cannot be computed on {shapes}: {error}",
-            where=", ".join(step.origin) or step.name,
+            where=_place(step),
             hint="check the shapes of the inputs against those that the model was made for",
         ) from error
+
+
+def _place(step: Step) -> str:
+    """The nodes of the user's model, and which of their steps, where one of them has several."""
+    origin = ", ".join(step.origin)
+    if not origin or step.name in step.origin:
+        return origin or step.name
+    return f"{origin} (step {step.name})"
 
 
 class _Row(Kernel):

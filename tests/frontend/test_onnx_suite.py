@@ -20,9 +20,6 @@ REFUSED = (
     "the element type float4",
     "the element type int2",
     "the element type uint2",
-    "is no tensor but a sequence",
-    "is no tensor but an optional",
-    "into how many pieces SplitToSequence cuts",
     "Scan of opset 8",
     "quantizing to 4 bits",
 )

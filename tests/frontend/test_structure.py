@@ -236,6 +236,14 @@ def test_inputs_that_are_no_tensors():
     proto.graph.input[0].CopyFrom(
         helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2])
     )
+    refused(proto, "Relu reads 'x', which is no tensor but a sequence or an optional")
+    pairs = helper.make_map_type_proto(
+        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    )
+    proto.graph.input[0].CopyFrom(helper.make_value_info("x", pairs))
+    refused(proto, "no tensor but a map", UnsupportedOp)
+    nested = helper.make_sequence_type_proto(helper.make_sequence_type_proto(pairs))
+    proto.graph.input[0].CopyFrom(helper.make_value_info("x", nested))
     refused(proto, "no tensor but a sequence", UnsupportedOp)
     proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.COMPLEX64, [2]))
     refused(proto, "complex64", UnsupportedOp)

@@ -16,6 +16,7 @@ from support.runtime_plans import one_step
 from fqfuse.errors import InternalError, PlanError
 from fqfuse.ir import diagnostic
 from fqfuse.ir.decision import DequantizeFate, Fate, Half, QuantizeFate, Quantizer
+from fqfuse.ir.ports import Port, Ports
 from fqfuse.ir.types import DType, Quantization, TensorType
 from fqfuse.plan.attributes import (
     Binary,
@@ -169,6 +170,14 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     ),
     "outputs-exist": lambda plan: changed(plan, outputs=("gone",)),
     "outputs-exist.none": lambda plan: changed(plan, outputs=()),
+    "ports": lambda plan: changed(plan, ports=Ports((), ())),
+    "ports.form": lambda plan: changed(
+        plan,
+        ports=Ports(
+            tuple(Port(name, "tensor", (name,)) for name in plan.inputs),
+            (Port("heap", "heap", tuple(plan.outputs)),),
+        ),
+    ),
     "quantization": values(q=TensorType(DType.U8, IMAGE, Quantization((0.0,), (3.0,)))),
     "roles": step("conv", args=(("src", "q"),)),
     "roles.primitive": step("conv", primitive="convolve"),
