@@ -154,6 +154,7 @@ class Folder:
             target = expand_target(shape, entries)
         elif op == "Reshape":
             target = reshape_target(shape, entries, attrs)
+            attrs = attrs if target is None else {**attrs, "allowzero": 0}
         if target is not None:
             reads[place] = self._add_substitute(
                 value, np.asarray(target, self._graph.type(value).dtype.numpy)

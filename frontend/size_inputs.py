@@ -54,13 +54,13 @@ _NO_END: Final = int(np.iinfo(np.int64).max)
 def reshape_target(
     shape: Shape, target: Sequence[Dim], attrs: Mapping[str, Attr]
 ) -> list[int] | None:
-    """A constant target of Reshape that means the same as one with symbolic entries, None when
-    there is none.
+    """A constant target of Reshape, without allowzero, that means the same as one with symbolic entries, None
+    when there is none.
 
     An entry that equals the input's dimension at its place becomes 0 (copy), and one that is left
-    becomes -1 (infer).
+    becomes -1 (infer). A 0 that allowzero takes as a size has no such form.
     """
-    if attrs.get("allowzero", 0):
+    if attrs.get("allowzero", 0) and 0 in target:
         return None
     result: list[int] = []
     for place, size in enumerate(target):

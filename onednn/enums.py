@@ -112,6 +112,11 @@ class CpuIsa(IntFlag):
         """True where generated code has a multiply-add that rounds once: from AVX2 on."""
         return bool(self & 0x4)
 
+    @property
+    def has_amx(self) -> bool:
+        """True where there is code for tiles: products of codes and of bf16."""
+        return self & CpuIsa.avx512_core_amx == CpuIsa.avx512_core_amx
+
 
 class AlgKind(IntEnum):
     """`dnnl_alg_kind_t`, forward algorithms."""

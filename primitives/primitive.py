@@ -100,13 +100,17 @@ def prim(
     return OnLibrary(description, mode, users=users)
 
 
-def _check_neglected(description: Description, asked: Description) -> None:
+def _check_neglected(description: Description, asked: Description, *, made: bool = False) -> None:
     """Refuses what the library would make, and neglect a part of; `asked`: in its own words.
+
+    Args:
+        made: the library did make it: on a CPU with instructions that the rules do not know (AVX512-FP16)
+            also what these refuse.
 
     Raises:
         OneDnnError: there is such a part.
     """
-    lost = neglected(asked) if refusal(asked) is None else None
+    lost = neglected(asked) if made or refusal(asked) is None else None
     if lost is not None:
         told = f"{description}, of which oneDNN makes one although {lost},"
         raise failure(Status.unimplemented, told)
@@ -318,7 +322,9 @@ class OnLibrary(Primitive):
                 return _Bound(stream, made, on_library.form(what))
 
         # in a thread of its own: in one that failed to generate code once, the library fails later
-        return workers.in_new_thread(lambda: _called(self._library, make))
+        found = workers.in_new_thread(lambda: _called(self._library, make))
+        _check_neglected(self.description, what, made=True)
+        return found
 
     def _bound_to(self, what: Description) -> _Bound:
         """The primitive of this run: of another scheme, a value that comes at execution may be one that

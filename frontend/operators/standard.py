@@ -25,6 +25,11 @@ _REPEATING_OUTPUTS: Final = frozenset({"Split"})
 _TYPES: Final = frozenset({"dtype", "output_dtype", "stash_type", "to"})
 """Attributes that hold the number of an element type."""
 
+_FOLDED_INTO: Final = frozenset({"Conv", "ConvTranspose", "Gemm"})
+"""Operators that exporters fold a BatchNormalization into."""
+
+_HALVES: Final = frozenset({DType.F16, DType.BF16})
+
 
 def import_newest(ctx: Importer, node: OnnxNode) -> None:
     """Imports a node of ONNX's own domain in its newest form.
@@ -61,14 +66,27 @@ def keep(ctx: Importer, node: OnnxNode, reason: NotCovered) -> None:
 
 
 def _import_by_row(ctx: Importer, node: OnnxNode, spec: OpSpec) -> None:
-    ctx.emit(
-        node, spec.name, node.inputs, row_attrs(node, spec), outputs=_row_outputs(ctx, node, spec)
-    )
+    inputs = _of_one_type(ctx, node) if node.op in _FOLDED_INTO else node.inputs
+    ctx.emit(node, spec.name, inputs, row_attrs(node, spec), outputs=_row_outputs(ctx, node, spec))
     if spec.traits & {Trait.LAYOUT_ONLY, Trait.SELECTS} or spec.name in {"Clip", "Concat"}:
         sources = node.inputs if spec.name == "Concat" else node.inputs[:1]
         names = tuple(dict.fromkeys(name for value in sources for name in ctx.codes.get(value, ())))
         if names:
             ctx.codes.update(dict.fromkeys(filter(None, node.outputs), names))
+
+
+def _of_one_type(ctx: Importer, node: OnnxNode) -> tuple[str, ...]:
+    """The inputs of a layer of half floats, with constants of f32 as such: PyTorch's exporter leaves weights
+    and biases so where it folds a BatchNormalization of bf16 into them, which ONNX does not allow.
+    """
+    first, *others = node.inputs
+    if not first or ctx.type(first).dtype not in _HALVES:
+        return node.inputs
+    half, found = ctx.type(first).dtype, [first]
+    for index, name in enumerate(others, start=1):
+        wide = name and ctx.type(name).dtype is DType.F32 and ctx.constant(name) is not None
+        found.append(ctx.cast(node, name, half, f"input_{index}") if wide else name)
+    return tuple(found)
 
 
 def _row_outputs(ctx: Importer, node: OnnxNode, spec: OpSpec) -> tuple[str, ...]:

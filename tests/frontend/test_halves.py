@@ -288,3 +288,39 @@ def test_large_weights_are_those_of_f32_wherever_one_looks(
             session = fqfuse.InferenceSession(other, backend)
             for _ in range(2):
                 np.testing.assert_array_equal(session.run(None, {"ids": ids})[0], wanted)
+
+
+FOLDED = {
+    "Conv": ([2, 4, 6, 5], {"w": random([3, 4, 3, 3]), "b": random([3])}, {"pads": [1, 1, 1, 1]}),
+    "ConvTranspose": ([2, 4, 6, 5], {"w": random([4, 3, 2, 2]), "b": random([3])}, {}),
+    "Gemm": ([2, 4], {"w": random([3, 4]), "b": random([3])}, {"transB": 1}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("op", FOLDED)
+def test_layers_into_which_a_normalization_was_folded(op: str, kind: str) -> None:
+    """PyTorch's exporter leaves weights and bias of f32 beside bf16 there: they count as they are."""
+    dtype, element = KINDS[kind]
+    shape, constants, attrs = FOLDED[op]
+    layer = [node(op, ["x", "w", "b"], ["y"], **attrs)]
+    half, wide = (
+        model(layer, inputs={"x": shape}, constants=constants, opset=22, types={"x": of})
+        for of in (element, TensorProto.FLOAT)
+    )
+    x = random(shape).astype(dtype)
+    for backend in ("numpy", "onednn"):
+        (found,) = fqfuse.InferenceSession(half, backend).run(None, {"x": x})
+        (wanted,) = fqfuse.InferenceSession(wide, backend).run(None, {"x": x.astype(np.float32)})
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, wanted.astype(dtype))
+
+
+def test_a_layer_of_halves_with_computed_weights_of_f32_is_refused() -> None:
+    layer = [node("Conv", ["x", "w"], ["y"])]
+    types = {"x": TensorProto.BFLOAT16, "w": TensorProto.FLOAT}
+    proto = model(
+        layer, inputs={"x": [1, 4, 6, 5], "w": [3, 4, 3, 3]}, constants={}, opset=22, types=types
+    )
+    with pytest.raises(fqfuse.InvalidModel, match="weights must have the element type of x"):
+        fqfuse.compile(proto)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 from support.onnx_cases import compare, model, node, ops, random, run_import
 
+import fqfuse
 from fqfuse.errors import InvalidModel
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.graph import Graph
@@ -215,13 +216,26 @@ def test_size_product_and_split():
     check(nodes, {"parts": np.asarray([2, 1]), "zero": np.asarray([0])}, "f32[12*N*S]")
 
 
-def test_reshape_that_allows_zero_is_left_alone():
-    nodes, constants = sizes_of(0)
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [([3, 4], "f32[N,S,3,4]"), ([12], "f32[N,S,12]"), ([0, 3], "f32[?,?,?,?]")],
+)
+def test_reshape_that_allows_zero(rest: list[int], expected: str) -> None:
+    """As PyTorch's exporter writes each view; sizes that are copied may be 0."""
+    nodes, sizes = sizes_of(0, 1)
     nodes += [
-        node("Concat", ["d0", "rest"], ["t"], axis=0),
+        node("Concat", ["d0", "d1", "rest"], ["t"], axis=0),
         node("Reshape", ["x", "t"], allowzero=1),
     ]
-    check(nodes, constants | {"rest": np.asarray([-1])}, "f32[?,?]")
+    proto = model(nodes, inputs=INPUT, constants=sizes | {"rest": np.asarray(rest)})
+    assert str(graph_from_onnx(proto).type("y")) == expected
+    for n, s in ((2, 5), (0, 4), (3, 0), (1, 1)):
+        if 0 in rest and n * s:
+            continue
+        x = random([n, s, 12])
+        for backend in ("numpy", "onednn"):
+            (found,) = fqfuse.InferenceSession(proto, backend).run(None, {"x": x})
+            assert np.array_equal(found, x.reshape(n, s, *rest))
 
 
 def test_two_unknown_sizes_are_left_alone():

@@ -30,6 +30,13 @@ def vnni(library: Library) -> None:
         pytest.skip("without VNNI int8 products saturate")
 
 
+@pytest.fixture
+def without_amx(library: Library) -> None:
+    """For tests of what the library's code for VNNI does, for which it has other code with AMX."""
+    if library.effective_isa().has_amx:
+        pytest.skip("this CPU has AMX, for which oneDNN has other code")
+
+
 @pytest.fixture(scope="session")
 def engine(library: Library) -> Engine:
     return Engine(library)

@@ -147,6 +147,7 @@ def test_convolution_into_s32_is_the_exact_accumulator(run: Runner, draw: Draw) 
     )
 
 
+@pytest.mark.usefixtures("without_amx")
 def test_packed_weights_carry_compensation(run: Runner) -> None:
     """s8 sources are shifted to u8 inside: behind the packed weights, which are those for u8 sources,
     the reorder puts -128 times their sum for each output channel, in s32, which get_size counts.

@@ -80,6 +80,7 @@ def test_equality_is_about_layout_and_type(library: Library) -> None:
     assert nhwc != "s8[2,3,4,5]:acdb"
 
 
+@pytest.mark.usefixtures("without_amx")
 def test_hidden_compensation_makes_a_layout_unequal_and_not_plain(engine: Engine) -> None:
     library = engine.library
 

@@ -227,7 +227,8 @@ def test_the_first_convolution_of_an_image_network_runs_over_blocks() -> None:
         attr,
     )
     plan = replace(build.plan("y"), target="onednn-v2")
-    assert "brgconv" in holds(plan, build.feeds()).placement()[1].implementation
+    told = holds(plan, build.feeds()).placement()[1].implementation
+    assert "brgconv" in told or "amx" in told
 
 
 def test_a_session_of_a_v2_plan_keeps_the_plan_and_takes_any_size() -> None:

@@ -932,6 +932,37 @@ def negative_states(bare: Bare, kind: str) -> Case:
     return make, arrays, np.full(x.shape, -1.0)
 
 
+def tiles_of_two_sizes(bare: Bare, kind: str) -> Case:
+    """Weights and biases are 0, and so is every state."""
+    samples, inputs, hidden = 7, 16, 100  # other tiles for the inputs than for the hidden values
+    gates, states = {"lstm": (4, 2), "gru": (3, 1), "augru": (3, 1)}[kind]
+    x = np.zeros((1, samples, inputs), np.float32)
+    result = (1, samples, hidden)
+    layer, state = (np.zeros((1, 1, n, gates, hidden), np.float32) for n in (inputs, hidden))
+    bias = np.zeros((1, 1, gates, hidden), np.float32)
+    attention = kind == "augru"
+    of_cells = {"lstm": 2, "gru": 0, "augru": 0}[kind]  # peepholes and projection
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            kind,
+            bare.plain(x.shape, DataType.bf16),
+            *[None] * states,
+            *[bare.plain((1, samples, 1), DataType.bf16)] * attention,
+            *[bare.any(w.shape, DataType.bf16) for w in (layer, state)],
+            *[None] * of_cells,
+            bare.plain(bias.shape),
+            bare.plain(result, DataType.bf16),
+            *[None] * states,
+            direction=RnnDirection.left2right,
+        )
+
+    arrays = {Arg.SRC_LAYER: x, Arg.BIAS: bias, Arg.WEIGHTS_LAYER: layer, Arg.WEIGHTS_ITER: state}
+    more = {Arg.ATTENTION: np.zeros((1, samples, 1), np.float32)} if attention else {}
+    return make, {**arrays, **more}, np.zeros(result, np.uint16)
+
+
 def projected_in_bf16(bare: Bare) -> Case:
     """Weights are 0, and biases make every state tanh(1), which the projection hands on."""
     hidden, outputs = 8, 16
@@ -1026,6 +1057,10 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "lstm of s8": lambda bare: negative_states(bare, "lstm"),
     "lstm of bf16 with a projection": projected_in_bf16,
     "gru of s8": lambda bare: negative_states(bare, "gru"),
+    **{
+        f"{kind} on AMX": lambda bare, kind=kind: tiles_of_two_sizes(bare, kind)
+        for kind in ("lstm", "gru", "augru")
+    },
     **{name: lambda bare, kind=kind: linear_behind(bare, kind) for name, kind in LAST_BITS.items()},
 }
 
@@ -1042,6 +1077,7 @@ ENDS_THE_PROCESS = {
         ),
         (signal.SIGFPE,),
     ),
+    **dict.fromkeys(("lstm on AMX", "gru on AMX", "augru on AMX"), (signal.SIGILL,)),
     **dict.fromkeys(
         (
             "batch_normalization of more than five dimensions",

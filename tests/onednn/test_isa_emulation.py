@@ -164,7 +164,7 @@ print(all(same))
 """
 
 
-@pytest.mark.usefixtures("library")
+@pytest.mark.usefixtures("library", "without_amx")
 def test_large_sums_of_functions_are_those_of_one_thread() -> None:
     """Behind the first block sums saturate; on several threads the library's wrap there."""
     ran = subprocess.run(

@@ -45,12 +45,20 @@ def _case(rng: np.random.Generator, dtype: type) -> tuple[list[np.ndarray], dict
 
 @pytest.mark.usefixtures("of_the_rules")
 @pytest.mark.parametrize("dtype", FUNCTIONS)
-def test_integers_are_the_librarys(dtype: type) -> None:
-    function = FUNCTIONS[dtype]
+def test_integers_are_the_librarys(dtype: type, library: Library) -> None:
+    """With AMX the library cuts sums that factors apply to otherwise, and rounds, or saturates, each part: those
+    on NumPy are of VNNI.
+    """
+    function, tiles = FUNCTIONS[dtype], library.effective_isa().has_amx
     for seed in range(200):
         args, options = _case(np.random.default_rng(seed), dtype)
         found = [function(*args, **options, engine=engine) for engine in ("numpy", "onednn")]
-        assert np.array_equal(*found), (seed, [a.shape for a in args], options)
+        factors = options["alpha"], options["beta"]
+        plain = factors in ((1, 0), (1, 1))
+        if tiles and max(factors) > 1:  # may saturate
+            continue
+        apart = np.abs(np.subtract(*found, dtype=np.int64)).max()
+        assert apart <= (2 if tiles and not plain else 0), (seed, [a.shape for a in args], options)
 
 
 def test_the_formula() -> None:

@@ -17,7 +17,7 @@ from laws.recurrent_primitives import arguments as arguments_of_layer
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
 from fqfuse.onednn.capi import OneDnnError
-from fqfuse.onednn.enums import CpuIsa, FpmathMode
+from fqfuse.onednn.enums import FpmathMode
 from fqfuse.onednn.library import Library
 from fqfuse.primitives import DepthwiseConv, PrimitiveAttr, Scale, prim
 from fqfuse.primitives.narrowing import in_environment, narrowed
@@ -102,7 +102,7 @@ def test_a_depthwise_post_op_narrows_what_lies_between() -> None:
 
 @pytest.fixture
 def without_amx(library: Library) -> None:
-    if int(library.effective_isa()) & CpuIsa.avx512_core_amx == CpuIsa.avx512_core_amx:
+    if library.effective_isa().has_amx:
         pytest.skip("this CPU has AMX, where oneDNN narrows to bf16")
 
 
