@@ -3,7 +3,7 @@ checked. Out: nodes of the op table.
 
 - `upgrade.py`, `upgrade_inputs.py`, `windows.py`: ONNX's own operators in their newest form
 - `standard.py`, `foreign.py`: rows of the op table; operators that stay as they are
-- `scan.py`, `grown.py`: Scan along any axis; sequences that a Loop grows
+- `scan.py`, `batched_scan.py`, `grown.py`: Scan along any axis, and over a batch; sequences that a Loop grows
 - `derived.py`: how a dialect says what its nodes mean
 - `fake_quantize.py`, `quantize_dequantize.py`, `run_time.py`, `blocked.py`, `cast_and_scale.py`,
   `qoperator.py`, `qonnx.py`: a file for each dialect

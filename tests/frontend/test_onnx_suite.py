@@ -23,7 +23,6 @@ REFUSED = (
     "is no tensor but a sequence",
     "is no tensor but an optional",
     "into how many pieces SplitToSequence cuts",
-    "Scan of opset 8",
     "quantizing to 4 bits",
 )
 
