@@ -7,6 +7,6 @@ checked. Out: nodes of the op table.
 - `derived.py`: how a dialect says what its nodes mean
 - `fake_quantize.py`, `quantize_dequantize.py`, `run_time.py`, `blocked.py`, `cast_and_scale.py`,
   `qoperator.py`, `qonnx.py`: a file for each dialect
-- `recurrent.py`: recurrent layers
+- `recurrent.py`, `linear_attention.py`: recurrent layers, and recurrent states of language models
 - `dialects.py`: who imports which operator
 """

@@ -15,6 +15,7 @@ from support.contrib_cases import CASES as FUSED
 from support.contrib_cases import UNRUN, Case, broken
 from support.onnx_cases import run_ort
 from support.qoperator_cases import CODES
+from support.state_cases import OF_ONNX, STATES
 
 import fqfuse
 from fqfuse.frontend.operators import (
@@ -23,12 +24,13 @@ from fqfuse.frontend.operators import (
     fused,
     gated,
     group_query,
+    linear_attention,
     qoperator,
     rotary,
     standard_attention,
 )
 
-CASES = {**FUSED, **ATTENTION, **CODES}
+CASES = {**FUSED, **ATTENTION, **CODES, **STATES}
 
 HALVES = (
     "Attention",
@@ -58,7 +60,7 @@ def agrees(case: Case, rtol: float = 1e-4, atol: float = ATOL) -> None:
     proto = case.model()
     wanted = run_ort(proto, case.feeds)
     plan = fqfuse.compile(proto)
-    assert [step.op for step in plan.steps if getattr(step, "op", "") == "Onnx"] == []
+    assert [step.op for step in plan.steps if step.op == "Onnx" and not step.bodies] == []
     for backend in ("numpy", "onednn"):
         found = fqfuse.InferenceSession(plan, backend, threads=1).run(None, case.feeds)
         for name, *both in zip(filter(None, case.outputs), found, wanted, strict=True):
@@ -112,10 +114,14 @@ def test_every_row_has_a_case() -> None:
         fused,
         gated,
         group_query,
+        linear_attention,
         qoperator,
         rotary,
         standard_attention,
     )
     rows = {f"{domain or 'ai.onnx'}.{op}" for table in tables for domain, op in table.HANDLERS}
-    cases = {op if op.startswith("ai.onnx.") else f"com.microsoft.{op}" for op in (*CASES, *UNRUN)}
+    cases = {
+        op if op.startswith("ai.onnx.") else f"com.microsoft.{op}"
+        for op in (*CASES, *UNRUN, *OF_ONNX)
+    }
     assert rows == cases
