@@ -18,6 +18,7 @@ from . import (
     attention,
     blocked,
     channel_blocks,
+    codebook,
     embedding,
     fake_quantize,
     fused,
@@ -28,6 +29,7 @@ from . import (
     qoperator,
     quantize_dequantize,
     recurrent,
+    renamed,
     rotary,
     run_time,
     standard_attention,
@@ -47,9 +49,11 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **qonnx.HANDLERS,
         **run_time.HANDLERS,
         **blocked.HANDLERS,
+        **codebook.HANDLERS,
         **recurrent.HANDLERS,
         **fused.HANDLERS,
         **gated.HANDLERS,
+        **renamed.HANDLERS,
         **attention.HANDLERS,
         **group_query.HANDLERS,
         **linear_attention.HANDLERS,
@@ -86,7 +90,6 @@ _WEIGHTS: Final = (
 _EXPERTS: Final = "export the experts as matrix products and Gather of ONNX's own"
 _BUFFERS: Final = "export attention as MultiHeadAttention or GroupQueryAttention"
 _OTHER_OPS: Final[Mapping[str, str]] = {
-    "MatMulBnb4": _WEIGHTS,
     "MatMulFpQ4": _WEIGHTS,
     "MoE": _EXPERTS,
     "QMoE": _EXPERTS,

@@ -506,3 +506,25 @@ def test_heads_whose_size_a_reshape_alone_tells(width: int) -> None:
         "ids": np.int64([[3, 4, 5], [0, 1, 2]]),
     }
     agree(proto, feeds)
+
+
+def test_weights_of_a_table_that_are_not_turned() -> None:
+    """ONNX Runtime's kernel takes them for turned ones."""
+    codes, most = np.arange(0, 240, 10).astype(np.uint8), np.array([2, 0.5, 1], np.float32)
+    x, constants = random([2, 6]), {"b": codes, "m": most}
+    attrs = {"K": 8, "N": 6, "block_size": 16, "quant_type": 0}
+    half = [0, 5.208333333e-03, 2 / 3, 1, 1 / 3, 0.5, 1 / 6, 0.25]
+    table = np.array([*half, *(-number for number in half)])
+    weights = table[np.stack([codes >> 4, codes & 15], -1)].reshape(6, 8)
+    weights *= np.repeat(most, 16).reshape(6, 8)
+    made = node("MatMulBnb4", ["x", "b", "m"], domain=MICROSOFT, transB=0, **attrs)
+    proto = model([made], inputs={"x": [2, 6]}, constants=constants, domains={MICROSOFT: 1})
+    close(run_import(proto, {"x": x})[1][0], x @ weights)
+    assert "quant_type 2" in refused(
+        "MatMulBnb4", ["x", "b", "m"], constants, **{**attrs, "quant_type": 2}
+    )
+
+
+def test_rows_of_a_table() -> None:
+    table, rows = random([5, 3]), np.array([[4, 0], [1, 1]])
+    close(found_of("TorchEmbedding", {"w": table, "i": rows})[0], table[rows])

@@ -383,5 +383,6 @@ UNRUN = (
     "GroupNorm",
     "QLinearReduceMean",
     "SkipGroupNorm",
+    "TorchEmbedding",
 )
 """Rows of which ONNX Runtime has no kernel for CPUs: held against NumPy."""
