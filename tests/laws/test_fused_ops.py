@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.attention_cases import ATTENTION
 from support.contrib_cases import CASES as FUSED
 from support.contrib_cases import UNRUN, Case, broken
+from support.expert_cases import MIXTURES
 from support.onnx_cases import run_ort
 from support.qoperator_cases import CODES
 from support.renamed_cases import REFERENCE, RENAMED
@@ -23,6 +24,7 @@ from fqfuse.frontend.operators import (
     attention,
     codebook,
     embedding,
+    experts,
     fused,
     gated,
     group_query,
@@ -33,7 +35,7 @@ from fqfuse.frontend.operators import (
     standard_attention,
 )
 
-CASES = {**FUSED, **ATTENTION, **CODES, **STATES, **RENAMED}
+CASES = {**FUSED, **ATTENTION, **CODES, **STATES, **RENAMED, **MIXTURES}
 
 HALVES = (
     "Attention",
@@ -116,6 +118,7 @@ def test_every_row_has_a_case() -> None:
         attention,
         codebook,
         embedding,
+        experts,
         fused,
         gated,
         group_query,
