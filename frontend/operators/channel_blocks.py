@@ -147,6 +147,20 @@ def _convolution_channels_last(at: Derived) -> None:
     at.real("Transpose", [value], {"perm": back}, role="channels last", output=at.node.output(0))
 
 
+def _fused_convolution_channels_last(at: Derived) -> None:
+    """NhwcFusedConv(X, W, B?, Z?){attributes of Conv, activation, activation_params}: activation(Conv(X, W, B) + Z) of X and Z
+    [N, spatial, C], W as ONNX has it.
+    """
+    rank = at.ctx.rank(at.node, at.input(0))
+    first, back = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+    value, added = (
+        at.turned(at.input(i), first, f"channels first {i}") if at.input(i) else "" for i in (0, 3)
+    )
+    made = at.ctx.fresh(f"{at.node.name}.made")
+    convolved(at, [name for name in (value, at.input(1), at.input(2)) if name], added, made)
+    at.real("Transpose", [made], {"perm": back}, role="channels last", output=at.node.output(0))
+
+
 # -- who reads blocks ------------------------------------------------------------------------------
 
 
@@ -294,6 +308,9 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
         {
             "NhwcMaxPool": Form("x", "y", _pool_channels_last, _WINDOW),
             "NhwcConv": Form("X W B?", "Y", _convolution_channels_last, CONVOLUTION),
+            "NhwcFusedConv": Form(
+                "X W B? Z?", "Y", _fused_convolution_channels_last, FUSED_CONVOLUTION
+            ),
         },
     ),
 }

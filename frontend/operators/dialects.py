@@ -30,6 +30,7 @@ from . import (
     qoperator,
     quantize_dequantize,
     recurrent,
+    relative,
     renamed,
     rotary,
     run_time,
@@ -61,6 +62,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **linear_attention.HANDLERS,
         **embedding.HANDLERS,
         **rotary.HANDLERS,
+        **relative.HANDLERS,
         **channel_blocks.HANDLERS,
         **standard_attention.HANDLERS,
     }

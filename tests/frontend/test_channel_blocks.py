@@ -227,6 +227,6 @@ def test_blocks_that_are_read_as_plain_channels_are_refused(between) -> None:
     told = {"inputs": {"x": [1, 16, 4, 4]}, "domains": {NCHWC: 1}}
     fqfuse.compile(model(blocks, **told))
     with pytest.raises(
-        fqfuse.InvalidModel, match="Transpose reads .*, whose channels lie in blocks"
+        fqfuse.InvalidModel, match=r"Transpose reads .*, whose channels lie in blocks"
     ):
         fqfuse.compile(model(plain, **told))
