@@ -110,7 +110,6 @@ _OTHER_OPS: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(
         (
-            "DecoderMaskedMultiHeadAttention",
             "DecoderMaskedSelfAttention",
             "PagedAttention",
             "SparsePagedAttention",
