@@ -8,7 +8,7 @@ checked. Out: nodes of the op table.
 - `fake_quantize.py`, `quantize_dequantize.py`, `run_time.py`, `blocked.py`, `cast_and_scale.py`,
   `qoperator.py`, `qonnx.py`: a file for each dialect
 - `recurrent.py`, `linear_attention.py`: recurrent layers, and recurrent states of language models
-- `experts.py`, `relative.py`: mixtures of experts; biases by distance
+- `experts.py`, `relative.py`, `streams.py`: mixtures of experts; biases by distance; residual streams
 - `codebook.py`, `renamed.py`: weights that name numbers of a table; ONNX's own under other names
 - `dialects.py`: who imports which operator
 """

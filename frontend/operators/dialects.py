@@ -35,6 +35,7 @@ from . import (
     rotary,
     run_time,
     standard_attention,
+    streams,
 )
 from .cast_and_scale import import_decoded
 from .einsums import EINSUMS
@@ -63,6 +64,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **embedding.HANDLERS,
         **rotary.HANDLERS,
         **relative.HANDLERS,
+        **streams.HANDLERS,
         **channel_blocks.HANDLERS,
         **standard_attention.HANDLERS,
     }

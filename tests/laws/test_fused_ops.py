@@ -34,6 +34,7 @@ from fqfuse.frontend.operators import (
     renamed,
     rotary,
     standard_attention,
+    streams,
 )
 
 CASES = {**FUSED, **ATTENTION, **CODES, **STATES, **RENAMED, **MIXTURES}
@@ -129,6 +130,7 @@ def test_every_row_has_a_case() -> None:
         renamed,
         rotary,
         standard_attention,
+        streams,
     )
     rows = {f"{domain or 'ai.onnx'}.{op}" for table in tables for domain, op in table.HANDLERS}
     cases = {
