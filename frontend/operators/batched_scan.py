@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
@@ -147,7 +147,7 @@ def _cut(
             if not kind:
                 raise node.invalid(f"the output {value.name!r} of its body has no type")
             otherwise = names(f"{value.name}.none")
-            nothing = [b""] if kind == TensorProto.STRING else [0]
+            nothing: Any = [b""] if kind == TensorProto.STRING else [0]
             constants.append(helper.make_tensor(otherwise, kind, [], nothing))
         outputs.append(names(f"{value.name}.kept"))
         after.append(helper.make_node("Where", [goes, value.name, otherwise], outputs[-1:]))

@@ -87,7 +87,7 @@ def _decoded(at: Derived) -> npt.NDArray[np.float32]:
         )
     at.ctx.budgets.check("tensor_bytes", 4 * count, "the weights in f32", where=node.where)
     table = np.array(_TABLES[attrs["quant_type"]], np.float32)
-    flat = codes.reshape(-1)
+    flat = np.asarray(codes.reshape(-1), np.uint8)
     numbers = table[np.stack([flat >> 4, flat & 15], axis=-1).reshape(-1)[:count]]
     scales = np.repeat(most.reshape(-1).astype(np.float32), block)[:count]
     return np.asarray(numbers * scales, np.float32).reshape(rows, size)
