@@ -155,6 +155,9 @@ def _activated(at: Derived, first: _Product, third: _Product | None) -> _Product
             where=at.node.where,
             hint=_ON_GPUS,
         )
+    limit = attrs["swiglu_limit"]
+    if limit is not None and not isinstance(limit, (int, float)):
+        raise at.node.invalid(f"the attribute swiglu_limit of {at.node.op} is no number")
     gated = name == "swiglu"
     if gated != (fusion != _SEPARATE or third is not None) or (fusion and third):
         raise UnsupportedOp(
@@ -258,7 +261,7 @@ def _coded_product(
             where=at.node.where,
             hint="quantize the experts to 4 or 8 bits",
         )
-    block = at.node.attrs["block_size"] or width
+    block = _whole(at, "block_size") or width
     if block < 1 or width % block or width * bits % 8 or block * bits % 8:
         raise at.node.invalid(f"{at.node.op} with {width} channels in blocks of {block}")
     if codes.ndim != 3 or codes.dtype != np.uint8:
@@ -292,6 +295,14 @@ def _coded_product(
     return run
 
 
+def _whole(at: Derived, name: str) -> int:
+    """An attribute that may be absent: 0 then."""
+    value = at.node.attrs[name]
+    if value is not None and not isinstance(value, int):
+        raise at.node.invalid(f"the attribute {name} of {at.node.op} is no integer")
+    return value or 0
+
+
 def _points(at: Derived, index: int, bits: int, shape: tuple[int, int, int]) -> Array:
     """Zero points [E, N, blocks], one to an element; those of whole rows are packed along the rows of an expert."""
     experts, rows, blocks = shape
@@ -311,7 +322,7 @@ def _quantized_moe(at: Derived) -> None:
     each row or block; router_weights take the place of the chosen experts' probabilities, which add up to 1 without them.
     """
     attrs = at.node.attrs
-    widths = [attrs[f"fc{k}_expert_weight_bits"] or attrs["expert_weight_bits"] for k in (1, 2, 3)]
+    widths = [_whole(at, f"fc{k}_{_BITS}") or attrs[_BITS] for k in (1, 2, 3)]
     for index, name in ((3, "fc1"), (6, "fc2"), (9, "fc3")):
         if at.input(index - 1) and not at.input(index):
             raise at.node.invalid(f"{at.node.op} lacks the scales of {name}")

@@ -80,6 +80,10 @@ def _swiglu(at: Derived) -> None:
     and L up within it, where there is one above 0; without up, gate is both, one behind the other.
     """
     attrs, gate, other = at.node.attrs, at.input(0), at.input(1)
+    if not at.ctx.type(gate).dtype.is_float:
+        raise at.node.invalid(
+            f"{at.node.op} is one of floats, and {gate!r} has {at.ctx.type(gate)}"
+        )
     if not other:
         gate, other = at.pieces(gate, -1, count=2)
     if attrs["limit"] > 0:

@@ -84,6 +84,10 @@ def _distances(at: Derived) -> None:
             hint="use euclidean or sqeuclidean",
         )
     first, second = at.input(0), at.input(1)
+    if not at.ctx.type(first).dtype.is_float:
+        raise at.node.invalid(
+            f"{at.node.op} is one of floats, and {first!r} has {at.ctx.type(first)}"
+        )
     turned = at.real("Transpose", [second], {"perm": (1, 0)}, role="turned")
     product = at.real("MatMul", [first, turned], role="product")
     double = at.real("Mul", [product, constant_like(at, "two", -2.0, first)], role="double")
