@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ...errors import UnsupportedOp
@@ -113,6 +114,41 @@ def _multi_head(at: Derived) -> None:
     key = present(at, front, key, 1)
     value = present(at, past_value, value, 2)
     _result(at, (query, key, value), front, at.input(4), at.input(5), 3)
+
+
+def _one_token(at: Derived) -> None:
+    """DecoderMaskedMultiHeadAttention(query, key?, value?, mask_index?, attention_bias?, past_key?, past_value?, past_sequence_length?,
+    beam_width?, bias?){num_heads, scale, mask_filter_value, past_present_share_buffer}: a MultiHeadAttention of one position.
+    Where past and present share a buffer, past_sequence_length says where the new position goes.
+    """
+    attrs = at.node.attrs
+    parts = [at.input(index) for index in range(3)]
+    inputs = (*parts, *(at.input(index) for index in (10, 3, 4, 5, 6)))
+    whole = replace(at, node=at.node.rewritten(inputs=inputs, unidirectional=0))
+    if not attrs["past_present_share_buffer"] or not at.input(5):
+        _multi_head(whole)
+        return
+    if not at.input(7):
+        raise at.node.invalid(f"{at.node.op} with a buffer needs past_sequence_length")
+    length = at.real("Reshape", [at.input(7), at.integers("one", [1])], role="length")
+    length = at.ctx.cast(at.node, length, DType.S64, "s64 length")
+    query, *states = _with_biases(whole, parts)
+    query = split_heads(at, query, attrs["num_heads"], "query")
+    key, value = (_in_buffer(at, state, length, output) for output, state in enumerate(states))
+    _result(whole, (query, key, value), "", at.input(3), at.input(4))
+
+
+def _in_buffer(at: Derived, state: str, length: str, output: int) -> str:
+    """Keys or values of the past [B, N, T, H] with those of the new position [B, 1, D] behind them; the whole buffer is an output."""
+    buffer, role = at.input(5 + output), ("key", "value")[output]
+    new = split_heads(at, state, at.node.attrs["num_heads"], role)
+    places = unsqueezed(at, positions(at, size(at, buffer, 2, f"{role} size"), role), [1], role)
+    here = at.real("Equal", [places, length], role=f"{role} here")
+    name = at.node.output(1 + output)
+    filled = at.real("Where", [here, new, buffer], role=f"{role} buffer", output=name)
+    end = at.real("Add", [length, at.integers(f"{role} one", [1])], role=f"{role} end")
+    first, axis = at.integers(f"{role} first", [0]), at.integers(f"{role} axis", [2])
+    return at.real("Slice", [filled, first, end, axis], role=f"{role} so far")
 
 
 def _check_direction(at: Derived, query: str, key: str) -> None:
@@ -274,6 +310,18 @@ _ROWS: Final[Mapping[str, Form]] = {
         "output present_key? present_value? qk?",
         in_f32(_multi_head),
         _ATTRS,
+    ),
+    "DecoderMaskedMultiHeadAttention": Form(
+        "query key? value? mask_index? attention_bias? past_key? past_value? past_sequence_length? beam_width? cache_indirection- bias?",
+        "output present_key? present_value? qk-",
+        in_f32(_one_token),
+        {
+            "num_heads": int,
+            "scale": 0.0,
+            "mask_filter_value": -10000.0,
+            "past_present_share_buffer": 0,
+        },
+        {"output_qk": 0},
     ),
     "QAttention": Form(
         "input weight bias input_scale weight_scale mask_index? input_zero_point? weight_zero_point? past?",

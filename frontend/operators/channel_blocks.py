@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from onnx import NodeProto
 
 from ...errors import UnsupportedOp
 from ...ir.decision import Decision, Outcome
-from ...ir.ops.spec import Array
+from ...ir.ops import OPS
+from ...ir.ops.spec import Array, Trait
 from ..importer import Handler
 from ..nodes import normal_domain
 from .derived import Derived
@@ -144,6 +147,73 @@ def _convolution_channels_last(at: Derived) -> None:
     at.real("Transpose", [value], {"perm": back}, role="channels last", output=at.node.output(0))
 
 
+def _fused_convolution_channels_last(at: Derived) -> None:
+    """NhwcFusedConv(X, W, B?, Z?){attributes of Conv, activation, activation_params}: activation(Conv(X, W, B) + Z) of X and Z
+    [N, spatial, C], W as ONNX has it.
+    """
+    rank = at.ctx.rank(at.node, at.input(0))
+    first, back = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+    value, added = (
+        at.turned(at.input(i), first, f"channels first {i}") if at.input(i) else "" for i in (0, 3)
+    )
+    made = at.ctx.fresh(f"{at.node.name}.made")
+    convolved(at, [name for name in (value, at.input(1), at.input(2)) if name], added, made)
+    at.real("Transpose", [made], {"perm": back}, role="channels last", output=at.node.output(0))
+
+
+# -- who reads blocks ------------------------------------------------------------------------------
+
+
+def _in_blocks(run: Callable[[Derived], None]) -> Callable[[Derived], None]:
+    """The same for an op whose output lies in blocks."""
+
+    @wraps(run)
+    def checked(at: Derived) -> None:
+        _check_readers(at)
+        run(at)
+
+    return checked
+
+
+def _check_readers(at: Derived) -> None:
+    """Refuses ops that would take blocks of channels for plain channels, which the numbers here are.
+
+    Raises:
+        InvalidModel: there is one, also behind ops that go by element.
+    """
+    waiting, seen = [(at.node.output(0), False)], set[str]()
+    while waiting:
+        value, apart = waiting.pop()
+        for _, reader in at.ctx.readers(value):
+            if normal_domain(reader.domain) == _NCHWC:
+                continue
+            turns = reader.op_type == "Reshape" and _turns(at, reader, apart)
+            if not (turns or _takes_any_layout(reader)):
+                raise at.node.invalid(
+                    f"{reader.op_type} reads {value!r}, whose channels lie in blocks",
+                    "the tools for transformers do not know ONNX Runtime's blocks: let them optimize with opt_level 0 or 1",
+                )
+            waiting += [(name, apart != turns) for name in reader.output if name not in seen]
+            seen.update(reader.output)
+
+
+def _turns(at: Derived, reader: NodeProto, apart: bool) -> bool:
+    """True of what ONNX Runtime writes around a sum of sizes that it does not know: [N, blocks, spatial, b] and back."""
+    shape = at.ctx.constant(reader.input[1]) if len(reader.input) > 1 else None
+    if shape is None or shape.ndim != 1:
+        return False
+    return len(shape) == 4 if apart else len(shape) == 5 and shape[-1] in (_SMALL, _LARGE)
+
+
+def _takes_any_layout(node: NodeProto) -> bool:
+    if node.domain == MICROSOFT:
+        return node.op_type in ("FastGelu", "Gelu", "QuickGelu")
+    row = OPS.get(node.op_type)
+    return node.op_type in ("Concat", "Sum") or (
+        row is not None and Trait.ELEMENTWISE in row.traits
+    )
+
+
 # -- how many channels a block has -----------------------------------------------------------------
 
 
@@ -214,17 +284,19 @@ _WINDOW: Final[Mapping[str, Any]] = {
 _FIRST: Final = {"storage_order": 0}
 
 _ROWS: Final[Mapping[str, Form]] = {
-    "Conv": Form("X W B? Sum?", "Y", _convolution, FUSED_CONVOLUTION),
-    "MaxPool": Form("X", "Y", _pool("MaxPool"), _WINDOW, _FIRST),
-    "AveragePool": Form("X", "Y", _pool("AveragePool"), {**_WINDOW, "count_include_pad": 0}),
-    "GlobalMaxPool": Form("X", "Y", _pool("GlobalMaxPool")),
-    "GlobalAveragePool": Form("X", "Y", _pool("GlobalAveragePool")),
-    "ReorderInput": Form("X", "Y", _into_blocks, {"channels_last": 0}),
+    "Conv": Form("X W B? Sum?", "Y", _in_blocks(_convolution), FUSED_CONVOLUTION),
+    "MaxPool": Form("X", "Y", _in_blocks(_pool("MaxPool")), _WINDOW, _FIRST),
+    "AveragePool": Form(
+        "X", "Y", _in_blocks(_pool("AveragePool")), {**_WINDOW, "count_include_pad": 0}
+    ),
+    "GlobalMaxPool": Form("X", "Y", _in_blocks(_pool("GlobalMaxPool"))),
+    "GlobalAveragePool": Form("X", "Y", _in_blocks(_pool("GlobalAveragePool"))),
+    "ReorderInput": Form("X", "Y", _in_blocks(_into_blocks), {"channels_last": 0}),
     "ReorderOutput": Form("X", "Y", _out_of_blocks, {"channels": int, "channels_last": 0}),
     "Upsample": Form(
         "X",
         "Y",
-        _upsample,
+        _in_blocks(_upsample),
         {"scales": tuple, "mode": "nearest", "coordinate_transformation_mode": "asymmetric"},
     ),
 }
@@ -236,6 +308,9 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
         {
             "NhwcMaxPool": Form("x", "y", _pool_channels_last, _WINDOW),
             "NhwcConv": Form("X W B?", "Y", _convolution_channels_last, CONVOLUTION),
+            "NhwcFusedConv": Form(
+                "X W B? Z?", "Y", _fused_convolution_channels_last, FUSED_CONVOLUTION
+            ),
         },
     ),
 }

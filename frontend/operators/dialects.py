@@ -19,18 +19,24 @@ from . import (
     attention,
     blocked,
     channel_blocks,
+    codebook,
     embedding,
+    experts,
     fake_quantize,
     fused,
     gated,
     group_query,
+    linear_attention,
     qonnx,
     qoperator,
     quantize_dequantize,
     recurrent,
+    relative,
+    renamed,
     rotary,
     run_time,
     standard_attention,
+    streams,
 )
 from .borders import BORDERS
 from .cast_and_scale import import_decoded
@@ -48,13 +54,19 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **qonnx.HANDLERS,
         **run_time.HANDLERS,
         **blocked.HANDLERS,
+        **codebook.HANDLERS,
         **recurrent.HANDLERS,
         **fused.HANDLERS,
         **gated.HANDLERS,
+        **renamed.HANDLERS,
         **attention.HANDLERS,
         **group_query.HANDLERS,
+        **experts.HANDLERS,
+        **linear_attention.HANDLERS,
         **embedding.HANDLERS,
         **rotary.HANDLERS,
+        **relative.HANDLERS,
+        **streams.HANDLERS,
         **channel_blocks.HANDLERS,
         **standard_attention.HANDLERS,
     }
@@ -83,17 +95,59 @@ OTHER_DOMAINS: Final[Mapping[str, str]] = {
 _WEIGHTS: Final = (
     "quantize the weights to integers, which become MatMulNBits or DequantizeLinear with block_size"
 )
-_EXPERTS: Final = "export the experts as matrix products and Gather of ONNX's own"
 _BUFFERS: Final = "export attention as MultiHeadAttention or GroupQueryAttention"
+_SEARCH: Final = "it is a program that runs a model: export the decoder by itself, and write the search around it"
+_TEXTS: Final = "texts are no numbers: run the tokenizer in front of the model"
+_ON_GPUS: Final = "it has a kernel for GPUs only: save the model as it is optimized for CPUs"
+_TRAINING: Final = "export the model for inference"
+_BINARIES: Final = "it is a program for one device: export the model as ONNX"
 _OTHER_OPS: Final[Mapping[str, str]] = {
-    "MatMulBnb4": _WEIGHTS,
-    "MatMulFpQ4": _WEIGHTS,
-    "MoE": _EXPERTS,
-    "QMoE": _EXPERTS,
-    "DecoderMaskedMultiHeadAttention": _BUFFERS,
-    "DecoderMaskedSelfAttention": _BUFFERS,
-    "PagedAttention": _BUFFERS,
-    "SparseAttention": _BUFFERS,
+    **dict.fromkeys(
+        (
+            "MatMulFpQ4",
+            "MatMulBlockQuantizedFp4Weight",
+            "MatMulBlockQuantizedFp8Weight",
+            "MatMulPacked",
+            "GatherPacked",
+        ),
+        _WEIGHTS,
+    ),
+    **dict.fromkeys(
+        (
+            "DecoderMaskedSelfAttention",
+            "PagedAttention",
+            "SparsePagedAttention",
+            "SparseAttention",
+            "DynamicSparseAttention",
+        ),
+        _BUFFERS,
+    ),
+    **dict.fromkeys(
+        ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch", "SpeculativePrefixCommit"),
+        _SEARCH,
+    ),
+    **dict.fromkeys(("Tokenizer", "MurmurHash3", "WordConvEmbedding"), _TEXTS),
+    **dict.fromkeys(
+        (
+            "GemmFloat8",
+            "LongformerAttention",
+            "MoEPacked",
+            "PackedAttention",
+            "PackedMultiHeadAttention",
+            "QOrderedAttention",
+            "QOrderedGelu",
+            "QOrderedLayerNormalization",
+            "QOrderedLongformerAttention",
+            "QOrderedMatMul",
+            "QuantizeWithOrder",
+            "DequantizeWithOrder",
+            "RemovePadding",
+            "RestorePadding",
+        ),
+        _ON_GPUS,
+    ),
+    **dict.fromkeys(("BitmaskDropout", "BitmaskBiasDropout", "IsAllFinite"), _TRAINING),
+    **dict.fromkeys(("EPContext", "Snpe"), _BINARIES),
 }
 """Ops of com.microsoft that exporters write, and no optimizer -> what to do about them."""
 

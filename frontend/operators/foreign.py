@@ -34,6 +34,7 @@ from ..element_types import dtype_of
 from ..importer import Importer
 from ..nodes import OnnxNode, kind_told
 from ..structure import captured_names, subgraphs
+from .batched_scan import unbatched
 from .scan import is_forward, turned_forward
 
 _SCHEMA_TYPES: Final = {
@@ -58,12 +59,8 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         InvalidModel: a constant in it is broken.
     """
     if node.op == "Scan" and node.since == 8:
-        hint = "import opset 9 or newer: onnx.version_converter does it"
-        raise UnsupportedOp(
-            "Scan of opset 8, which runs over a batch, is not supported",
-            where=node.where,
-            hint=hint,
-        )
+        unbatched(ctx, node)
+        return
     if node.op == "Scan" and not is_forward(node):
         turned_forward(ctx, node, import_foreign)
         return

@@ -13,7 +13,7 @@ from ..importer import Handler
 from .derived import Derived
 from .forms import Form, handlers
 from .fused import MICROSOFT
-from .heads import constant_like
+from .heads import constant_like, in_f32
 
 
 def _gated_sum(at: Derived) -> None:
@@ -75,6 +75,28 @@ def _branches_normalized(at: Derived) -> None:
     at.real("Identity", [result], role="output", output=at.node.output(0))
 
 
+def _swiglu(at: Derived) -> None:
+    """SwiGLU(gate, up?){activation_alpha, activation_beta, limit}: G * sigmoid(alpha * G) * (L + beta), G the gate up to the limit
+    and L up within it, where there is one above 0; without up, gate is both, one behind the other.
+    """
+    attrs, gate, other = at.node.attrs, at.input(0), at.input(1)
+    if not at.ctx.type(gate).dtype.is_float:
+        raise at.node.invalid(
+            f"{at.node.op} is one of floats, and {gate!r} has {at.ctx.type(gate)}"
+        )
+    if not other:
+        gate, other = at.pieces(gate, -1, count=2)
+    if attrs["limit"] > 0:
+        low, high = (constant_like(at, f"limit {k}", k * attrs["limit"], gate) for k in (-1, 1))
+        gate = at.real("Min", [gate, high], role="limited gate")
+        other = at.real("Clip", [other, low, high], role="limited")
+    swish = at.real("Swish", [gate], {"alpha": float(attrs["activation_alpha"])}, role="swish")
+    if attrs["activation_beta"]:
+        beta = constant_like(at, "beta", attrs["activation_beta"], other)
+        other = at.real("Add", [other, beta], role="raised")
+    at.real("Mul", [swish, other], output=at.node.output(0))
+
+
 def _normalized(at: Derived, value: str, scale: str) -> str:
     attrs = {"axis": -1, "epsilon": at.node.attrs["epsilon"]}
     return at.real("RMSNormalization", [value, scale], attrs, role="normalized")
@@ -118,6 +140,13 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = handlers(
         "ScaledSiLU": Form("X scale?", "Y", _scaled_swish, {"alpha": 1.0}),
         "GatedRMSNorm": Form(
             "X scale gate", "Y", _gated_normalization, {**_EPSILON, "activation": "silu"}
+        ),
+        "SwiGLU": Form(
+            "gate up?",
+            "output",
+            in_f32(_swiglu),
+            {"activation_alpha": 1.0, "activation_beta": 0.0, "limit": 0.0},
+            {"round_activation": 0},
         ),
         "BranchwiseRMSNorm": Form(
             "X scale?", "Y", _branches_normalized, {**_EPSILON, "num_branches": 0}

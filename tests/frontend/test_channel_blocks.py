@@ -213,3 +213,20 @@ def test_blocks_of_two_sizes_are_refused() -> None:
     proto.graph.output.append(onnx.ValueInfoProto(name="y2"))
     with pytest.raises(fqfuse.UnsupportedOp, match="blocks of 8 and of 16 channels in one model"):
         fqfuse.compile(proto)
+
+
+@pytest.mark.parametrize("between", [[], ["Relu"], ["Relu", "Sigmoid"]])
+def test_blocks_that_are_read_as_plain_channels_are_refused(between) -> None:
+    """As the tools for transformers write them behind ONNX Runtime's own optimizations."""
+    nodes, value = [node("ReorderInput", ["x"], ["b"], domain=NCHWC)], "b"
+    for op in between:
+        nodes.append(node(op, [value], [f"{value}.{op}"]))
+        value = f"{value}.{op}"
+    blocks = [*nodes, node("ReorderOutput", [value], ["y"], domain=NCHWC, channels=16)]
+    plain = [*nodes, node("Transpose", [value], ["y"], perm=[0, 2, 3, 1])]
+    told = {"inputs": {"x": [1, 16, 4, 4]}, "domains": {NCHWC: 1}}
+    fqfuse.compile(model(blocks, **told))
+    with pytest.raises(
+        fqfuse.InvalidModel, match=r"Transpose reads .*, whose channels lie in blocks"
+    ):
+        fqfuse.compile(model(plain, **told))

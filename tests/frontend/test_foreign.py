@@ -71,12 +71,6 @@ def test_what_the_reference_evaluator_does_not_have():
     with pytest.raises(UnsupportedOp, match="MaxRoiPool of opset 21 cannot be run") as caught:
         graph_from_onnx(model([roi], constants={"r": np.zeros((1, 5), np.float32)}))
     assert "MaxRoiPool node 'roi'" in caught.value.where
-    body = helper.make_graph(
-        [node("Add", ["a", "b"], ["c"])], "body", [info("a"), info("b")], [info("c")]
-    )
-    scan = node("Scan", ["", "x", "x"], ["y"], body=body, num_scan_inputs=1)
-    with pytest.raises(UnsupportedOp, match="Scan of opset 8"):
-        graph_from_onnx(model([scan], opset=8))
 
 
 def test_a_branch_that_returns_a_list():

@@ -506,3 +506,102 @@ def test_heads_whose_size_a_reshape_alone_tells(width: int) -> None:
         "ids": np.int64([[3, 4, 5], [0, 1, 2]]),
     }
     agree(proto, feeds)
+
+
+def test_weights_of_a_table_that_are_not_turned() -> None:
+    """ONNX Runtime's kernel takes them for turned ones."""
+    codes, most = np.arange(0, 240, 10).astype(np.uint8), np.array([2, 0.5, 1], np.float32)
+    x, constants = random([2, 6]), {"b": codes, "m": most}
+    attrs = {"K": 8, "N": 6, "block_size": 16, "quant_type": 0}
+    half = [0, 5.208333333e-03, 2 / 3, 1, 1 / 3, 0.5, 1 / 6, 0.25]
+    table = np.array([*half, *(-number for number in half)])
+    weights = table[np.stack([codes >> 4, codes & 15], -1)].reshape(6, 8)
+    weights *= np.repeat(most, 16).reshape(6, 8)
+    made = node("MatMulBnb4", ["x", "b", "m"], domain=MICROSOFT, transB=0, **attrs)
+    proto = model([made], inputs={"x": [2, 6]}, constants=constants, domains={MICROSOFT: 1})
+    close(run_import(proto, {"x": x})[1][0], x @ weights)
+    assert "quant_type 2" in refused(
+        "MatMulBnb4", ["x", "b", "m"], constants, **{**attrs, "quant_type": 2}
+    )
+
+
+def test_rows_of_a_table() -> None:
+    table, rows = random([5, 3]), np.array([[4, 0], [1, 1]])
+    close(found_of("TorchEmbedding", {"w": table, "i": rows})[0], table[rows])
+
+
+def test_heads_that_are_turned_already() -> None:
+    angles, heads = random([2, 3, 8]), [random([2, 4, 3, 8], seed) for seed in range(4)]
+    arrays = dict(zip(("e", "q", "qr", "k", "kr"), (angles, *heads), strict=True))
+    found = found_of("GemmaRotaryEmbedding", arrays, ("a", "b"))
+    cosine, sine = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    close(found[0], heads[0] * cosine + heads[1] * sine)
+    close(found[1], heads[2] * cosine + heads[3] * sine)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("limit", [0.0, 0.5])
+def test_a_gate_with_limits(apart, limit) -> None:
+    gate, other = random([2, 5]), random([2, 5], 1)
+    arrays = {"g": gate, "u": other} if apart else {"g": np.concatenate([gate, other], -1)}
+    attrs = {"activation_alpha": 1.5, "activation_beta": 1.0, "limit": limit}
+    if limit:
+        gate, other = np.minimum(gate, limit), np.clip(other, -limit, limit)
+    close(
+        found_of("SwiGLU", arrays, **attrs)[0],
+        gate / (1 + np.exp(-1.5 * gate)) * (other + 1),
+    )
+
+
+def bucket(distance: int, count: int, most: int, both: bool) -> int:
+    """T5's own, of key - query."""
+    first = 0
+    if both:
+        count //= 2
+        first = count if distance > 0 else 0
+    away = abs(distance) if both else max(-distance, 0)
+    if away < count // 2:
+        return first + away
+    wide = math.log(away / (count // 2)) / math.log(most / (count // 2)) * (count - count // 2)
+    return first + min(count // 2 + int(wide), count - 1)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(9, 9), (3, 40)])
+def test_biases_by_distance(both, queries, keys) -> None:
+    table = random([16, 3])  # ONNX Runtime's tool turns T5's table, and leaves its shape
+    lengths = {"q": np.array([queries], np.int64), "k": np.array([keys], np.int64)}
+    attrs = {"max_distance": 20, "is_bidirectional": int(both)}
+    found = found_of("RelativePositionBias", {"t": table, **lengths}, **attrs)[0]
+    by_head = table.reshape(3, 16)
+    wanted = np.empty((1, 3, queries, keys), np.float32)
+    for query in range(queries):
+        for key in range(keys):
+            wanted[0, :, query, key] = by_head[:, bucket(key - query, 16, 20, both)]
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_gates_of_biases_by_distance() -> None:
+    n, h, s, d = 2, 4, 3, 8
+    query, bias = random([2, s, n * h]), random([n * h], 1)
+    position, weight = random([1, n, s, s], 2), random([h, d], 3)
+    gates, eco = random([d], 4), random([1, n, 1, 1], 5)
+    arrays = {"q": query, "b": bias, "p": position, "w": weight, "g": gates, "e": eco}
+    found = found_of("GatedRelativePositionBias", arrays, num_heads=n)[0]
+    heads = (query + bias).reshape(2, s, n, h).transpose(0, 2, 1, 3)
+    sums = (heads @ weight + gates).reshape(2, n, s, 2, d // 2).sum(-1)
+    first, second = np.split(1 / (1 + np.exp(-sums)), 2, -1)
+    close(found, (first * (second * eco - 1) + 2) * position)
+
+
+def test_a_convolution_with_channels_last_and_what_is_behind_it() -> None:
+    x, w, b, z = random([2, 5, 5, 3]), random([4, 3, 3, 3], 1), random([4], 2), random([2, 5, 5, 4])
+    arrays = {"x": x, "w": w, "b": b, "z": z}
+    found = found_of("NhwcFusedConv", arrays, activation="Relu", pads=[1, 1, 1, 1])[0]
+    plain = model(
+        [node("Conv", ["x", "w", "b"], pads=[1, 1, 1, 1])],
+        inputs={"x": [2, 3, 5, 5]},
+        constants={"w": w, "b": b},
+    )
+    (made,) = run_ort(plain, {"x": np.ascontiguousarray(x.transpose(0, 3, 1, 2))})
+    close(found, np.maximum(made.transpose(0, 2, 3, 1) + z, 0))

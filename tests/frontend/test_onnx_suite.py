@@ -20,7 +20,6 @@ REFUSED = (
     "the element type float4",
     "the element type int2",
     "the element type uint2",
-    "Scan of opset 8",
     "quantizing to 4 bits",
 )
 

@@ -100,6 +100,35 @@ def _multi_head(rng: Generator) -> Case:
     return Case("MultiHeadAttention", inputs, attrs, some(rng, "b"), outputs, scale=5.0)
 
 
+def _one_token(rng: Generator) -> Case:
+    b, n, h, keys = sizes(rng, 4, 5)
+    crossed, before = rng.random() < 0.4, int(rng.integers(1, 5))
+    total = keys if crossed else before + 1
+    mask = rng.integers(0, 2, (b, total)).astype(np.int32)
+    mask[:, 0] = 1
+    states = (b, n, keys, h) if crossed else (b, 1, n * h)
+    slots = before + int(rng.integers(1, 4))
+    inputs = {
+        "q": floats(rng, b, 1, n * h),
+        "k": floats(rng, *states),
+        "v": floats(rng, *states),
+        "mask": maybe(rng, mask),
+        "added": None
+        if crossed
+        else maybe(rng, floats(rng, chosen(rng, 1, b), chosen(rng, 1, n), 1, total)),
+        "pk": None if crossed else floats(rng, b, n, slots, h),
+        "pv": None if crossed else floats(rng, b, n, slots, h),
+        "length": None if crossed else np.array([before], np.int32),
+    }
+    inputs |= dict.fromkeys(("beams", "sources"))
+    inputs["bias"] = maybe(rng, floats(rng, 3 * n * h))
+    outputs = ("y",) if crossed else ("y", "present_k", "present_v")
+    attrs = given(rng, {"scale": number(rng, 0.1, 1)}) | {"num_heads": n}
+    attrs |= {} if crossed else {"past_present_share_buffer": 1}  # as ONNX Runtime's CPUs want it
+    op = "DecoderMaskedMultiHeadAttention"
+    return Case(op, inputs, attrs, some(rng, "bias"), outputs, scale=5.0)
+
+
 def _attention_on_codes(rng: Generator) -> Case:
     b, s, n, h, d = sizes(rng, 5, 5)
     past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
@@ -149,6 +178,24 @@ def _rotary(rng: Generator) -> Case:
     angles = rng.uniform(-3, 3, (most, half)).astype(np.float32)
     inputs = {"x": floats(rng, *shape), "ids": ids, "cos": np.cos(angles), "sin": np.sin(angles)}
     return Case("RotaryEmbedding", inputs, attrs, some(rng, "cos", "sin"))
+
+
+def _multimodal(rng: Generator) -> Case:
+    case = _rotary(rng)
+    half, most = case.inputs["cos"].shape[1], case.inputs["cos"].shape[0]
+    b, s = case.inputs["x"].shape[0], case.inputs["x"].shape[-2]
+    if case.inputs["x"].ndim == 3:
+        s = case.inputs["x"].shape[1]
+        case.attrs.setdefault("num_heads", case.inputs["x"].shape[-1] // (2 * half))
+    case.inputs["ids"] = rng.integers(0, most, (3, b, s))
+    layout = int(rng.integers(2))
+    turns = half // 3  # in turns: what height and width take lies inside the table
+    first = int(rng.integers(0, (turns if layout else half) + 1))
+    second = int(rng.integers(0, (turns if layout else half - first) + 1))
+    case.attrs |= {"mrope_section": [half - first - second, first, second]}
+    case.attrs |= {"mrope_layout": layout} if layout or rng.random() < 0.5 else {}
+    case.op = "MRotaryEmbedding"
+    return case
 
 
 def _group_query(rng: Generator) -> Case:
@@ -297,9 +344,11 @@ def _standard_rotary(rng: Generator) -> Case:
 ATTENTION: Mapping[str, Draw] = {
     "Attention": _attention,
     "MultiHeadAttention": _multi_head,
+    "DecoderMaskedMultiHeadAttention": _one_token,
     "GroupQueryAttention": _group_query,
     "QAttention": _attention_on_codes,
     "RotaryEmbedding": _rotary,
+    "MRotaryEmbedding": _multimodal,
     "EmbedLayerNormalization": _embedded,
     "QEmbedLayerNormalization": _embedded_codes,
     "ai.onnx.Attention": _standard,

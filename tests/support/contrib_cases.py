@@ -379,9 +379,14 @@ UNRUN = (
     "BiasSoftmax",
     "BiasSplitGelu",
     "FusedMatMulActivation",
+    "GatedRelativePositionBias",
     "GemmFastGelu",
+    "GemmaRotaryEmbedding",
     "GroupNorm",
     "QLinearReduceMean",
+    "RelativePositionBias",
     "SkipGroupNorm",
+    "SwiGLU",
+    "TorchEmbedding",
 )
 """Rows of which ONNX Runtime has no kernel for CPUs: held against NumPy."""
