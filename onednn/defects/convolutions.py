@@ -130,6 +130,37 @@ def _spread_and_compensated(request: Request) -> bool:
     return _compensated(request) and any(step > 1 for step in request.parameters["strides"])
 
 
+def _of_some_channels(request: Request) -> bool:
+    """The same with AMX, whose tiles take four channels at once: of any other number of them."""
+    rank = len(operand(request, "src").dims) - 2
+    kernel = operand(request, "weights").dims
+    return kernel[-rank - 1] % 4 > 0 and max(kernel[-rank:]) > 1
+
+
+def _of_one_column(request: Request) -> bool:
+    """Several windows, of which no two lie beside each other."""
+    *_, columns = sizes = operand(request, "dst").dims[2:]
+    return columns == 1 and math.prod(sizes) > 1
+
+
+def _not_zero_without_taps(request: Request) -> bool:
+    """An element of the destination gets nothing of the source, and is something else than 0."""
+    attributes = request.attributes
+    added = request.operands["bias"] is not None or attributes.post_ops
+    dilations = request.parameters["dilations"]
+    kernel = operand(request, "weights").dims[-len(dilations) :]
+    return bool(added or Arg.DST in attributes.zero_points) and any(
+        not any(
+            (place + begin - tap * (apart + 1)) in range(0, n * stride, stride)
+            for tap in range(taps)
+        )
+        for (n, out, stride, begin, _), taps, apart in zip(
+            _axes(request), kernel, dilations, strict=True
+        )
+        for place in range(out)
+    )
+
+
 def _of_codes(request: Request) -> bool:
     return operand(request, "src").dtype in (DataType.u8, DataType.s8)
 
@@ -342,6 +373,43 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "windows behind the last tap or between taps hold garbage, or the process ends",
         _NEXT,
         "93 of 483 drawn shapes, of which 10 end the process; of u8 without zero point none of 715",
+        versions=BOTH[1:],
+        since=_AFTER,
+    ),
+    Defect(
+        "convolution of channels that fill no tile",
+        "convolution",
+        r"brg_conv_fwd:.*amx",
+        _of_some_channels,
+        "on a CPU with AMX, the input channels of a group are no multiple of 4, and the kernel has several elements",
+        "with several groups all groups but the first are wrong; with one, some windows that reach into padding",
+        _NEXT,
+        "with several groups and columns 15 of 221 drawn shapes, with one group one of 140; of multiples of 4 none of 637",
+        versions=BOTH[1:],
+        since=_AFTER,
+    ),
+    Defect(
+        "convolution into one column",
+        "convolution",
+        r"brg_conv_fwd:.*amx",
+        _of_one_column,
+        "on a CPU with AMX, the result has one element along the last dimension, and several along another",
+        "all windows but the first are wrong",
+        _NEXT,
+        "39 of 74 drawn shapes",
+        versions=BOTH[1:],
+        since=_AFTER,
+    ),
+    Defect(
+        "deconvolution where no tap reaches",
+        "deconvolution",
+        r"brg_deconv:.*amx.*brgconv_strided",
+        _not_zero_without_taps,
+        "on a CPU with AMX, no tap reaches an element of the result (a stride above the kernel), "
+        "and there is a bias, a post-op or a zero point of the destination",
+        "such elements are 0, as if there were neither",
+        _NEXT,
+        "8 of 21 drawn shapes, and none of 26 whose elements are all reached",
         versions=BOTH[1:],
         since=_AFTER,
     ),
