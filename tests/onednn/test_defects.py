@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from support.binding_library import NCHW16C, no_primitive_cache, tagged
 from support.brgemm_cases import (
+    HIGH_PADDING,
     OF_3_3,
     ONE_CHANNEL,
     ONE_CHANNEL_IN_ROWS,
@@ -1024,6 +1025,9 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "deconvolution with strides and compensation": lambda bare: drawn(
         bare, "deconvolution", SPREAD
     ),
+    "convolution with zero points and high padding": lambda bare: drawn(
+        bare, "convolution", HIGH_PADDING
+    ),
     "convolution of channels that fill no tile": lambda bare: drawn(
         bare, "convolution", SOME_CHANNELS
     ),
@@ -1040,6 +1044,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
 
 SUM_OF_F16 = "convolution of codes with a sum of f16"
 ENDS_THE_PROCESS = {
+    "convolution with zero points and high padding": (signal.SIGSEGV, signal.SIGABRT),
     "binary of blocks into codes": (signal.SIGSEGV,),
     "convolution of codes by brgemm between the versions": (signal.SIGSEGV,),
     **dict.fromkeys(
