@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from support.binding_library import NCHW16C, no_primitive_cache, tagged
 from support.brgemm_cases import (
+    DEPTHWISE_WINDOWS_OF_PADDING,
     HIGH_PADDING,
     OF_3_3,
     ONE_CHANNEL,
@@ -1335,6 +1336,7 @@ def test_convolutions_whose_padding_behind_is_negative(bare: Bare) -> None:
     ("kind", "codes"),
     [
         ("convolution", WINDOWS_OF_PADDING),
+        ("convolution", DEPTHWISE_WINDOWS_OF_PADDING),
         ("convolution", ONE_CHANNEL),
         ("convolution", ONE_CHANNEL_IN_ROWS),
         ("convolution", SOME_CHANNELS),

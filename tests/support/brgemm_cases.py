@@ -38,6 +38,9 @@ class Codes:
 
 
 WINDOWS_OF_PADDING = Codes((2, 32, 8, 1), (1, 2, 32, 1, 1), (1, 3), (2, 1), (1, -1), 7)
+DEPTHWISE_WINDOWS_OF_PADDING = Codes(
+    (2, 64, 3, 11), (64, 1, 1, 1, 2), (1, 1), (1, 0), (1, 0), signed=True
+)
 ONE_CHANNEL = Codes((1, 2, 1, 3, 3), (2, 2, 1, 3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1))
 ONE_CHANNEL_IN_ROWS = Codes((1, 1, 8, 2), (1, 32, 1, 3, 3), (1, 3), (1, 1), (0, 0))
 SPREAD = Codes((1, 1, 3, 3), (1, 1, 1, 1, 1), (1, 3), (0, 0), (0, 0), 7)
