@@ -240,6 +240,28 @@ def five_positions(bare: Bare, kind: str) -> Case:
     return make, {Arg.SRC: x, Arg.WEIGHTS: given}, want.reshape(1, -1, 5)
 
 
+def product_of_codes(
+    bare: Bare, src: tuple[int, ...], columns: int, operand: tuple[int, ...]
+) -> Case:
+    """With one matrix for all samples, and an operand that is added; row-major."""
+    x, w = bare.rng.integers(0, 256, src).astype(np.uint8), bare.small(1, 1, src[-1], columns)
+    added = bare.rng.integers(-99, 99, operand).astype(np.float32)
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "matmul",
+            bare.plain(src, DataType.u8),
+            bare.plain(w.shape, DataType.s8),
+            None,
+            bare.plain((*src[:-1], columns)),
+            attributes=Attributes(post_ops=(Binary(AlgKind.binary_add, bare.plain(operand)),)),
+        )
+
+    arrays = {Arg.SRC: x, Arg.WEIGHTS: w, arg_post_op(0, Arg.SRC_1): added}
+    return make, arrays, x.astype(np.int64) @ w.astype(np.int64) + added
+
+
 def large_padding(bare: Bare) -> Case:
     """3 elements of padding and two windows: [-3, 1) and [1, 5) of 8. One of two samples is enough for 3.2, not for
     3.13.
@@ -1009,6 +1031,12 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "reorder with scales of dimensions apart": scales_apart,
     "product of matrices with gaps": matrices_with_gaps,
     "binary of blocks into codes": blocks_into_codes,
+    "product of codes with an operand that samples share": lambda bare: product_of_codes(
+        bare, (3, 2, 17, 4), 33, (1, 1, 17, 33)
+    ),
+    "product of codes between the versions": lambda bare: product_of_codes(
+        bare, (2, 1, 33, 16), 2, (1, 1, 1, 1)
+    ),
     "batch_normalization of more than five dimensions": normalized_by_channels,
     "lrn of more than five dimensions": normalized_over_channels,
     "eltwise of more than five dimensions with post-ops": eltwise_of_six,
@@ -1045,6 +1073,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
 
 SUM_OF_F16 = "convolution of codes with a sum of f16"
 ENDS_THE_PROCESS = {
+    "product of codes between the versions": (signal.SIGSEGV, signal.SIGABRT),
     "convolution with zero points and high padding": (signal.SIGSEGV, signal.SIGABRT),
     "binary of blocks into codes": (signal.SIGSEGV,),
     "convolution of codes by brgemm between the versions": (signal.SIGSEGV,),
