@@ -25,6 +25,7 @@ from support.brgemm_cases import (
     ONE_CHANNEL,
     ONE_CHANNEL_IN_ROWS,
     ONE_COLUMN,
+    PADDED_ROWS,
     SOME_CHANNELS,
     SPREAD,
     UNREACHED,
@@ -1057,10 +1058,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "convolution with zero points and high padding": lambda bare: drawn(
         bare, "convolution", HIGH_PADDING
     ),
-    "convolution of channels that fill no tile": lambda bare: drawn(
-        bare, "convolution", SOME_CHANNELS
-    ),
-    "convolution into one column": lambda bare: drawn(bare, "convolution", ONE_COLUMN),
+    "convolution by brgemm with AMX": lambda bare: drawn(bare, "convolution", SOME_CHANNELS),
     "deconvolution where no tap reaches": lambda bare: drawn(bare, "deconvolution", UNREACHED),
     "convolution of codes by brgemm between the versions": lambda bare: drawn(
         bare, "convolution", OF_3_3
@@ -1370,6 +1368,7 @@ def test_convolutions_whose_padding_behind_is_negative(bare: Bare) -> None:
         ("convolution", ONE_CHANNEL_IN_ROWS),
         ("convolution", SOME_CHANNELS),
         ("convolution", ONE_COLUMN),
+        ("convolution", PADDED_ROWS),
         ("convolution", OF_3_3),
         ("deconvolution", SPREAD),
         ("deconvolution", UNREACHED),
