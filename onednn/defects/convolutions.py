@@ -98,6 +98,12 @@ def _wide_padding_of_zero_points(request: Request) -> bool:
     return bool(max(before, behind) >= 4)
 
 
+def _high_padding_of_zero_points(request: Request) -> bool:
+    """A zero point of the source, and padding of 4 rows or planes and more."""
+    widths = [w for side in ("padding_l", "padding_r") for w in request.parameters[side][:-1]]
+    return Arg.SRC in request.attributes.zero_points and max(widths, default=0) >= 4
+
+
 def _compensated(request: Request) -> bool:
     """Sums of the weights are taken off: of an s8 source, or of one with a zero point."""
     src = operand(request, "src")
@@ -128,6 +134,24 @@ def _of_one_channel(request: Request) -> bool:
 
 def _spread_and_compensated(request: Request) -> bool:
     return _compensated(request) and any(step > 1 for step in request.parameters["strides"])
+
+
+def _not_zero_without_taps(request: Request) -> bool:
+    """An element of the destination gets nothing of the source, and is something else than 0."""
+    attributes = request.attributes
+    added = request.operands["bias"] is not None or attributes.post_ops
+    dilations = request.parameters["dilations"]
+    kernel = operand(request, "weights").dims[-len(dilations) :]
+    return bool(added or Arg.DST in attributes.zero_points) and any(
+        not any(
+            (place + begin - tap * (apart + 1)) in range(0, n * stride, stride)
+            for tap in range(taps)
+        )
+        for (n, out, stride, begin, _), taps, apart in zip(
+            _axes(request), kernel, dilations, strict=True
+        )
+        for place in range(out)
+    )
 
 
 def _of_codes(request: Request) -> bool:
@@ -274,6 +298,17 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         )
     ),
     Defect(
+        "convolution with zero points and high padding",
+        "convolution",
+        r"jit:.*amx",
+        _high_padding_of_zero_points,
+        "on a CPU with AMX, a zero point of the source, and padding of 4 or more along another dimension than the last",
+        "the last rows are wrong, or the process ends",
+        _NEXT,
+        "16 of 653 drawn shapes, of which 3 end the process; of narrower padding none of 1,900",
+        versions=BOTH,
+    ),
+    Defect(
         "compensation of weights side by side",
         "reorder",
         r"jit:uni$",
@@ -311,12 +346,12 @@ CONVOLUTIONS: tuple[Defect, ...] = (
     Defect(
         "windows of padding alone",
         "convolution",
-        r"brg_conv_fwd:",
+        r"brg_conv_fwd:|brdgmm_dw:",
         _windows_of_padding,
         "an s8 source or a zero point, and a window that along some dimension reads padding alone",
         "what they are compensated by is left as it is in the scratchpad: garbage",
         _NEXT,
-        "51 of 12,424 drawn shapes",
+        "51 of 12,424 drawn shapes; of depthwise ones 6 of 670 such, and of 455 others none",
         versions=BOTH[1:],
         since=_AFTER,
     ),
@@ -342,6 +377,32 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "windows behind the last tap or between taps hold garbage, or the process ends",
         _NEXT,
         "93 of 483 drawn shapes, of which 10 end the process; of u8 without zero point none of 715",
+        versions=BOTH[1:],
+        since=_AFTER,
+    ),
+    Defect(
+        "convolution by brgemm with AMX",
+        "convolution",
+        r"brg_conv_fwd:.*amx",
+        lambda _: True,
+        "on a CPU with AMX: the three kinds that were seen have nothing in common that tells the others apart",
+        "of several groups all but the first are wrong, or of windows all but those of the first row, or those of the first row",
+        _NEXT,
+        "68 of 1,423 drawn shapes: input channels of a group that are no multiple of 4, or a result of one column; "
+        "and 16 columns of 16 channels with a zero point and padded rows",
+        versions=BOTH[1:],
+        since=_AFTER,
+    ),
+    Defect(
+        "deconvolution where no tap reaches",
+        "deconvolution",
+        r"brg_deconv:.*amx.*brgconv_strided",
+        _not_zero_without_taps,
+        "on a CPU with AMX, no tap reaches an element of the result (a stride above the kernel), "
+        "and there is a bias, a post-op or a zero point of the destination",
+        "such elements are 0, as if there were neither",
+        _NEXT,
+        "8 of 21 drawn shapes, and none of 26 whose elements are all reached",
         versions=BOTH[1:],
         since=_AFTER,
     ),

@@ -34,6 +34,18 @@ def _matrices_with_gaps(request: Request) -> bool:
     )
 
 
+def _shared_by_samples(request: Request) -> bool:
+    """A post-op's operand varies along rows and columns, and samples share it."""
+    dims = operand(request, "dst").dims
+    return any(
+        min(given[-2:]) > 1 and given[:-2] != dims[:-2] for given in binary_operands(request)
+    )
+
+
+def _of_codes(request: Request) -> bool:
+    return operand(request, "src").dtype in (DataType.u8, DataType.s8)
+
+
 PRODUCTS: tuple[Defect, ...] = (
     Defect(
         "product of matrices with gaps",
@@ -45,6 +57,31 @@ PRODUCTS: tuple[Defect, ...] = (
         "the next implementation, or a primitive behind the product",
         "two matrices of one row, 64 and 256 columns",
         versions=BOTH,
+    ),
+    Defect(
+        "product of codes with an operand that samples share",
+        "matmul",
+        r"brg_matmul:.*amx",
+        _shared_by_samples,
+        "on a CPU with AMX, a post-op has an operand that varies along rows and columns, and not along each dimension in front of them",
+        "other elements of the operand, or none: an attention's mask is left out",
+        "the next implementation, or a primitive behind the product",
+        "9 of 37 drawn shapes, none of 770 with other operands",
+        versions=("3.11.4", BOTH[1]),
+        since=(3, 3, 0),
+    ),
+    Defect(
+        "product of codes between the versions",
+        "matmul",
+        r"brg:.*amx|brg_matmul:.*amx",
+        _of_codes,
+        "on a CPU with AMX, the source is u8 or s8; versions after 3.2 and before 3.11, in which no narrower condition was measured",
+        "wrong numbers, or the process ends",
+        "the next implementation, or NumPy",
+        "of 5 shapes 2 end the process: 33 and 64 rows of 16 elements",
+        versions=("3.4.0", "3.7.3", "3.9.1"),
+        since=(3, 3, 0),
+        mended=(3, 11, 0),
     ),
     *(
         Defect(

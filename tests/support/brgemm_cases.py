@@ -24,6 +24,7 @@ class Codes:
         strides, begin, end: of each spatial dimension; padding behind may be negative.
         zero: zero point of the source.
         signed: whether the source is s8.
+        bias: of each channel; 0: there is none.
     """
 
     src: Sequence[int]
@@ -33,12 +34,21 @@ class Codes:
     end: Sequence[int]
     zero: int = 0
     signed: bool = False
+    bias: int = 0
 
 
 WINDOWS_OF_PADDING = Codes((2, 32, 8, 1), (1, 2, 32, 1, 1), (1, 3), (2, 1), (1, -1), 7)
+DEPTHWISE_WINDOWS_OF_PADDING = Codes(
+    (2, 64, 3, 11), (64, 1, 1, 1, 2), (1, 1), (1, 0), (1, 0), signed=True
+)
 ONE_CHANNEL = Codes((1, 2, 1, 3, 3), (2, 2, 1, 3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1))
 ONE_CHANNEL_IN_ROWS = Codes((1, 1, 8, 2), (1, 32, 1, 3, 3), (1, 3), (1, 1), (0, 0))
 SPREAD = Codes((1, 1, 3, 3), (1, 1, 1, 1, 1), (1, 3), (0, 0), (0, 0), 7)
+SOME_CHANNELS = Codes((1, 8, 13, 11), (4, 17, 2, 3, 2), (2, 1), (1, 0), (-1, 1), 7)
+ONE_COLUMN = Codes((3, 16, 11, 2), (1, 3, 16, 2, 4), (1, 2), (0, 0), (1, 2), signed=True)
+PADDED_ROWS = Codes((1, 16, 16, 16), (1, 2, 16, 2, 1), (1, 1), (1, 0), (1, 0), 4, signed=True)
+UNREACHED = Codes((1, 8, 8, 11), (1, 3, 8, 2, 1), (1, 2), (0, 0), (0, 0), bias=9)
+HIGH_PADDING = Codes((1, 16, 8, 4), (1, 64, 16, 5, 1), (1, 2), (3, 0), (4, -1), 130, signed=True)
 OF_3_3 = Codes((3, 17, 5, 1), (1, 5, 17, 3, 1), (2, 2), (1, 1), (-1, 1), signed=True)
 
 
@@ -50,6 +60,8 @@ def drawn(
     x = bare.rng.integers(low, high, codes.src).astype(dtype)
     w = bare.small(*codes.weights)
     sums = _convolved(x, w, codes) if kind == "convolution" else _spread(x, w, codes)
+    sums = sums + codes.bias
+    bias = {Arg.BIAS: np.full(sums.shape[1], codes.bias, np.float32)} if codes.bias else {}
     given = w if codes.weights[0] > 1 else w[0]
     zeros = {arg_zero_points(Arg.SRC): np.array([codes.zero], np.int32)} if codes.zero else {}
 
@@ -59,7 +71,7 @@ def drawn(
             kind,
             bare.any(x.shape, DataType.s8 if codes.signed else DataType.u8),
             bare.any(given.shape, DataType.s8),
-            None,
+            bare.any(sums.shape[1:2], DataType.f32) if bias else None,
             bare.any(sums.shape, DataType.f32),
             strides=tuple(codes.strides),
             dilations=(0,) * len(codes.strides),
@@ -68,7 +80,7 @@ def drawn(
             attributes=Attributes(zero_points={Arg.SRC: 0} if codes.zero else {}),
         )
 
-    return make, {Arg.SRC: x, Arg.WEIGHTS: given, **zeros}, sums
+    return make, {Arg.SRC: x, Arg.WEIGHTS: given, **zeros, **bias}, sums
 
 
 def _taps(w: np.ndarray) -> itertools.product[tuple[int, ...]]:
