@@ -202,8 +202,13 @@ def test_images_of_more_than_8_bits_are_bad_rows(tmp_path: Path, plan: fqfuse.Pl
     outcome = run(plan, tmp_path / "data", tmp_path / "out")
     assert (outcome.written, outcome.bad) == (6, 2)
     told = {row["file"]: row["reason"] for row in bad_rows(tmp_path / "out")}
-    assert told["deep.png"] == "the image's pixels are not of 8 bits (mode I;16)"
-    assert told["float.tif"] == "the image's pixels are not of 8 bits (mode F)"
+    assert (
+        told["deep.png"]
+        == "the image's pixels are neither grey, RGB nor CMYK of 8 bits (mode I;16)"
+    )
+    assert (
+        told["float.tif"] == "the image's pixels are neither grey, RGB nor CMYK of 8 bits (mode F)"
+    )
 
 
 def test_images_are_resized_scaled_and_named(
