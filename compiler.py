@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 
@@ -23,7 +23,7 @@ from .ir.graph import Graph
 from .ir.ops import OPS
 from .ir.ops.spec import Attr
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
-from .passes import DYNAMIC, Observer, Pass, optimize
+from .passes import ALIGNED, DYNAMIC, Observer, Pass, begin, has_place, optimize
 from .plan.arguments import in_order, with_roles
 from .plan.file import read_plan
 from .plan.targets import check_target
@@ -67,18 +67,52 @@ def compile(
         InvalidInput: no such file, target, word for `dynamic` or approximation, or an argument of
             another kind.
     """
-    check_target(target)
-    check_dynamic(dynamic)
-    check_budgets(budgets)
-    options: dict[str, Attr] = {"target": target}
-    options |= {} if dynamic is None else {"dynamic": dynamic}
-    named = check_approximate(approximate)
-    options |= {"approximate": named} if named else {}
-    plan = _compiled(
-        model, _Settings(target, dynamic, budgets, named, options), _watchers(observers)
-    )
+    told = _settings(target, dynamic, budgets, approximate)
+    plan = _compiled(model, told, _watchers(observers))
     check_plan(plan, blame="the composer")
     return plan
+
+
+def compile_with_more(
+    model: ModelSource | Source,
+    names: Sequence[str],
+    *,
+    target: str = "onednn-v3",
+    dynamic: str | None = None,
+    approximate: Sequence[str] = (),
+) -> Iterator[tuple[str, Plan]]:
+    """What `compile` makes of a model with one approximation more, for each of some; what is the same
+    for all of them is done once: the import, and the passes for those that the composer makes.
+
+    Args:
+        model: as for `compile`.
+        names: of approximations.
+        target, dynamic: as for `compile`.
+        approximate: those that are made in any case.
+
+    Yields:
+        Name and plan; none for what a pass would make and finds no place for: that changes nothing.
+
+    Raises:
+        InvalidModel, UnsupportedOp, InvalidInput: as `compile`.
+    """
+    if not names:
+        return
+    begun = begin(_imported(model, DEFAULT, 0), dynamic=dynamic)
+    bodies = any(bodies_of(begun, node) is not None for node in begun.nodes())
+    shared: Graph | None = None
+    for name in names:
+        told = _settings(target, dynamic, DEFAULT, (*approximate, name))
+        if name not in ALIGNED:
+            shared = _optimized(begun.copy(), told, [], begun=True) if shared is None else shared
+            graph = shared.copy()
+        elif bodies or has_place(begun.copy(), name, approximate):
+            graph = _optimized(begun.copy(), told, [], begun=True)
+        else:
+            continue
+        plan = _planned(graph, told, 0)
+        check_plan(plan, blame="the composer")
+        yield name, plan
 
 
 @dataclass(frozen=True)
@@ -92,16 +126,47 @@ class _Settings:
     options: Mapping[str, Attr]
 
 
+def _settings(
+    target: str, dynamic: str | None, budgets: Budgets, approximate: Sequence[str]
+) -> _Settings:
+    """What was asked for, checked."""
+    check_target(target)
+    check_dynamic(dynamic)
+    check_budgets(budgets)
+    options: dict[str, Attr] = {"target": target}
+    options |= {} if dynamic is None else {"dynamic": dynamic}
+    named = check_approximate(approximate)
+    options |= {"approximate": named} if named else {}
+    return _Settings(target, dynamic, budgets, named, options)
+
+
 def _compiled(
     model: ModelSource | Source, told: _Settings, watchers: list[Observer], depth: int = 0
 ) -> Plan:
     """The plan of a model, which may be a body in so many others."""
-    graph = graph_from_onnx(model, budgets=told.budgets, depth=depth)
+    graph = _imported(model, told.budgets, depth)
+    return _planned(_optimized(graph, told, watchers), told, depth)
+
+
+def _imported(model: ModelSource | Source, budgets: Budgets, depth: int) -> Graph:
+    graph = graph_from_onnx(model, budgets=budgets, depth=depth)
     check(graph, IMPORTED)
+    return graph
+
+
+def _optimized(
+    graph: Graph, told: _Settings, watchers: list[Observer], *, begun: bool = False
+) -> Graph:
+    """The same graph, after all passes; `begun`: after those of `begin` already."""
     if os.environ.get("FQFUSE_CHECK") == "1":
         watchers.append(_check_after)
-    optimize(graph, tuple(watchers), told.dynamic, told.approximate)
+    optimize(graph, tuple(watchers), told.dynamic, told.approximate, begun=begun)
     check(graph, SPLIT, blame="the pipeline of passes")
+    return graph
+
+
+def _planned(graph: Graph, told: _Settings, depth: int) -> Plan:
+    """The plan of an optimized graph."""
     found = {
         node.name: (node.outputs, bodies)
         for node in graph.nodes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .compiler import compile as compile_model
+from .compiler import compile_with_more
 from .errors import InvalidInput
 from .frontend import ModelSource
 from .frontend.model_nodes import model_nodes
@@ -109,23 +109,25 @@ def savings(plan: Plan, model: ModelSource) -> list[Saving]:
         model: the model that the plan was made of.
     """
     asked, dynamic = asked_for(plan), plan.options.get("dynamic")
-    found = []
-    for name in filter(lambda name: name not in asked, _candidates(plan)):
-        other = compile_model(
-            model,
-            target=plan.target,
-            dynamic=dynamic if isinstance(dynamic, str) else None,
-            approximate=(*asked, name),
-        )
-        found.append(saving_of(name, plan, other))
+    others = compile_with_more(
+        model,
+        [name for name in _candidates(plan) if name not in asked],
+        target=plan.target,
+        dynamic=dynamic if isinstance(dynamic, str) else None,
+        approximate=asked,
+    )
+    found = [saving_of(name, plan, other) for name, other in others]
     return sorted(filter(None, found), key=lambda saving: saving.order)
 
 
 def _candidates(plan: Plan) -> list[str]:
-    """The approximations that might change a plan: a compilation for each takes as long as the plan's."""
+    """The approximations that might change a plan: each costs a plan of its own."""
     behind = [ops for step in plan.steps for ops in _behind_roundings(plan, step)]
     ranges = any(one.form.startswith("FakeQuantize") for one in plan.quantizers.values())
     added = any(isinstance(op, Sum | Binary) for ops in behind for op in ops)
+    if MIDDLE_ROUNDING in asked_for(plan):  # its quantizers do not round any more, but clip
+        ops = [op for step in plan.steps for op in step.attr.post_ops]
+        added = any(isinstance(op, Sum | Binary) for op in ops)
     names = [RESIDUAL_ROUNDING] if added else []
     names += [MIDDLE_ROUNDING] if behind else []
     return names + ([SMALL_SHIFT, FRACTIONAL_ZERO_POINT] if ranges else [])

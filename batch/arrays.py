@@ -190,8 +190,11 @@ def _stored(
 ) -> dict[str, _Stored]:
     """The arrays of a file for the inputs; the stack closes them."""
     file = stack.enter_context(path.open("rb"))
-    if file.read(2) != b"PK":
+    begins = file.read(len(np.lib.format.MAGIC_PREFIX))
+    if begins[:2] != b"PK":
         file.seek(0)
+        if begins != np.lib.format.MAGIC_PREFIX:
+            raise ValueError("it begins neither as an .npy nor as an .npz file does")
         if len(inputs) != 1:
             raise InvalidInput(
                 f"the model has {len(inputs)} inputs, and an .npy file holds one array",

@@ -118,7 +118,9 @@ def _decoded(path: Path, row: RowType, pixels: Pixels) -> Array | str:
     pillow = library("PIL.Image", "images are decoded with Pillow")
     with pillow.open(path) as opened:
         if opened.mode not in _MODES:
-            return f"the image's pixels are not of 8 bits (mode {opened.mode})"
+            return (
+                f"the image's pixels are neither grey, RGB nor CMYK of 8 bits (mode {opened.mode})"
+            )
         image = opened.convert(_CHANNELS[channels])
     if image.size != (width, height):
         if pixels.fit == "exact":

@@ -7,8 +7,8 @@ import os
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -37,7 +37,7 @@ def run_parts(
     """
     left = shares(list(parts), workers)
     deaths: Counter[int] = Counter()
-    with ExitStack() as stack:
+    with _broken_pipes_told(), ExitStack() as stack:
         running = [stack.enter_context(_Process(job)) for _ in left]
         while any(process.part is not None for process in running) or any(left):
             for number, process in enumerate(running):
@@ -155,6 +155,21 @@ def _serve(pipe: Connection[Any, Any], job: Job) -> None:
         except Exception as error:  # noqa: BLE001  # told to whoever started this process
             answer = InternalError(f"{type(error).__name__}: {error}")
         pipe.send(answer)
+
+
+@contextmanager
+def _broken_pipes_told() -> Iterator[None]:
+    """Makes a pipe whose other end has died an OSError: a command line lets the system end the process
+    for that, which would end the run with the worker.
+    """
+    if not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPIPE, before)
 
 
 def _end_with_parent() -> None:

@@ -36,6 +36,12 @@ def count(path: Path, ranks: Mapping[str, int], reading: Reading) -> int:
                     where=str(path),
                     hint=f"say which column holds an input: --column INPUT=COLUMN (there are: {', '.join(names)})",
                 )
+            if names.count(wanted) > 1:
+                raise InvalidInput(
+                    f"the file has {names.count(wanted)} columns {wanted}",
+                    where=str(path),
+                    hint="write the file anew, each column under a name of its own",
+                )
         rows: int = file.metadata.num_rows
         return rows
 

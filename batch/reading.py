@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -25,12 +26,13 @@ DAMAGED = (
     zlib.error,
 )
 """What libraries raise of a file whose content is not what it says. An OSError of the system (with
-an errno) is no damage: the file may be readable tomorrow."""
+an errno) is no damage: the file may be readable tomorrow. EINVAL is one: the content names a place in
+the file that no file has."""
 
 
 def is_damage(error: BaseException) -> bool:
     """True for what is wrong with a file's content, and will be as long as the file is the same."""
-    return isinstance(error, DAMAGED) and getattr(error, "errno", None) is None
+    return isinstance(error, DAMAGED) and getattr(error, "errno", None) in (None, errno.EINVAL)
 
 
 def damage(error: BaseException) -> str:

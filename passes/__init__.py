@@ -12,11 +12,12 @@ fixed point. A pass is a file of its name; what several need is in
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from ..ir.cleanup import erase_dead
+from ..ir.decision import Outcome
 from ..ir.graph import Graph
-from .align_zero_points import ALIGN_ZERO_POINTS, aligning
+from .align_zero_points import ALIGN_ZERO_POINTS, ALIGNED, aligning
 from .base import Contract, Observer, Pass, run_pipeline
 from .choose_residual_sum import CHOOSE_RESIDUAL_SUM
 from .constant_parameters import CONSTANT_PARAMETERS
@@ -59,11 +60,14 @@ from .unify_concat_types import UNIFY_CONCAT_TYPES
 from .widen_operands import WIDEN_OPERANDS
 
 __all__ = [
+    "ALIGNED",
     "DYNAMIC",
     "PIPELINE",
     "Contract",
     "Observer",
     "Pass",
+    "begin",
+    "has_place",
     "optimize",
     "passes_of",
     "run_pipeline",
@@ -180,17 +184,44 @@ def optimize(
     observers: tuple[Observer, ...] = (),
     dynamic: str | None = None,
     approximate: Collection[str] = (),
+    *,
+    begun: bool = False,
 ) -> Graph:
     """Runs the pipeline on an imported graph, in place, and drops what nothing reads any more.
 
     `dynamic`: which products have their sources quantized at run time, see `DYNAMIC`; `approximate`:
-    names of `APPROXIMATIONS`.
+    names of `APPROXIMATIONS`; `begun`: `begin` has run on the graph.
     """
+    run_pipeline(
+        graph, _asked(PIPELINE[_SAME:] if begun else PIPELINE, dynamic, approximate), observers
+    )
+    erase_dead(graph)
+    return graph
+
+
+def begin(graph: Graph, observers: tuple[Observer, ...] = (), dynamic: str | None = None) -> Graph:
+    """Runs the passes of `optimize` that are the same for all approximations, in place."""
+    return run_pipeline(graph, _asked(PIPELINE[:_SAME], dynamic, ()), observers)
+
+
+def has_place(graph: Graph, name: str, approximate: Collection[str]) -> bool:
+    """Whether a pass makes an approximation of `ALIGNED` in a graph that is begun, beside others that
+    were asked for; all of them are made.
+    """
+    aligning((*approximate, name)).run(graph)
+    return any(one.rule == name and one.outcome is Outcome.FIRED for one in graph.decisions)
+
+
+_SAME = PIPELINE.index(ALIGN_ZERO_POINTS)
+
+
+def _asked(
+    passes: Iterable[Pass], dynamic: str | None, approximate: Collection[str]
+) -> Iterator[Pass]:
+    """The passes, as they are asked for."""
     asked = {
         QUANTIZE_AT_RUN_TIME.name: quantizing(dynamic),
         MOVE_SLICE.name: moving(dynamic),
         ALIGN_ZERO_POINTS.name: aligning(approximate),
     }
-    run_pipeline(graph, (asked.get(step.name, step) for step in PIPELINE), observers)
-    erase_dead(graph)
-    return graph
+    return (asked.get(step.name, step) for step in passes)

@@ -23,7 +23,8 @@ F64 = npt.NDArray[np.float64]
 _SMALL = 1e-5
 """Of the clip's range, the levels: what OpenVINO drops of a shift."""
 
-_ALIGNED = (SMALL_SHIFT, FRACTIONAL_ZERO_POINT)
+ALIGNED = (SMALL_SHIFT, FRACTIONAL_ZERO_POINT)
+"""The approximations that this pass makes."""
 
 
 def align_zero_points(graph: Graph, names: Collection[str] = ()) -> None:
@@ -49,7 +50,7 @@ def align_zero_points(graph: Graph, names: Collection[str] = ()) -> None:
     Args:
         names: of the approximations asked for; others than these two do nothing here.
     """
-    for name in filter(names.__contains__, _ALIGNED):
+    for name in filter(names.__contains__, ALIGNED):
         for node in graph.each("FakeQuantize"):
             decide(graph, name, node, _aligned(graph, node, name))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import pytest
 from fqfuse.batch import arrays
 from fqfuse.batch.arrays import Reader
 from fqfuse.batch.parts import Part, Piece
-from fqfuse.batch.reading import DAMAGED, Reading, Wanted
+from fqfuse.batch.reading import DAMAGED, Reading, Wanted, is_damage
 from fqfuse.batch.rows import BadRow
 from fqfuse.batch.signature import RowType, Signature
-from fqfuse.batch.sources import rows_of
+from fqfuse.batch.sources import data_set, rows_of
 from fqfuse.errors import InvalidInput
 
 ROWS = np.arange(100 * 6, dtype=np.float32).reshape(100, 2, 3)
@@ -105,6 +106,38 @@ def test_no_row_of_an_archive_with_a_wrong_bit_comes_out_wrong(
         assert len(bad) == (0 if found else count)
         damaged += bool(bad)
     assert damaged > 300
+
+
+def test_no_damaged_archive_stops_the_others(tmp_path: Path) -> None:
+    """Whatever its bytes are: an empty one among inputs of two was told as an .npy file, one whose
+    directory points far outside as a file that cannot be read.
+    """
+    rng, whole = np.random.default_rng(0), tmp_path / "a.npz"
+    np.savez(whole, x=ROWS, y=ROWS)
+    content, ranks = whole.read_bytes(), {"x": 3, "y": 3}
+    place = content.index(b"PK\5\6") + 16  # where the archive says that its directory lies
+    contents = [content[:length] for length in (0, 1, 2, 7, len(content) // 2, len(content) - 9)]
+    contents += [b"\0" + content[1:], content[:place] + b"\xff" * 4 + content[place + 4 :]]
+    for _ in range(300):
+        broken = bytearray(content)
+        for at in rng.integers(content.index(b"PK\1\2"), len(content), 3):
+            broken[at] = rng.integers(256)
+        contents.append(bytes(broken))
+    for broken in contents:
+        (tmp_path / "b.npz").write_bytes(broken)
+        try:
+            found = data_set(tmp_path, ranks, Reading())
+        except InvalidInput as error:  # the name of an array is as good as another
+            assert "no array" in error.what  # noqa: PT017  (not every content raises)
+            continue
+        assert found.damaged <= {"b.npz"}
+        assert found.files[0].rows == 100
+
+
+def test_a_system_that_cannot_read_is_no_damage() -> None:
+    assert is_damage(OSError(errno.EINVAL, "a place that no file has"))
+    assert not is_damage(OSError(errno.EIO, "the disk"))
+    assert not is_damage(OSError(errno.EACCES, "no right"))
 
 
 def test_checksums_of_a_file_are_taken_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,6 +221,10 @@ def test_columns_of_other_types_are_refused_with_the_file(
     assert caught.value.where.endswith("a.parquet")
     with pytest.raises(fqfuse.InvalidInput, match="the file has no column other"):
         run(plan, tmp_path / "a.parquet", tmp_path / "out", reading=Reading({"image": "other"}))
+    twice = pa.Table.from_arrays([wide, wide], names=["image", "image"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+    with pytest.raises(fqfuse.InvalidInput, match="the file has 2 columns image"):
+        run(plan, tmp_path / "a.parquet", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
