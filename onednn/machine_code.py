@@ -46,11 +46,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
-        "3f0d197445a56a2ae5e785edc70feed5399310d7678aaf555e4543f8e2779a0a",
+        "68eb524eaa327a84654a7718dfeb45ae654c5e490311e0f6e329c816f4f36108",
     ),
     "coded_kernels_8": (
         CpuIsa.avx512_core_vnni,
-        "faefeda0053f080eb4817049c6e328c418eedd29274b6b87805e4398e278fad9",
+        "2cc8ea86145b271717f0ee0e987c63a523130cef31eade5d5eb27b6c25b2881a",
     ),
     "lookup_kernel": (
         CpuIsa.avx512_core,
