@@ -6,7 +6,7 @@ panels of columns (`in_panels`), in the order that VNNI reads. `multiply_codes` 
 a part of the depth into the first caches, 4 bits as 8, [K/4, 32, 4], and multiplies all rows by
 them: six at a time, whose sums stay in registers. With 64 rows a weight takes 0.45 ns, 140 thousand
 million multiply-adds a second on a Zen 4 core at 3.6 GHz, of 230 that it has at best.
-`multiply_by_tiles` does the same with AMX where the weights have 4 bits: 0.8 of the time in blocks of
+`multiply_by_tiles` does the same with AMX where the weights have 4 bits: 0.7 of the time in blocks of
 32, 0.46 in blocks of 128. Each sum of 16 rows and columns goes through memory to be scaled, which takes
 as long as the sum of 32 products.
 `multiply_row` multiplies one row after the other by 64 columns as they lie: 0.008 ns a weight and
@@ -52,7 +52,6 @@ LARGEST_BLOCK: Final = 2048
 
 _PANEL, _VECTOR = 64, 16  # columns
 _TILE = 64  # codes of a row
-_LEAST_OF_TILES = 32  # codes of a block: of 16, tiles took 1.03 to 1.16 of the time
 
 PANEL_BYTES: Final = 32 * (LARGEST_BLOCK + 2 * 4 * LARGEST_BLOCK // LEAST_BLOCK) + 2 * 16 * 64
 """What a thread has at hand of 32 columns: codes, and of each block a scale and what sums begin
@@ -82,11 +81,10 @@ def in_panels(columns: NDArray[Any]) -> NDArray[Any]:
 
 
 def takes_tiles(library: Library, kernels: Kernels, block: int) -> bool:
-    """Whether `multiply_by_tiles` is there, can run and is faster for blocks of so many codes."""
+    """Whether `multiply_by_tiles` is there, can run and takes blocks of so many codes."""
     amx = CpuIsa.avx512_core_amx
-    whole = block % _TILE == 0 if block > _TILE else block % 4 == 0
     there = "multiply_by_tiles" in kernels.functions and library.effective_isa() & amx == amx
-    return there and whole and block >= _LEAST_OF_TILES
+    return there and (block <= _TILE or block % _TILE == 0)
 
 
 def coded_kernels(library: Library, bits: int) -> Kernels | None:

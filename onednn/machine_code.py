@@ -46,7 +46,7 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
-        "68eb524eaa327a84654a7718dfeb45ae654c5e490311e0f6e329c816f4f36108",
+        "30916baa510b2b230e757abdbdb6539377acbfcc7807dd4d362cd01827404f8f",
     ),
     "coded_kernels_8": (
         CpuIsa.avx512_core_vnni,

@@ -188,8 +188,8 @@ static inline __attribute__((always_inline)) void set_tiles(const Work *a, Tiles
   _tile_loadconfig(&tiles);
 }
 
-/* 16 rows of x times 16 columns of a panel, added to what is there: blocks of up to 64 codes, or whole 64. The sums of a
-   block are on their way while those of the one before are scaled. */
+/* 16 rows of x times 16 columns of a panel, added to what is there: blocks of up to 64 codes, or whole 64. While the sums
+   of a block are scaled those of the next one are stored, and those of the one behind it begin. */
 static inline __attribute__((always_inline)) void multiplied_tiles(const Work *a, Panel *p, I half, I m, I b, I count, float *out,
                                                                    __mmask16 some) {
   I block = a->block, blocks = a->blocks, width = blocks * block, ld = a->ld, deep = DEEP(block);
@@ -207,12 +207,15 @@ static inline __attribute__((always_inline)) void multiplied_tiles(const Work *a
       _tile_loadd(right, w + ((i) * block + k) / 2, 128);                   \
       _tile_dpbusd(to, left, right);                                        \
     }                                                                       \
-    _tile_stored(to, p->sums[(i) & 1], 64);                                 \
   } while (0)
-  for (I i = -1; i < count; i++) {
-    if (i + 1 < count) {
-      if (i & 1) SUM(i + 1, 3, 4, 5);
-      else SUM(i + 1, 0, 1, 2);
+  for (I i = -2, next = 0; i < count; i++, next++) {
+    int ready = i + 1 >= 0 && i + 1 < count;
+    if (i & 1) {
+      if (next < count) SUM(next, 3, 4, 5);
+      if (ready) _tile_stored(0, p->sums[0], 64);
+    } else {
+      if (next < count) SUM(next, 0, 1, 2);
+      if (ready) _tile_stored(3, p->sums[1], 64);
     }
     if (i < 0) continue;
     F scale = _mm512_castsi512_ps(p->scales[i][half]);
