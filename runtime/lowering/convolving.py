@@ -6,10 +6,8 @@ codes channel by channel.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -18,9 +16,8 @@ from numpy.typing import NDArray
 
 from ...ir.ops.windows import Window
 from ...onednn.attributes import Attributes
-from ...onednn.attributes import Eltwise as EltwiseOp
 from ...onednn.capi import OneDnnError
-from ...onednn.enums import AlgKind, Arg, DataType, arg_scales
+from ...onednn.enums import Arg, DataType, arg_scales
 from ...onednn.layouts import channels_last, relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
@@ -30,6 +27,7 @@ from ...plan.types import Step
 from ..padding import bias_by_position, has_fraction
 from ..windows import window_of
 from .binding import Binder, first_accepted, is_refusal, need
+from .faster import faster_convolution
 from .joining import Frame
 from .translation import bias_of, numbers, same_frame, translate
 from .values import Args, NotLowered, Offer, Wanted
@@ -142,8 +140,7 @@ def offered(
     layouts = _layouts(channels_last(library, dims, dtype), make, guessed=guessed)
     offer = first_accepted(binder, layouts, attempt, weights.known, step.arg("src"))
     if kind == "convolution":
-        faster = _faster(binder, offer.desc, win)
-        offer = replace(offer, desc=faster or make(offer.desc.attributes))
+        offer = replace(offer, desc=faster_convolution(binder, offer.desc, win))
     args: dict[int, Wanted | Memory] = {
         Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md())
     }
@@ -219,85 +216,6 @@ def _as_operand(binder: Binder, step: Step, positions: NDArray[np.float32], fram
     library = binder.library
     desc = relaid(frame.like, dims, DataType.f32) or row_major(library, dims, DataType.f32)
     return binder.written_out(name, dims, desc, positions)
-
-
-def _faster(binder: Binder, desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:
-    """The same descriptor, on another implementation where that is faster; None where looking for
-    one has lost the first.
-    """
-    wanted = _faster_kernel(desc, win)
-    if not wanted:
-        return desc
-    layout = desc.dst_md()  # that of the operands of post-ops
-    while desc.next_impl():
-        if wanted.fullmatch(desc.impl_info):
-            alike = desc.dst_md() == layout
-            return desc if alike and not binder.objection(desc) else None
-    return None
-
-
-def _faster_kernel(desc: PrimitiveDesc, win: Window) -> re.Pattern[str] | None:
-    """The name of the implementation that is faster than the one that the library took; None where
-    none is.
-    """
-    name = desc.impl_info
-    if name.startswith("brdgmm_dw"):
-        # Measured on AVX-512: for 3x3 windows over maps of 28x28 and more the older kernel takes
-        # 0.75 to 0.9 of the time.
-        large = max(win.strides) == 1 and math.prod(win.out) >= _LARGE_MAP
-        return _OLDER_DEPTHWISE if large and math.prod(win.kernel) > 1 else None
-    codes = desc.request.operands["src"]
-    if not name.endswith(_AMX) or codes is None or codes.dtype not in _CODES:
-        return None
-    heaviest = _weight_of(desc.attributes.post_ops)
-    weights = desc.weights_md().dims
-    if math.prod(weights[-1 - len(win.kernel) :]) <= _FEW_TERMS[heaviest]:
-        return _BY_VNNI
-    return _OLDER_AMX if name == f"brgconv:{_AMX}" and heaviest is _Heaviest.CURVE else None
-
-
-class _Heaviest(Enum):
-    """The costliest of the post-ops."""
-
-    NONE, PIECES, CURVE = range(3)
-
-
-_AMX = "avx512_core_amx"
-_BY_VNNI = re.compile(r"brgconv(_1x1)?:avx512_core_vnni")
-_OLDER_AMX = re.compile(f"jit:{_AMX}")
-_OLDER_DEPTHWISE = re.compile(r"jit_int8:.*")
-
-_FEW_TERMS = {_Heaviest.NONE: 48, _Heaviest.PIECES: 96, _Heaviest.CURVE: 256}
-"""Sums of so many terms, and fewer, are faster by VNNI. Kernels of AMX multiply four times as fast, but
-bring each sum through memory to post-ops that they apply to a few elements at a time. Measured, one
-thread, 1x1 convolutions of 16 to 1152 channels and 3x3 ones of 16 to 256: up to these bounds VNNI takes 0.4
-to 0.9 of the time, from about the double on 1.1 to 4.2 times as much. Where 3x3 windows are followed by
-`swish`, the older kernel of AMX takes 0.5 to 0.75 of the newer one's time.
-"""
-
-_CURVES = frozenset(
-    AlgKind[f"eltwise_{name}"]
-    for name in [
-        "elu",
-        "exp",
-        "gelu_erf",
-        "gelu_tanh",
-        "log",
-        "logistic",
-        "mish",
-        "pow",
-        "soft_relu",
-        "swish",
-        "tanh",
-    ]
-)
-
-
-def _weight_of(post_ops: Sequence[object]) -> _Heaviest:
-    kinds = {op.alg for op in post_ops if isinstance(op, EltwiseOp)}
-    if kinds & _CURVES:
-        return _Heaviest.CURVE
-    return _Heaviest.PIECES if kinds - {AlgKind.eltwise_relu} else _Heaviest.NONE
 
 
 def convolution_window(binder: Binder, step: Step) -> Window:

@@ -1,8 +1,10 @@
-"""Convolutions of codes that another of oneDNN's implementations computes faster than its first one:
+"""Convolutions and products of codes that another of oneDNN's implementations computes faster than its first one:
 which are given to it, and that the numbers stay what they were.
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import onnx
@@ -12,7 +14,7 @@ from onnx import numpy_helper
 import fqfuse
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
-from fqfuse.runtime.lowering import convolving
+from fqfuse.runtime.lowering import faster
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -64,7 +66,8 @@ def run(plan: fqfuse.Plan, given: dict[str, np.ndarray]) -> tuple[np.ndarray, st
     """The result, and the name of what multiplied."""
     session = fqfuse.InferenceSession(plan, backend="onednn", threads=1)
     result = session.run(None, given)[0]
-    (name,) = (p.implementation for p in session.placement() if p.step.primitive == "convolution")
+    anchors = ("convolution", "matmul")
+    (name,) = (p.implementation for p in session.placement() if p.step.primitive in anchors)
     return result, name
 
 
@@ -80,13 +83,66 @@ def test_the_numbers_are_those_of_the_library_s_choice(
     made, given = network(np.random.default_rng(deep), deep, kernel, act, zero, groups)
     plan = fqfuse.compile(made)
     ours, _ = run(plan, given)
-    monkeypatch.setattr(convolving, "_faster_kernel", lambda *_: None)
+    monkeypatch.setattr(faster, "_for_convolution", lambda *_: None)
     theirs, _ = run(plan, given)
     np.testing.assert_array_equal(ours, theirs)
     exact = fqfuse.InferenceSession(plan, backend="numpy").run(None, given)[0]
     # a sigmoid by polynomials may miss a code by one
     assert abs(ours.astype(int) - exact).max() <= (act == "curve")
     assert np.ptp(ours) > 30, "codes at rest would prove nothing"
+
+
+PRODUCT = """
+<ir_version: 8, opset_import: ["" : 17]>
+network (uint8[ROWS, 192] x) => (TYPE[ROWS, 320] y) <
+    float a = {0.0078125}, uint8 z = {3}, float b = {0.0009765625}, int8 none = {0}, float c = {0.03125}, uint8 m = {128}
+> {
+    values = DequantizeLinear (x, a, z)
+    factors = DequantizeLinear (w, b, none)
+    sums = MatMul (values, factors)
+    END
+}
+"""
+ENDS = {
+    "float": "y = Tanh (sums)",
+    "uint8": "y = QuantizeLinear (sums, c, m)",
+}
+
+
+def rows_of(rows: int, kind: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    text = PRODUCT.replace("ROWS", str(rows)).replace("TYPE", kind).replace("END", ENDS[kind])
+    made = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(rows)
+    weights = rng.integers(-127, 128, (192, 320)).astype(np.int8)
+    made.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return made, {"x": rng.integers(0, 256, (rows, 192)).astype(np.uint8)}
+
+
+@pytest.mark.usefixtures("vnni")
+@pytest.mark.parametrize("kind", ENDS)
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 40])
+def test_few_rows_give_the_same(monkeypatch: pytest.MonkeyPatch, rows: int, kind: str) -> None:
+    made, given = rows_of(rows, kind)
+    plan = fqfuse.compile(made)
+    ours, name = run(plan, given)
+    assert not (rows <= 8 and "amx" in name)
+    monkeypatch.setattr(faster, "_for_product", lambda *_: None)
+    np.testing.assert_array_equal(ours, run(plan, given)[0])
+    if kind == "uint8":
+        exact = fqfuse.InferenceSession(plan, backend="numpy").run(None, given)[0]
+        np.testing.assert_array_equal(ours, exact)
+
+
+@pytest.mark.usefixtures("vnni")
+def test_where_no_other_kernel_will_do_it_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, given = network(np.random.default_rng(0), 128, 3, "none", 3)
+    plan = fqfuse.compile(made)
+    monkeypatch.setattr(faster, "_for_convolution", lambda *_: None)
+    wanted = run(plan, given)
+    monkeypatch.setattr(faster, "_for_convolution", lambda *_: re.compile("no such kernel"))
+    found = run(plan, given)
+    assert found[1] == wanted[1]
+    np.testing.assert_array_equal(found[0], wanted[0])
 
 
 @pytest.mark.of_3_2("it names the kernels of 3.2")
