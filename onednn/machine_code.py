@@ -46,11 +46,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
-        "30916baa510b2b230e757abdbdb6539377acbfcc7807dd4d362cd01827404f8f",
+        "7c56a6c6403daedf20cdbd8ff06df337adb6502c904345faae3dded0abf4dde0",
     ),
     "coded_kernels_8": (
         CpuIsa.avx512_core_vnni,
-        "2cc8ea86145b271717f0ee0e987c63a523130cef31eade5d5eb27b6c25b2881a",
+        "955e1c9c848742895858625126e6a663bfa8b31190b66552a1984ee63bd74880",
     ),
     "lookup_kernel": (
         CpuIsa.avx512_core,

@@ -244,6 +244,12 @@ static inline __attribute__((always_inline)) void multiply(Work *a, const int ti
     __mmask16 k0 = SOME(left), k1 = left > 16 ? SOME(left - 16) : 0;
     for (I b = 0; b < blocks; b += at_once) {
       I count = blocks - b < at_once ? blocks - b : at_once;
+      /* all at once, for they come from afar; a line beyond the last column is nobody's business */
+      const V *lines = (const V *)(a->codes + (first & -64) * blocks * block * BITS / 8) + b * per * beside + (first >> 4 & 3);
+      for (I k = 0; k < count * per; k++, lines += beside) {
+        _mm_prefetch((const char *)lines, _MM_HINT_T1);
+        _mm_prefetch((const char *)(lines + 1), _MM_HINT_T1);
+      }
 #pragma GCC unroll 1
       for (int half = 0; half < 2; half++) {
         I vector = (first >> 4 & 3) + half, column = first & -64; /* beyond the last one it is read again */
