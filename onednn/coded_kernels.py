@@ -6,6 +6,9 @@ panels of columns (`in_panels`), in the order that VNNI reads. `multiply_codes` 
 a part of the depth into the first caches, 4 bits as 8, [K/4, 32, 4], and multiplies all rows by
 them: six at a time, whose sums stay in registers. With 64 rows a weight takes 0.45 ns, 140 thousand
 million multiply-adds a second on a Zen 4 core at 3.6 GHz, of 230 that it has at best.
+`multiply_by_tiles` does the same with AMX where the weights have 4 bits: 0.7 of the time in blocks of
+32, 0.46 in blocks of 128. Each sum of 16 rows and columns goes through memory to be scaled, which takes
+as long as the sum of 32 products.
 `multiply_row` multiplies one row after the other by 64 columns as they lie: 0.008 ns a weight and
 row at 4 bits, 0.012 at 8.
 
@@ -38,6 +41,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .enums import CpuIsa
 from .kernels import Kernels, kernels
 from .library import Library
 
@@ -47,10 +51,11 @@ LARGEST_BLOCK: Final = 2048
 
 
 _PANEL, _VECTOR = 64, 16  # columns
+_TILE = 64  # codes of a row
 
-PANEL_BYTES: Final = 32 * (LARGEST_BLOCK + 2 * 4 * LARGEST_BLOCK // LEAST_BLOCK)
+PANEL_BYTES: Final = 32 * (LARGEST_BLOCK + 2 * 4 * LARGEST_BLOCK // LEAST_BLOCK) + 2 * 16 * 64
 """What a thread has at hand of 32 columns: codes, and of each block a scale and what sums begin
-with, 32 bits each.
+with, 32 bits each; sums of 16 rows and columns of two blocks.
 """
 
 
@@ -73,6 +78,13 @@ def in_panels(columns: NDArray[Any]) -> NDArray[Any]:
         part = columns[first:end]
         panel[:, : len(part)] = part.T
     return found
+
+
+def takes_tiles(library: Library, kernels: Kernels, block: int) -> bool:
+    """Whether `multiply_by_tiles` is there, can run and takes blocks of so many codes."""
+    amx = CpuIsa.avx512_core_amx
+    there = "multiply_by_tiles" in kernels.functions and library.effective_isa() & amx == amx
+    return there and (block <= _TILE or block % _TILE == 0)
 
 
 def coded_kernels(library: Library, bits: int) -> Kernels | None:

@@ -46,11 +46,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
-        "3f0d197445a56a2ae5e785edc70feed5399310d7678aaf555e4543f8e2779a0a",
+        "7c56a6c6403daedf20cdbd8ff06df337adb6502c904345faae3dded0abf4dde0",
     ),
     "coded_kernels_8": (
         CpuIsa.avx512_core_vnni,
-        "faefeda0053f080eb4817049c6e328c418eedd29274b6b87805e4398e278fad9",
+        "955e1c9c848742895858625126e6a663bfa8b31190b66552a1984ee63bd74880",
     ),
     "lookup_kernel": (
         CpuIsa.avx512_core,

@@ -377,9 +377,9 @@ class Binder(Values):
         src = self.fetch(source)
         if not isinstance(src, Tensor):
             raise NotLowered("rows that are constant")
-        self._impl.append(weights.name)
-        size = weights.scratch_bytes(source.desc.dims[0])
-        scratch = self._bytes(f"{source.value} as codes", size)
+        rows = source.desc.dims[0]
+        self._impl.append(weights.name(rows))
+        scratch = self._bytes(f"{source.value} as codes", weights.scratch_bytes(rows))
         return CodedAction(source.value, src, product, scratch, weights)
 
     def _bytes(self, name: str, size: int) -> Tensor:

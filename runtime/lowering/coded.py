@@ -18,6 +18,7 @@ from .constants import Arranged, panels_of
 from .program import Tensor
 
 _FEW = 6  # rows that take less time one by one than together
+_TALL = 16  # rows of a tile
 _ALONE = 1 << 15  # elements whose codes one thread makes before a second one is awake
 
 
@@ -29,13 +30,13 @@ class CodedRows:
         kernels: machine code for codes of that width.
         threads: how many the kernels may use.
         arranged: keeps panels of columns.
+        tiles: whether many rows are multiplied by AMX.
     """
 
-    name = "packed codes by avx512_core_vnni"
-    """What multiplies, for the placement."""
-
-    def __init__(self, blocks: Blocks, kernels: Kernels, threads: int, arranged: Arranged) -> None:
-        self.blocks, self._kernels, self._threads = blocks, kernels, threads
+    def __init__(
+        self, blocks: Blocks, kernels: Kernels, threads: int, arranged: Arranged, *, tiles: bool
+    ) -> None:
+        self.blocks, self._kernels, self._threads, self._tiles = blocks, kernels, threads, tiles
         self._codes, self._scales, self._zeros = panels_of(blocks, arranged)
 
     @staticmethod
@@ -48,6 +49,16 @@ class CodedRows:
         if zeros is not None and zeros.size and int(zeros.max()) >= 1 << blocks.bits:
             return f"zero points beyond the codes of {blocks.bits} bits"
         return None
+
+    def name(self, rows: int) -> str:
+        """What multiplies so many rows, for the placement."""
+        tiles = self._function(rows) == "multiply_by_tiles"
+        return f"packed codes by avx512_core_{'amx' if tiles else 'vnni'}"
+
+    def _function(self, rows: int) -> str:
+        if rows <= _FEW:
+            return "multiply_row"
+        return "multiply_by_tiles" if self._tiles and rows >= _TALL else "multiply_codes"
 
     def _places(self, rows: int) -> tuple[int, int, int, int]:
         """Where scales and sums of the rows' codes and the threads' panels begin behind them, and
@@ -100,8 +111,7 @@ class CodedRows:
         held = (self._codes, self._scales, self._zeros)
         many = self._threads if rows * blocks.width >= _ALONE else 1
         quantize = kernels.call("quantize_rows", work, many, held)
-        function = "multiply_row" if rows <= _FEW else "multiply_codes"
-        multiply_codes = kernels.call(function, work, self._threads, held)
+        multiply_codes = kernels.call(self._function(rows), work, self._threads, held)
 
         def multiply(sources: NDArray[np.float32]) -> None:
             if sources.shape != shape or not sources.flags.c_contiguous:

@@ -27,6 +27,7 @@ from ...plan.types import Step
 from ..padding import bias_by_position, has_fraction
 from ..windows import window_of
 from .binding import Binder, first_accepted, is_refusal, need
+from .faster import faster_convolution
 from .joining import Frame
 from .translation import bias_of, numbers, same_frame, translate
 from .values import Args, NotLowered, Offer, Wanted
@@ -139,8 +140,7 @@ def offered(
     layouts = _layouts(channels_last(library, dims, dtype), make, guessed=guessed)
     offer = first_accepted(binder, layouts, attempt, weights.known, step.arg("src"))
     if kind == "convolution":
-        faster = _faster_depthwise(binder, offer.desc, win)
-        offer = replace(offer, desc=faster or make(offer.desc.attributes))
+        offer = replace(offer, desc=faster_convolution(binder, offer.desc, win))
     args: dict[int, Wanted | Memory] = {
         Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md())
     }
@@ -216,24 +216,6 @@ def _as_operand(binder: Binder, step: Step, positions: NDArray[np.float32], fram
     library = binder.library
     desc = relaid(frame.like, dims, DataType.f32) or row_major(library, dims, DataType.f32)
     return binder.written_out(name, dims, desc, positions)
-
-
-def _faster_depthwise(binder: Binder, desc: PrimitiveDesc, win: Window) -> PrimitiveDesc | None:
-    """The same descriptor, on another implementation where that is faster; None where looking for
-    one has lost the first.
-    """
-    if (
-        not desc.impl_info.startswith("brdgmm_dw")
-        or max(win.strides) > 1
-        or math.prod(win.out) < _LARGE_MAP
-        or math.prod(win.kernel) == 1
-    ):
-        return desc
-    # Measured on AVX-512: for 3x3 windows over maps of 28x28 and more the older kernel takes 0.75
-    # to 0.9 of the time.
-    if desc.next_impl() and desc.impl_info.startswith("jit_int8") and not binder.objection(desc):
-        return desc
-    return None
 
 
 def convolution_window(binder: Binder, step: Step) -> Window:

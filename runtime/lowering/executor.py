@@ -327,7 +327,7 @@ class OneDnnExecutor:
         waits = threads > 1 and self._library.version.cpu_runtime == CpuRuntime.openmp
         if self._is_body or not (waits and alike_with_any_threads(self._lowered, program)):
             return _Bound(program, threads)
-        return _Bound(program, threads, Pace(price))
+        return _Bound(program, threads, Pace(price, len(program.actions)))
 
     def _alone(self, bound: _Bound, shapes: Mapping[str, StaticShape], state: _State) -> _Bound:
         """The program for one thread; the given one, from now on, where that has other bytes or takes

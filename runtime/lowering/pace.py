@@ -24,7 +24,10 @@ _TRIAL = 3, 25
 _TRIAL_SECONDS = 0.01
 """A trial takes so many runs: at least, and as many more, up to the second number, as fill the time.
 """
-_SHORT = 0.001  # seconds of a run: what takes longer gains by all threads, on an idle machine
+_SHORT = 0.001, 20e-6
+"""Seconds of a run, and for each of its actions: what takes longer gains by all threads, on an idle
+machine.
+"""
 _STAY = 0.1, 5.0
 """Seconds with one thread before all are tried again: at first, and at most (each trial in vain
 doubles them).
@@ -88,12 +91,14 @@ class Pace:
 
     Args:
         price: how long it takes to bind the program for one thread, in seconds.
+        actions: how many the program has.
     """
 
-    def __init__(self, price: float) -> None:
+    def __init__(self, price: float, actions: int) -> None:
         self.alone = False
         """Whether the next run takes one thread."""
         self._price = price
+        self._short = max(_SHORT[0], _SHORT[1] * actions)
         self._waited = self._ran = 0.0
         self._recent = {alone: deque[float](maxlen=_TRIAL[1]) for alone in (False, True)}
         self._trial = self._left = 0  # runs of it, and those that are left
@@ -126,8 +131,8 @@ class Pace:
                 self._try(alone=False)
         else:
             self._waited = self._waited + waited if waited > seconds / 2 else self._waited / 2
-            short = seconds < _SHORT and not self._recent[True]
-            self._ran = self._ran + seconds if short else 0.0
+            if seconds < self._short and not self._recent[True]:
+                self._ran += seconds
             if max(self._waited, self._ran) > self._price:
                 self._try(alone=True)
 

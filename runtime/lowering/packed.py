@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ...onednn.attributes import Attributes, Binary, PRelu
 from ...onednn.block_kernels import block_kernels
-from ...onednn.coded_kernels import coded_kernels
+from ...onednn.coded_kernels import coded_kernels, takes_tiles
 from ...onednn.enums import AlgKind, Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.memory import Memory, MemoryDesc
@@ -236,7 +236,8 @@ def _coded(binder: Binder, step: Step, blocks: Blocks, arranged: Arranged) -> No
     flat, source = _flat(binder, step, blocks)
     product, bare = _product_of(binder, step, flat)
     behind = None if bare else _behind(binder, step, product.buffer)
-    weights = CodedRows(blocks, kernels, binder.threads, arranged)
+    tiles = takes_tiles(binder.library, kernels, blocks.block)
+    weights = CodedRows(blocks, kernels, binder.threads, arranged, tiles=tiles)
     action = binder.coded_action(Wanted(need(step, "src"), source), product, weights)
     binder.commit_product(step, action, product, behind)
 

@@ -1,6 +1,6 @@
 /* What onednn/listings/coded_kernels_4.txt (-DBITS=4) and coded_kernels_8.txt (-DBITS=8) were compiled from:
 
-   gcc -DBITS=4 -O2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mbmi2 -ffp-contract=off -fno-tree-vectorize
+   gcc -DBITS=4 -O2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mamx-tile -mamx-int8 -mbmi2 -ffp-contract=off -fno-tree-vectorize
        -fno-stack-protector -fcf-protection=branch -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1 -falign-jumps=1
        -falign-functions=1 -falign-labels=1 -c
 
@@ -16,9 +16,9 @@
 #define CODES 2048 /* of a column at a time, whole blocks: the panel stays in the second cache */
 
 /* What a thread has at hand of 32 columns: codes, a word of 4 for each column; scales, and what sums begin with, of each
-   block. It is the caller's memory: some threads have little stack. */
+   block; sums of 16 rows of two blocks. It is the caller's memory: some threads have little stack. */
 typedef struct {
-  __m512i codes[CODES / 4][2], scales[CODES / 16][2], starts[CODES / 16][2];
+  __m512i codes[CODES / 4][2], scales[CODES / 16][2], starts[CODES / 16][2], sums[2][16];
 } Panel;
 
 typedef struct {
@@ -161,16 +161,95 @@ static inline __attribute__((always_inline)) void multiplied(const int R, const 
   }
 }
 
+#if BITS == 4
+typedef struct {
+  uint8_t palette, start, none[14];
+  uint16_t bytes[16]; /* of a row of each tile */
+  uint8_t rows[16];
+} Tiles;
+
+/* codes of a block that a tile holds */
+#define DEEP(block) ((block) < 64 ? (block) : 64)
+
+/* Tiles 0 and 3: sums of 16 rows and 16 columns; 1 and 4: codes of x; 2 and 5: codes of weights. What the thread had set
+   before goes to `before`. */
+static inline __attribute__((always_inline)) void set_tiles(const Work *a, Tiles *before) {
+  Tiles tiles __attribute__((aligned(64)));
+  V *all = (V *)&tiles;
+  *all = _mm512_setzero_si512();
+  tiles.palette = 1;
+  for (int t = 0; t < 6; t += 3) {
+    tiles.bytes[t] = tiles.bytes[t + 2] = 64;
+    tiles.bytes[t + 1] = DEEP(a->block);
+    tiles.rows[t] = tiles.rows[t + 1] = 16;
+    tiles.rows[t + 2] = DEEP(a->block) / 4;
+  }
+  _tile_storeconfig(before);
+  _tile_loadconfig(&tiles);
+}
+
+/* 16 rows of x times 16 columns of a panel, added to what is there: blocks of up to 64 codes, or whole 64. While the sums
+   of a block are scaled those of the next one are stored, and those of the one behind it begin. */
+static inline __attribute__((always_inline)) void multiplied_tiles(const Work *a, Panel *p, I half, I m, I b, I count, float *out,
+                                                                   __mmask16 some) {
+  I block = a->block, blocks = a->blocks, width = blocks * block, ld = a->ld, deep = DEEP(block);
+  const int8_t *x = a->xcodes + m * width + b * block;
+  const float *xs = a->xscales + m * blocks + b;
+  const V *w = p->codes[0] + half;
+  F y[16];
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; r++) y[r] = b ? _mm512_maskz_loadu_ps(some, out + r * ld) : _mm512_setzero_ps();
+#define SUM(i, to, left, right)                                             \
+  do {                                                                      \
+    _tile_loadd(to, p->starts[i] + half, 0); /* the same ones in all rows */ \
+    for (I k = 0; k < block; k += deep) {                                   \
+      _tile_loadd(left, x + (i) * block + k, width);                        \
+      _tile_loadd(right, w + ((i) * block + k) / 2, 128);                   \
+      _tile_dpbusd(to, left, right);                                        \
+    }                                                                       \
+  } while (0)
+  for (I i = -2, next = 0; i < count; i++, next++) {
+    int ready = i + 1 >= 0 && i + 1 < count;
+    if (i & 1) {
+      if (next < count) SUM(next, 3, 4, 5);
+      if (ready) _tile_stored(0, p->sums[0], 64);
+    } else {
+      if (next < count) SUM(next, 0, 1, 2);
+      if (ready) _tile_stored(3, p->sums[1], 64);
+    }
+    if (i < 0) continue;
+    F scale = _mm512_castsi512_ps(p->scales[i][half]);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; r++) {
+      F both = _mm512_mul_ps(_mm512_set1_ps(xs[r * blocks + i]), scale);
+      y[r] = _mm512_add_ps(y[r], _mm512_mul_ps(_mm512_cvtepi32_ps(p->sums[i & 1][r]), both));
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; r++) _mm512_mask_storeu_ps(out + r * ld, some, y[r]);
+}
+#endif
+
 /* rows of codes of x times 32 columns of codes of weights at a time */
-void multiply_codes(Work *a) {
+static inline __attribute__((always_inline)) void multiply(Work *a, const int tiles) {
   Panel *p = OWN_PANEL(a);
+#if BITS == 4
+  Tiles before __attribute__((aligned(64)));
+  if (tiles) set_tiles(a, &before);
+#endif
   I block = a->block, blocks = a->blocks, many = a->many, ld = a->ld, at_once = CODES / block, per = block * BITS / 32;
   for (;;) {
     I first = __atomic_fetch_add(&a->next, 32, __ATOMIC_RELAXED), left = a->rows - first, beside = vectors(a, first);
-    if (left <= 0) return;
+    if (left <= 0) break;
     __mmask16 k0 = SOME(left), k1 = left > 16 ? SOME(left - 16) : 0;
     for (I b = 0; b < blocks; b += at_once) {
       I count = blocks - b < at_once ? blocks - b : at_once;
+      /* all at once, for they come from afar; a line beyond the last column is nobody's business */
+      const V *lines = (const V *)(a->codes + (first & -64) * blocks * block * BITS / 8) + b * per * beside + (first >> 4 & 3);
+      for (I k = 0; k < count * per; k++, lines += beside) {
+        _mm_prefetch((const char *)lines, _MM_HINT_T1);
+        _mm_prefetch((const char *)(lines + 1), _MM_HINT_T1);
+      }
 #pragma GCC unroll 1
       for (int half = 0; half < 2; half++) {
         I vector = (first >> 4 & 3) + half, column = first & -64; /* beyond the last one it is read again */
@@ -202,13 +281,32 @@ void multiply_codes(Work *a) {
       }
       float *out = a->out + first;
       I m = 0;
+#if BITS == 4
+      if (tiles) {
+        __asm__ volatile("" ::: "memory"); /* what tiles read is written */
+        for (; m + 16 <= many; m += 16) {
+#pragma GCC unroll 1
+          for (I half = 0; half < 2; half++) multiplied_tiles(a, p, half, m, b, count, out + m * ld + 16 * half, half ? k1 : k0);
+        }
+      }
+#endif
       for (; m + 6 <= many; m += 6) multiplied(6, a, p, m, b, count, out + m * ld, k0, k1);
       for (; m + 4 <= many; m += 4) multiplied(4, a, p, m, b, count, out + m * ld, k0, k1);
       for (; m + 2 <= many; m += 2) multiplied(2, a, p, m, b, count, out + m * ld, k0, k1);
       if (m < many) multiplied(1, a, p, m, b, count, out + m * ld, k0, k1);
     }
   }
+#if BITS == 4
+  if (tiles) _tile_loadconfig(&before);
+#endif
 }
+
+void multiply_codes(Work *a) { multiply(a, 0); }
+
+#if BITS == 4
+/* the same, with AMX; blocks of up to 64 codes, or whole 64 */
+void multiply_by_tiles(Work *a) { multiply(a, 1); }
+#endif
 
 /* a row of x times some vectors of 16 columns */
 static inline __attribute__((always_inline)) void multiplied_row(const int N, const Work *a, I first, I m) {

@@ -9,9 +9,15 @@ import pytest
 from support.machine_code import Guarded
 
 from fqfuse.ir.ops.blocks import coded_product, middle, packed, source_codes
-from fqfuse.onednn.coded_kernels import PANEL_BYTES, coded_kernels, in_panels
+from fqfuse.onednn.coded_kernels import PANEL_BYTES, coded_kernels, in_panels, takes_tiles
+from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.kernels import Kernels
 from fqfuse.onednn.library import Library
+from fqfuse.onednn.loading import load
+
+
+def has_amx() -> bool:
+    return load().effective_isa() & CpuIsa.avx512_core_amx == CpuIsa.avx512_core_amx
 
 
 @pytest.fixture(params=[4, 8])
@@ -31,11 +37,22 @@ def test_other_widths_have_no_kernels(library: Library) -> None:
     assert coded_kernels(library, 2) is None
 
 
+@pytest.mark.parametrize(
+    ("block", "taken"),
+    [(16, True), (24, True), (32, True), (40, True), (64, True), (96, False), (256, True)],
+)
+def test_tiles_take_whole_rows_of_64_codes(library, kernels, bits, block, taken) -> None:
+    assert takes_tiles(library, kernels, block) == (taken and bits == 4 and has_amx())
+
+
 class Product:
     """One product in memory that ends where nobody may touch."""
 
     def __init__(self, kernels: Kernels, bits: int, many: int, size: int, rows: int, **how):
         self.kernels, self.bits, self.block = kernels, bits, how.pop("block")
+        self.ways = ["multiply_codes", "multiply_row"]
+        if bits == 4 and has_amx() and (self.block < 64 or self.block % 64 == 0):
+            self.ways.append("multiply_by_tiles")
         self.blocks = blocks = -(-size // self.block)
         rng = np.random.default_rng(rows + many)
         codes = rng.integers(0, 1 << bits, (rows, blocks * self.block)).astype(np.uint8)
@@ -73,17 +90,18 @@ class Product:
         )
 
     def run(self, threads: int = 1) -> np.ndarray:
-        """The result, [many, ld], of both ways to multiply."""
+        """The result, [many, ld], of all ways to multiply."""
         out = self.out.array.reshape(-1, self.ld)
         panels = Guarded(np.full(threads * PANEL_BYTES, 255, np.uint8))
         self.work.panels = panels.array.ctypes.data
-        before = out.copy()
+        before, results = out.copy(), []
         self.kernels.call("quantize_rows", self.work, threads)()
-        self.kernels.call("multiply_codes", self.work, threads)()
-        found = out.copy()
-        out[...] = before
-        self.kernels.call("multiply_row", self.work, threads)()
-        np.testing.assert_array_equal(out, found)
+        for way in self.ways:
+            out[...] = before
+            self.kernels.call(way, self.work, threads)()
+            results.append(out.copy())
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])
         return out
 
     def wanted(self) -> np.ndarray:
@@ -92,7 +110,7 @@ class Product:
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-@pytest.mark.parametrize("many", [1, 2, 7, 15, 64])
+@pytest.mark.parametrize("many", [1, 2, 7, 15, 16, 39, 64])
 @pytest.mark.parametrize(
     ("size", "block"),
     [(16, 16), (32, 32), (33, 32), (200, 24), (260, 64), (700, 128), (2100, 32), (2600, 256)],

@@ -167,7 +167,7 @@ def dynamic_lstm() -> Case:
     return proto, {"x": x}
 
 
-CODED = "packed codes by avx512_core_vnni"
+CODED = "packed codes by avx512_core_"  # vnni, or amx
 ROWS = "packed rows by avx512_core"
 CASES = {
     **{

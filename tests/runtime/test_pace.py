@@ -25,8 +25,8 @@ OF_OPENMP = pytest.mark.of_3_2("the threads of others are not ours to choose")
 class Machine:
     """Runs a network of 2 ms with two threads and of 3 with one, as a clock would see it."""
 
-    def __init__(self, alone: float = 0.003) -> None:
-        self.pace, self.now = Pace(PRICE), 0.0
+    def __init__(self, alone: float = 0.003, actions: int = 60) -> None:
+        self.pace, self.now = Pace(PRICE, actions), 0.0
         self.seconds = {True: alone, False: 0.002}
 
     def runs(self, count: int, *, waits: float) -> float:
@@ -83,6 +83,18 @@ def test_a_short_program_takes_what_is_faster() -> None:
         assert took < 30_000 * min(alone, 0.0002) + PRICE + 0.1
 
 
+def test_so_does_one_of_many_short_actions() -> None:
+    """Also where some runs take long."""
+    for alone, threads in ((0.003, 2), (0.0015, 1)):
+        machine = Machine(alone, actions=130)
+        for _ in range(100):
+            machine.runs(1, waits=0.0009)
+            machine.runs(9, waits=0.0)
+        while machine.pace._left:  # a trial
+            machine.runs(1, waits=0.0)
+        assert machine.pace.alone == (threads == 1)
+
+
 def test_where_one_thread_is_slower_still_the_others_are_waited_for() -> None:
     machine = Machine(alone=0.5)
     took = machine.runs(5000, waits=0.06)
@@ -104,7 +116,7 @@ def test_both_programs_give_the_same_bytes() -> None:
     session = fqfuse.InferenceSession("models/data/digits_qdq.onnx", "onednn", 2)
     before = session.run(None, feeds)
     bound = bound_of(session)
-    bound.pace = Pace(PRICE)
+    bound.pace = Pace(PRICE, 1)
     bound.pace.alone = True
     for _ in range(2):
         after = session.run(None, feeds)
@@ -214,7 +226,7 @@ def test_without_memory_for_a_second_program_it_keeps_the_first(
     session = fqfuse.InferenceSession("models/data/digits_qdq.onnx", "onednn", 2)
     before = session.run(None, feeds)[0].tobytes()
     bound = bound_of(session)
-    bound.pace = Pace(PRICE)
+    bound.pace = Pace(PRICE, 1)
     bound.pace.alone = True
 
     def refuse(*_: object) -> None:
