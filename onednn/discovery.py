@@ -108,9 +108,10 @@ def _wheel_files() -> Iterator[Path]:
         files = importlib.metadata.files(WHEEL) or []
     except importlib.metadata.PackageNotFoundError:
         files = []
-    for file in files:
-        if file.name == SONAME:
-            yield Path(str(file.locate()))
+    # the full name first: another wheel, such as `onednn`, writes its own library over the short one
+    named = (file for file in files if file.name.startswith(SONAME))
+    for file in sorted(named, key=lambda file: len(file.name), reverse=True):
+        yield Path(str(file.locate()))
     packages = [*site.getsitepackages(), site.getusersitepackages()]
     for folder in [
         Path(sys.prefix) / "lib",

@@ -164,6 +164,7 @@ print(all(same))
 """
 
 
+@pytest.mark.of_3_2("OMP_NUM_THREADS sets its threads; on SYCL they are those of the device")
 @pytest.mark.usefixtures("library", "without_amx")
 def test_large_sums_of_functions_are_those_of_one_thread() -> None:
     """Behind the first block sums saturate; on several threads the library's wrap there."""
@@ -291,6 +292,7 @@ def test_what_one_implementation_refuses_sums_as_the_next(library: Library, isa:
     assert found["not exact"] >= 100
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 @pytest.mark.parametrize("count", [80, pytest.param(1600, marks=pytest.mark.slow)])
 def test_codes_beside_floats_of_16_bits(library: Library, isa: str, count: int) -> None:
@@ -302,6 +304,7 @@ def test_codes_beside_floats_of_16_bits(library: Library, isa: str, count: int) 
     assert found["not exact"] >= count // 8
 
 
+@pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 def test_codes_beside_f16(library: Library, isa: str) -> None:
     """Operands anywhere, biases and destinations of deconvolutions: the library has them on each CPU."""
