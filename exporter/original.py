@@ -12,6 +12,8 @@ from ..frontend import Budgets, ModelSource, read_model
 from ..frontend.tensors import TensorReader
 
 _INITIALIZERS_ALONE = 4  # IR version
+_OWN = ("", "ai.onnx")
+_MOVES = ("Identity", "Transpose")  # what exporters write between weights and who reads them
 
 Reading = tuple[NodeProto, int]
 """A node, and which of its inputs."""
@@ -62,10 +64,12 @@ class Original:
         return any(output.name == value for output in self.model.graph.output)
 
     def constant(self, value: str) -> npt.NDArray[Any] | None:
-        """The data of an initializer or a Constant, or None."""
+        """The data of an initializer or a Constant, or of one behind Transpose or Identity; or None."""
         tensor = self._data.get(value)
         if tensor is None:
             node = self.maker(value)
+            if node is not None and node.op_type in _MOVES and node.domain in _OWN:
+                return self._moved(node)
             if node is None or node.op_type != "Constant":
                 return None
             found = [item.t for item in node.attribute if item.name == "value"]
@@ -75,9 +79,17 @@ class Original:
         # a reader of its own: what is looked at twice is there once
         return TensorReader(self._budgets, None).read(tensor, f"tensor {value[:200]!r}")[0]
 
+    def _moved(self, node: NodeProto) -> npt.NDArray[Any] | None:
+        """What a move makes of a constant; None where it reads none."""
+        data = self.constant(node.input[0])
+        if data is None or node.op_type == "Identity":
+            return data
+        order = next((list(item.ints) for item in node.attribute if item.name == "perm"), None)
+        return data.transpose(order)
+
     def opset(self) -> int:
         """Of ONNX's own operators."""
-        return next((e.version for e in self.model.opset_import if e.domain in ("", "ai.onnx")), 1)
+        return next((e.version for e in self.model.opset_import if e.domain in _OWN), 1)
 
     # -- editing -----------------------------------------------------------------------------------
 
@@ -112,8 +124,12 @@ class Original:
         return output
 
     def drop_unread(self) -> None:
-        """Leaves out initializers that nobody reads any more."""
+        """Leaves out initializers that nobody reads any more, and what moved them."""
         graph = self.model.graph
+        for node in reversed(list(graph.node)):
+            unread = not any(map(self.readers, node.output)) and node.op_type in _MOVES
+            if unread and self.constant(node.output[0]) is not None:
+                self._drop(node)
         read = set(_read(graph)) | {value.name for value in graph.output}
         declared = {value.name for value in graph.input}
         left = [t for t in graph.initializer if t.name in read or t.name in declared]
@@ -122,6 +138,17 @@ class Original:
             del graph.initializer[:]
             graph.initializer.extend(map(TensorProto.FromString, kept))
             self._data = {tensor.name: tensor for tensor in graph.initializer}
+
+    def _drop(self, node: NodeProto) -> None:
+        """Leaves out a node, unless a subgraph or the caller of the model reads it."""
+        graph, value = self.model.graph, node.output[0]
+        if self.is_output(value) or value in set(_read(graph)):
+            return
+        self._readers[node.input[0]] = [
+            reading for reading in self.readers(node.input[0]) if reading[0] is not node
+        ]
+        del self._makers[value]
+        graph.node.remove(node)
 
     def _reads(self, node: NodeProto, index: int, name: str) -> None:
         old = node.input[index]

@@ -333,16 +333,18 @@ class _Edit:
         return zero
 
     def _factor(self, value: str) -> tuple[NodeProto, int, Numbers]:
-        """The Mul, and its constant, that scales the sums of an integer product."""
+        """The Mul, and its constant, that scales the sums of an integer product; the source's scale,
+        which is computed, may be multiplied in front of it.
+        """
         readers = self.model.readers(value)
         if len(readers) == 1 and not self.model.is_output(value):
             node, index = readers[0]
-            if node.op_type == "Cast":
-                return self._factor(node.output[0])
             if node.op_type == "Mul":
                 found = self._constant_factor(node, 1 - index)
                 if found is not None:
                     return found
+            if node.op_type in ("Cast", "Mul"):
+                return self._factor(node.output[0])
         raise _refused(self.quantizer, "no constant factor scales the sums")
 
     def _constant_factor(

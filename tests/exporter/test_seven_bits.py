@@ -328,6 +328,56 @@ def test_every_form_of_weights(form: str, channels: bool) -> None:
         assert both[0] == both[1]
 
 
+def behind_moves(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with each matrix of codes behind a Transpose and an Identity, as exporters write it."""
+    moved = onnx.ModelProto.FromString(model.SerializeToString())
+    graph = moved.graph
+    for tensor in graph.initializer:
+        data = numpy_helper.to_array(tensor)
+        if data.dtype not in (np.int8, np.uint8) or data.ndim < 2:
+            continue
+        order = [*range(1, data.ndim), 0]
+        name = tensor.name
+        back = [int(place) for place in np.argsort(order)]
+        tensor.CopyFrom(numpy_helper.from_array(data.transpose(order).copy(), f"{name}/stored"))
+        same = helper.make_node("Identity", [tensor.name], [f"{name}/same"])
+        graph.node.insert(0, helper.make_node("Transpose", [same.output[0]], [name], perm=back))
+        graph.node.insert(0, same)
+    return moved
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_weights_behind_moves(form: str) -> None:
+    """The change is that of the same weights without them; nothing holds the old ones any more."""
+    rng = np.random.default_rng(11)
+    model = FORMS[form](Draft(rng), False)
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    x = rng.uniform(-3.6, 4, shape).astype(np.float32)
+    plain, moved = changed(model, "avx2"), changed(behind_moves(model), "avx2")
+    assert plain is not None
+    assert moved is not None
+    assert run(moved.model.model, x).tobytes() == run(plain.model.model, x).tobytes()
+    assert moved.model.model.ByteSize() < plain.model.model.ByteSize() + 500
+
+
+def test_the_scale_of_the_source_is_multiplied_first() -> None:
+    """As exporters write it that do not join the two scales."""
+    draft = Draft(np.random.default_rng(12))
+    weights = draft.weights((16, 24))
+    names = codes, scale, zero = ["codes", "scale", "zero"]
+    draft.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], names, name="dynamic"))
+    data = draft.constant(np.clip(np.rint(weights / 0.004), -127, 127).astype(np.int8))
+    summed = draft.op("MatMulInteger", codes, data, zero)
+    sums = draft.op("Mul", draft.op("Cast", summed, to=TensorProto.FLOAT), scale)
+    draft.op("Mul", sums, draft.constant(np.float32(0.004)), out="y")
+    model = draft.model([5, 16], [5, 24])
+    found = changed(model, "avx2")
+    assert found is not None
+    x = np.random.default_rng(13).uniform(-3, 3, (5, 16)).astype(np.float32)
+    assert sqnr_of(*(run(each, x) for each in (model, found.model.model))) >= GOOD
+
+
 @pytest.mark.parametrize("form", ["MatMulInteger", "DynamicQuantizeLSTM"])
 def test_layers_that_share_weights(form: str) -> None:
     """Each has a quantizer of its own, and one constant is read by both."""
