@@ -26,7 +26,7 @@ from .folding import Folder
 from .held import Held, Maybe
 from .nodes import DEFAULT_DOMAIN, OnnxNode, origin_of_proto
 from .source import Source
-from .structure import Wiring, captured_names
+from .structure import Wiring, captured_names, names_in_bodies
 from .tensors import TensorReader
 
 _MEANINGLESS: Final = (ValueError, LookupError, ArithmeticError)
@@ -128,7 +128,8 @@ class Importer:
         self._taken: list[NodeProto] = []
         values = {value.name for value in source.input} | set(wiring.producer) | set(wiring.readers)
         self._in_file = {name: name for name in values}
-        self._names = _Names(values)
+        # what the import hands into a body must not be what the body calls something of its own
+        self._names = _Names(values.union(names_in_bodies(source)))
         self._folder = Folder(self.graph, budgets, self._names.value)
 
     def is_free(self, name: str) -> bool:
@@ -194,7 +195,9 @@ class Importer:
     # -- names -------------------------------------------------------------------------------------
 
     def fresh(self, base: str) -> str:
-        """A value name that neither the model nor the import has used: `base`, `base.1`, ..."""
+        """A value name that neither the model, in its graph and its bodies, nor the import has used: `base`,
+        `base.1`, ...
+        """
         return self._names.value(base)
 
     def renamed(self, node: OnnxNode, value: str) -> str:

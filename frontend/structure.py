@@ -91,6 +91,16 @@ def read_of_others(body: GraphProto) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in read if name and name not in inside))
 
 
+def names_in_bodies(graph: GraphProto) -> Iterator[str]:
+    """The names that the bodies of its nodes, and those in them, give values."""
+    for node in graph.node:
+        for body in subgraphs(node):
+            yield from (value.name for value in body.input)
+            yield from initializer_names(body)
+            yield from (name for inner in body.node for name in inner.output)
+            yield from names_in_bodies(body)
+
+
 def check_wiring(graph: GraphProto, constants: GraphProto) -> Wiring:
     """The wiring of a graph whose initializers are those of `constants`.
 

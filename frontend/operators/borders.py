@@ -83,7 +83,7 @@ def with_states(ctx: Importer, node: OnnxNode) -> OnnxNode:
     ctx.opsets[DOMAIN] = 1
     at = Derived(ctx, node)
     for body in bodies.values():
-        _change(node, body, {p: returned[p] for p in states}, returned)
+        _change(ctx, node, body, {p: returned[p] for p in states}, returned)
     fed: list[str] = [*node.inputs[:front]]
     for place, name in enumerate(node.inputs[front:]):
         fed += parts(at, name, returned[place]) if place in states else [name]
@@ -165,7 +165,8 @@ def form_of(at: Derived, name: str, declared: TypeProto) -> Form:
     maybe = ctx.optionals.get(name)
     held = ctx.sequences.get(name if maybe is None else maybe.held)
     if held is not None:
-        return Form(PACKED, maybe is not None, _dtype(ctx, held, told))
+        dtype = packed.dtype_of(at, held) or (told.dtype if told else DType.F32)
+        return Form(PACKED, maybe is not None, dtype)
     if maybe is not None and maybe.held:
         return Form(TENSOR, True, ctx.type(maybe.held).dtype)
     if told is None:
@@ -174,14 +175,6 @@ def form_of(at: Derived, name: str, declared: TypeProto) -> Form:
             "declare the type of the body's input",
         )
     return told
-
-
-def _dtype(ctx: Importer, held: Known | Rows | Packed, told: Form | None) -> DType:
-    if isinstance(held, Known):
-        if held.tensors:
-            return ctx.type(held.tensors[0]).dtype
-        return held.dtype or (told.dtype if told else DType.F32)
-    return ctx.type(held.value if isinstance(held, Rows) else held.data).dtype
 
 
 def parts(at: Derived, name: str, form: Form) -> list[str]:
@@ -240,7 +233,11 @@ def _hand_in(at: Derived, bodies: Mapping[str, GraphProto], name: str) -> None:
 
 
 def _change(
-    node: OnnxNode, body: GraphProto, taken: Mapping[int, Form], returned: Mapping[int, Form]
+    ctx: Importer,
+    node: OnnxNode,
+    body: GraphProto,
+    taken: Mapping[int, Form],
+    returned: Mapping[int, Form],
 ) -> None:
     """Lets the parts of states and results cross the borders of a body."""
     front, behind = _COUNTERS.get(node.op, 0), _CONDITIONS.get(node.op, 0)
@@ -250,7 +247,7 @@ def _change(
         if form is None:
             inputs.append(value)
             continue
-        names = [f"{value.name}.{part}" for part in range(form.parts)]
+        names = [ctx.fresh(f"{value.name}.{part}") for part in range(form.parts)]
         inputs += [ValueInfoProto(name=name) for name in names]
         nodes.append(_whole_node(names, value.name, form))
     outputs, last = [], []
@@ -259,7 +256,7 @@ def _change(
         if form is None:
             outputs.append(value)
             continue
-        names = [f"{value.name}.returned{index}.{part}" for part in range(form.parts)]
+        names = [ctx.fresh(f"{value.name}.returned.{part}") for part in range(form.parts)]
         outputs += [ValueInfoProto(name=name) for name in names]
         last.append(_parts_node(value.name, names, form))
     kept = [ValueInfoProto.FromString(v.SerializeToString()) for v in (*inputs, *outputs)]

@@ -82,7 +82,7 @@ def with_places(ctx: Importer, node: OnnxNode) -> OnnxNode:
         name: GraphProto.FromString(body.SerializeToString()) for name, body in bodies.items()
     }
     for body in copies.values():
-        _gather(body, rows)
+        _gather(ctx, body, rows)
     changed = node.rewritten(**copies)
     return replace(changed, proto=changed.as_proto())
 
@@ -98,18 +98,18 @@ def _reads_places(body: GraphProto, name: str) -> bool:
     )
 
 
-def _gather(body: GraphProto, rows: Mapping[str, str]) -> None:
+def _gather(ctx: Importer, body: GraphProto, rows: Mapping[str, str]) -> None:
     nodes = []
     for node in body.node:
         if node.op_type == "SequenceAt" and not node.domain and node.input[0] in rows:
             # a place may be a list of one
-            place = f"{node.output[0]}.place"
+            place = ctx.fresh(f"{node.output[0]}.place")
             nodes.append(NodeProto(op_type="Squeeze", input=[node.input[1]], output=[place]))
             node.op_type = "Gather"
             node.input[:] = [rows[node.input[0]], place]
             node.attribute.append(helper.make_attribute("axis", 0))
         for inner in subgraphs(node):
-            _gather(inner, rows)
+            _gather(ctx, inner, rows)
         nodes.append(NodeProto.FromString(node.SerializeToString()))
     del body.node[:]
     body.node.extend(nodes)

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
-from onnx import GraphProto, NodeProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from ...errors import UnsupportedOp
 from ...ir.types import DType
-from ..held import Held, Packed, Rows
+from ..held import Held, Known, Packed, Rows
 from .derived import Derived
 
 _LAST: Final = (1 << 63) - 1  # ONNX's end of a slice that goes to the last one
@@ -55,6 +55,13 @@ def packed(at: Derived, held: Held, dtype: DType | None = None) -> Packed:
     )
 
 
+def dtype_of(at: Derived, held: Held) -> DType | None:
+    """The element type of a sequence; None for an empty one of which nothing says it."""
+    if isinstance(held, Known):
+        return at.ctx.type(held.tensors[0]).dtype if held.tensors else held.dtype
+    return at.ctx.type(held.value if isinstance(held, Rows) else held.data).dtype
+
+
 def empty(at: Derived, dtype: DType, rank: int) -> Packed:
     """No tensor of this rank."""
     data = at.ctx.add_constant(at.node, "no elements", np.empty(0, dtype.numpy), dtype)
@@ -91,8 +98,16 @@ def count(at: Derived, held: Packed) -> str:
 
 
 def scalar(at: Derived, value: str, role: str) -> str:
-    """A number that may be a list of one."""
+    """A whole number that may be a list of one, s64[]."""
+    value = whole_numbers(at, value, role)
     return value if at.ctx.type(value).shape == () else at.real("Squeeze", [value], role=role)
+
+
+def whole_numbers(at: Derived, value: str, role: str) -> str:
+    """Whole numbers as s64: ONNX takes s32, too."""
+    if at.ctx.type(value).dtype is DType.S64:
+        return value
+    return at.real("Cast", [value], {"to": TensorProto.INT64}, role=f"{role}, in 64 bits")
 
 
 def piece(at: Derived, held: Packed, place: str, *, output: str = "") -> str:
@@ -151,6 +166,9 @@ def inserted(at: Derived, held: Packed, tensor: str, place: str) -> Packed:
         )
     index = _counted(at, held, scalar(at, place, "place"))
     none = at.integers("none", [0])
+    # the places behind the last one are none of the cuts below; those in front of the first would count back
+    late = at.real("Less", [at.integers("in front of all", -1), index], role="is a place")
+    index = checked(at, index, late, "place to insert at")
     ends = at.real("CumSum", [_counts(at, held), at.integers("along", 0)], role="ends")
     ends = at.real("Concat", [none, ends], {"axis": 0}, role="places")
     cut = _listed(at, at.real("Gather", [ends, index], {"axis": 0}, role="cut"), "cut, a list")

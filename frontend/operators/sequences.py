@@ -7,7 +7,7 @@ its tensors, they lie packed (`packed.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,8 @@ from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
 from . import packed
 from .derived import Derived, written
+
+_ONE_TYPE: Final = "the tensors of a sequence have one element type: cast those of another"
 
 
 def sequence(at: Derived, name: str) -> Held:
@@ -67,17 +69,40 @@ def _empty(at: Derived) -> None:
 
 
 def _construct(at: Derived) -> None:
+    dtypes = [_element_type(at, name) for name in at.node.inputs]
+    if len({*dtypes}) > 1:
+        told = " and ".join(sorted({dtype.value for dtype in dtypes}))
+        raise at.node.invalid(f"a sequence of tensors of {told}", _ONE_TYPE)
     _set(at, Known(at.node.inputs))
+
+
+def _element_type(at: Derived, name: str) -> DType:
+    """Of a tensor that comes into a sequence.
+
+    Raises:
+        InvalidModel: it is no tensor.
+    """
+    if name in at.ctx.sequences or name in at.ctx.optionals:
+        raise at.node.invalid(
+            f"{at.node.op} puts {name!r} into a sequence, which is no tensor but a sequence or an optional",
+            "give it tensors: ONNX's operators make no sequences of others",
+        )
+    return at.ctx.type(name).dtype
 
 
 def _insert(at: Derived) -> None:
     held, tensor = sequence(at, at.input(0)), at.input(1)
+    own, dtype = packed.dtype_of(at, held), _element_type(at, tensor)
+    if own is not None and own is not dtype:
+        raise at.node.invalid(
+            f"a tensor of {dtype.value} comes into a sequence of {own.value}", _ONE_TYPE
+        )
     if isinstance(held, Known):
         place = _position(at, 2, len(held.tensors), behind=True)
         if place is not None:
             _set(at, Known((*held.tensors[:place], tensor, *held.tensors[place:])))
             return
-    rows = packed.packed(at, held, at.ctx.type(tensor).dtype)
+    rows = packed.packed(at, held, dtype)
     _set(at, packed.inserted(at, rows, tensor, at.input(2)))
 
 
@@ -176,10 +201,31 @@ def _joined_rows(at: Derived, rows: str, *, axis: int, stack: bool) -> None:
         at.real("Transpose", [rows], {"perm": tuple(order)}, output=at.node.output(0))
         return
     turned = at.real("Transpose", [rows], {"perm": tuple(order)}, role="in order")
-    front = at.integers("merged", [*[0] * place, -1])
-    behind = at.real("Shape", [turned], {"start": place + 2}, role="behind")
-    sizes = at.real("Concat", [front, behind], {"axis": 0}, role="sizes")
-    at.real("Reshape", [turned, sizes], output=at.node.output(0))
+    at.real(
+        "Reshape",
+        [turned, _merged_sizes(at, turned, place)],
+        {"allowzero": int(not _all_some(shape[1:]))},
+        output=at.node.output(0),
+    )
+
+
+def _merged_sizes(at: Derived, value: str, place: int) -> str:
+    """The sizes of a value whose dimension at a place is one with that behind it."""
+    behind = at.real("Shape", [value], {"start": place + 2}, role="behind")
+    shape = at.ctx.type(value).shape or ()
+    if _all_some((*shape[:place], *shape[place + 1 :])):
+        # in these words the type of the result is known
+        front = at.integers("merged", [*[0] * place, -1])
+        return at.real("Concat", [front, behind], {"axis": 0}, role="sizes")
+    front = at.real("Shape", [value], {"start": 0, "end": place}, role="front")
+    merged = at.real("Shape", [value], {"start": place, "end": place + 2}, role="merged")
+    length = at.real("ReduceProd", [merged], {"keepdims": 1}, role="length")
+    return at.real("Concat", [front, length, behind], {"axis": 0}, role="sizes")
+
+
+def _all_some(sizes: Sequence[object]) -> bool:
+    """Whether none of the sizes is 0 in any run: a Reshape takes that for another one, and cannot infer a size."""
+    return all(isinstance(size, int) and size > 0 for size in sizes)
 
 
 def _split(at: Derived) -> None:
@@ -216,14 +262,15 @@ def _split_of_open_size(at: Derived, axis: int, piece: Array | None, *, keep: bo
     """Pieces whose sizes or number a run tells: as many as there are sizes, rows of one element, or one by
     one in a loop.
     """
-    value, given = at.input(0), at.input(1)
+    value = at.input(0)
+    given = packed.whole_numbers(at, at.input(1), "sizes") if at.input(1) else ""
     told = at.ctx.type(given).shape if given else ()
     if piece is None and told is not None and len(told) == 1 and isinstance(told[0], int):
         tensors = at.pieces(value, axis, given=given, count=told[0]) if told[0] else ()
         _set(at, Known(tensors, at.ctx.type(value).dtype))
         return
     if piece is None or piece.item() != 1:
-        _cut_one_by_one(at, axis)
+        _cut_one_by_one(at, axis, given)
         return
     rank = at.ctx.rank(at.node, value)
     order = (axis, *(other for other in range(rank) if other != axis))
@@ -233,9 +280,9 @@ def _split_of_open_size(at: Derived, axis: int, piece: Array | None, *, keep: bo
     _set(at, Rows(rows))
 
 
-def _cut_one_by_one(at: Derived, axis: int) -> None:
+def _cut_one_by_one(at: Derived, axis: int, given: str) -> None:
     """Pieces of a number of elements, or of as many as a list of open length says."""
-    value, given = at.input(0), at.input(1)
+    value = at.input(0)
     names = {
         name: at.ctx.fresh(f"{at.node.name}.{name}")
         for name in ("trip", "before", "after", "start", "end", "piece", "list")
@@ -252,17 +299,21 @@ def _cut_one_by_one(at: Derived, axis: int) -> None:
     else:
         ends = at.real("CumSum", [given, zero], role="ends")
         whole = at.real("ReduceSum", [given], {"keepdims": 1}, role="whole")
-        fits = _number(at, at.real("Equal", [whole, length], role="add up"))
+        # a size below 0 adds up to less than it does without its sign
+        most = at.real("Abs", [given], role="without signs")
+        most = at.real("ReduceSum", [most], {"keepdims": 1}, role="whole without signs")
+        fits = at.real("Equal", [whole, length], role="add up")
+        fits = at.real("And", [fits, at.real("Equal", [whole, most], role="are sizes")])
+        fits = _number(at, fits)
         ends = packed.checked(at, ends, fits, "ends of pieces that add up to the size")
         starts = at.real("Sub", [ends, given], role="starts")
     axes = at.integers("axis", [axis])
     nodes = [
         packed.made("Gather", [starts, names["trip"]], f"{names['start']}.0"),
         packed.made("Gather", [ends, names["trip"]], f"{names['end']}.0"),
-        packed.made(
-            "Unsqueeze", [f"{names['start']}.0", at.integers("in front", [0])], names["start"]
-        ),
-        packed.made("Unsqueeze", [f"{names['end']}.0", at.integers("in front", [0])], names["end"]),
+        # no Unsqueeze: that is another one before opset 13
+        packed.made("Reshape", [f"{names['start']}.0", one], names["start"]),
+        packed.made("Reshape", [f"{names['end']}.0", one], names["end"]),
         packed.made("Slice", [value, names["start"], names["end"], axes], names["piece"]),
         packed.made("SequenceInsert", [names["before"], names["piece"]], names["after"]),
     ]
@@ -287,6 +338,10 @@ def _number(at: Derived, value: str) -> str:
 
 def _optional(at: Derived) -> None:
     told = at.node.attr("type", None)
+    if at.input(0) in at.ctx.optionals:
+        raise at.node.invalid(
+            f"{at.input(0)!r} is an optional itself", "give it the tensor or the sequence in it"
+        )
     if not at.input(0) and not isinstance(told, TypeProto):
         raise at.node.invalid("an Optional that holds nothing does not say what it could hold")
     at.ctx.optionals[at.node.output(0)] = Maybe(at.input(0))
