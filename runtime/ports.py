@@ -130,7 +130,7 @@ def _rows(port: Port, tensors: Sequence[Array], type_: TensorType) -> list[Array
             )
     rows = np.empty((len(tensors), *map(int, shape)), type_.dtype.numpy)
     for index, tensor in enumerate(tensors):
-        rows[index] = tensor
+        rows[index, ...] = tensor  # a single text would go in as an array
     return [rows]
 
 
@@ -164,7 +164,7 @@ def returned(plan: Plan, port: Port, found: Mapping[str, Array]) -> Array | list
     if port.form == LIST:
         return arrays
     if port.form == ROWS:
-        return [np.array(row) for row in arrays[0]]
+        return [arrays[0][index, ...].copy() for index in range(len(arrays[0]))]
     return unpacked(*arrays)
 
 

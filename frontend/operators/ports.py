@@ -55,6 +55,9 @@ def add_input(ctx: Importer, value: ValueInfoProto, type_of: TypeOf) -> Port:
     if form.optional:
         there = ctx.graph.add_input(ctx.fresh(f"{value.name}.there"), TensorType(DType.BOOL, ()))
     if form.holds == TENSOR:
+        # what stands for nothing has sizes that are no other input's
+        for size in inner.tensor_type.shape.dim:
+            size.ClearField("dim_param")
         held = ctx.fresh(f"{value.name}.value")
         ctx.graph.add_input(held, type_of(held, inner))
         ctx.optionals[value.name] = Maybe(held, there)
