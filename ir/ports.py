@@ -66,7 +66,19 @@ def packed(tensors: Sequence[Array], dtype: np.dtype[Any], rank: int = 0) -> tup
 
 
 def unpacked(data: Array, sizes: Array) -> list[Array]:
-    """The tensors that the values of a port of that form hold, with memory of their own."""
+    """The tensors that the values of a port of that form hold, with memory of their own.
+
+    Raises:
+        InvalidInput: the shapes are not those of as many elements: no model makes such, a plan that was
+            changed by hand may.
+    """
+    counts = [math.prod(shape) for shape in sizes.tolist()]
+    if (sizes.size and sizes.min() < 0) or sum(counts) != data.size:
+        raise InvalidInput(
+            f"{data.size} elements, and shapes of {sum(counts)}",
+            where="a sequence that the plan returns",
+            hint="compile the model again",
+        )
     found, start = [], 0
     for shape in sizes.tolist():
         end = start + math.prod(shape)

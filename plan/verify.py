@@ -170,8 +170,10 @@ def _ports(plan: Plan) -> Iterator[Finding]:
                 "the ports of the plan do not hold its inputs and outputs, in their order"
             )
         for name, times in Counter(port.name for port in ports).items():
-            if times > 1 or not name:
+            if times > 1:
                 yield Finding(f"{times} ports are called {name_text(name)}")
+            if not name:
+                yield Finding("a port has no name")
         for port in ports:
             if not _holds(plan, port):
                 yield Finding(f"the values of the port {name_text(port.name)} cannot hold it")

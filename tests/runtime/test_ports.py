@@ -16,7 +16,7 @@ import fqfuse
 from fqfuse import FqfuseError, InferenceSession
 from fqfuse.errors import InvalidInput, PlanError
 from fqfuse.frontend import graph_from_onnx
-from fqfuse.ir.ports import PACKED, ROWS, Port, Ports
+from fqfuse.ir.ports import PACKED, ROWS, Port, Ports, unpacked
 from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.text_print import print_graph
 from fqfuse.plan.file import plan_bytes, read_plan
@@ -309,3 +309,9 @@ def test_what_knows_tensors_alone_says_so(use, tmp_path):
     onnx.save(detector(SHAPES["open"]), path)
     with pytest.raises(FqfuseError, match="images is a sequence or an optional"):
         use(path)
+
+
+@pytest.mark.parametrize("sizes", [[[1], [7]], [[-1], [4]], [[1]], np.empty((0, 1), np.int64)])
+def test_shapes_of_other_elements_are_refused(sizes):
+    with pytest.raises(InvalidInput, match="3 elements, and shapes of"):
+        unpacked(np.ones(3, np.float32), np.asarray(sizes))
