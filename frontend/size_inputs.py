@@ -58,9 +58,11 @@ def reshape_target(
     when there is none.
 
     An entry that equals the input's dimension at its place becomes 0 (copy), and one that is left
-    becomes -1 (infer). A 0 that allowzero takes as a size has no such form.
+    becomes -1 (infer). With allowzero a size may be 0 in a run: a 0 in the target has no such form then, nor has
+    an entry that is left beside another one that may be 0, since nothing is inferred from no elements.
     """
-    if attrs.get("allowzero", 0) and 0 in target:
+    may_be_none = bool(attrs.get("allowzero", 0))
+    if may_be_none and 0 in target:
         return None
     result: list[int] = []
     for place, size in enumerate(target):
@@ -68,7 +70,14 @@ def reshape_target(
             result.append(size)
         elif place < len(shape) and dims.same(size, shape[place]):
             result.append(0)
-        elif -1 in target or -1 in result:
+        elif (
+            -1 in target
+            or -1 in result
+            or (
+                may_be_none
+                and any(not isinstance(t, int) for t in (*target[:place], *target[place + 1 :]))
+            )
+        ):
             return None
         else:
             result.append(-1)

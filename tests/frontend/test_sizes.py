@@ -238,6 +238,23 @@ def test_reshape_that_allows_zero(rest: list[int], expected: str) -> None:
             assert np.array_equal(found, x.reshape(n, s, *rest))
 
 
+def test_nothing_is_inferred_from_no_elements() -> None:
+    """A size that a run tells, beside one that may be 0, where allowzero takes that for a size."""
+    nodes, sizes = sizes_of(0)
+    nodes += [
+        node("Concat", ["d0", "given"], ["t"], axis=0),
+        node("Reshape", ["x", "t"], allowzero=1),
+    ]
+    types = {"x": TensorProto.FLOAT, "given": TensorProto.INT64}
+    proto = model(nodes, inputs={"x": ["N", "M"], "given": [1]}, constants=sizes, types=types)
+    for backend in ("numpy", "onednn"):
+        session = fqfuse.InferenceSession(proto, backend)
+        for n, m, given in ((0, 0, 4), (0, 3, 5), (2, 3, 3), (3, 0, 0)):
+            feeds = {"x": np.ones((n, m), np.float32), "given": np.asarray([given])}
+            (found,) = session.run(None, feeds)
+            assert found.shape == (n, given)
+
+
 def test_two_unknown_sizes_are_left_alone():
     proto = model(
         [node("Concat", ["n", "n", "rest"], ["t"], axis=0), node("Reshape", ["x", "t"])],
