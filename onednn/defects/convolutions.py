@@ -104,6 +104,15 @@ def _high_padding_of_zero_points(request: Request) -> bool:
     return Arg.SRC in request.attributes.zero_points and max(widths, default=0) >= 4
 
 
+def _padded_plane(request: Request) -> bool:
+    """A zero point of the source, whose volumes have one plane, as the kernel has, and padding around it."""
+    if Arg.SRC not in request.attributes.zero_points or len(operand(request, "src").dims) != 5:
+        return False
+    n, _, _, _, span = next(_axes(request))
+    padding = (request.parameters[side] for side in ("padding_l", "padding_r"))
+    return n == span == 1 and any(width > 0 for side in padding for width in side)
+
+
 def _compensated(request: Request) -> bool:
     """Sums of the weights are taken off: of an s8 source, or of one with a zero point."""
     src = operand(request, "src")
@@ -307,6 +316,17 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         _NEXT,
         "16 of 653 drawn shapes, of which 3 end the process; of narrower padding none of 1,900",
         versions=BOTH,
+    ),
+    Defect(
+        "convolution of one padded plane",
+        "convolution",
+        r"jit:.*amx",
+        _padded_plane,
+        "on a CPU with AMX, a zero point of the source, three spatial dimensions of which source and kernel have one element along the first, "
+        "and padding along another",
+        "the process ends",
+        _NEXT,
+        "54 of 107 drawn shapes; none of 416 other ones of three dimensions",
     ),
     Defect(
         "compensation of weights side by side",

@@ -25,6 +25,7 @@ from support.brgemm_cases import (
     ONE_CHANNEL,
     ONE_CHANNEL_IN_ROWS,
     ONE_COLUMN,
+    PADDED_PLANE,
     PADDED_ROWS,
     SOME_CHANNELS,
     SPREAD,
@@ -1089,6 +1090,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "convolution with zero points and high padding": lambda bare: drawn(
         bare, "convolution", HIGH_PADDING
     ),
+    "convolution of one padded plane": lambda bare: drawn(bare, "convolution", PADDED_PLANE),
     "convolution by brgemm with AMX": lambda bare: drawn(bare, "convolution", SOME_CHANNELS),
     "deconvolution where no tap reaches": lambda bare: drawn(bare, "deconvolution", UNREACHED),
     "convolution of codes by brgemm between the versions": lambda bare: drawn(
@@ -1108,6 +1110,7 @@ SUM_OF_F16 = "convolution of codes with a sum of f16"
 ENDS_THE_PROCESS = {
     "product of codes between the versions": (signal.SIGSEGV, signal.SIGABRT),
     "convolution with zero points and high padding": (signal.SIGSEGV, signal.SIGABRT),
+    "convolution of one padded plane": (signal.SIGSEGV,),
     "binary of blocks into codes": (signal.SIGSEGV,),
     "convolution of codes by brgemm between the versions": (signal.SIGSEGV,),
     **dict.fromkeys(
@@ -1405,6 +1408,7 @@ def test_convolutions_whose_padding_behind_is_negative(bare: Bare) -> None:
         ("convolution", SOME_CHANNELS),
         ("convolution", ONE_COLUMN),
         ("convolution", PADDED_ROWS),
+        ("convolution", PADDED_PLANE),
         ("convolution", OF_3_3),
         ("deconvolution", SPREAD),
         ("deconvolution", UNREACHED),
