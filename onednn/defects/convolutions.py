@@ -104,23 +104,54 @@ def _high_padding_of_zero_points(request: Request) -> bool:
     return Arg.SRC in request.attributes.zero_points and max(widths, default=0) >= 4
 
 
+def _padded_plane(request: Request) -> bool:
+    """A zero point of the source, whose volumes have one plane, as the kernel has, and padding around it."""
+    if Arg.SRC not in request.attributes.zero_points or len(operand(request, "src").dims) != 5:
+        return False
+    n, _, _, _, span = next(_axes(request))
+    padding = (request.parameters[side] for side in ("padding_l", "padding_r"))
+    return n == span == 1 and any(width > 0 for side in padding for width in side)
+
+
 def _compensated(request: Request) -> bool:
     """Sums of the weights are taken off: of an s8 source, or of one with a zero point."""
     src = operand(request, "src")
     return src.dtype == DataType.s8 or Arg.SRC in request.attributes.zero_points
 
 
-def _windows_of_padding(request: Request) -> bool:
-    """A window reads padding alone: no tap of it along some dimension meets an element."""
+def _met(request: Request) -> list[list[bool]]:
+    """For each axis, and each element of the result along it: does a tap meet an element of the source?"""
     dilations = request.parameters["dilations"]
     kernel = operand(request, "weights").dims[-len(dilations) :]
-    return _compensated(request) and any(
-        not any(0 <= window * stride - begin + tap * (apart + 1) < n for tap in range(taps))
+    spread = request.kind == "deconvolution"
+
+    def meets(n: int, stride: int, begin: int, place: int, tap: int) -> bool:
+        if spread:
+            return place + begin - tap in range(0, n * stride, stride)
+        return 0 <= place * stride - begin + tap < n
+
+    return [
+        [
+            any(
+                meets(n, stride, begin, place, tap)
+                for tap in range(0, taps * (apart + 1), apart + 1)
+            )
+            for place in range(out)
+        ]
         for (n, out, stride, begin, _), taps, apart in zip(
             _axes(request), kernel, dilations, strict=True
         )
-        for window in range(out)
-    )
+    ]
+
+
+def _windows_of_padding(request: Request) -> bool:
+    """A window reads padding alone: no tap of it along some dimension meets an element."""
+    return _compensated(request) and not all(map(all, _met(request)))
+
+
+def _padding_alone(request: Request) -> bool:
+    """Along some dimension but the last no window meets an element: all is padding."""
+    return not all(map(any, _met(request)[:-1]))
 
 
 def _of_one_channel(request: Request) -> bool:
@@ -140,18 +171,7 @@ def _not_zero_without_taps(request: Request) -> bool:
     """An element of the destination gets nothing of the source, and is something else than 0."""
     attributes = request.attributes
     added = request.operands["bias"] is not None or attributes.post_ops
-    dilations = request.parameters["dilations"]
-    kernel = operand(request, "weights").dims[-len(dilations) :]
-    return bool(added or Arg.DST in attributes.zero_points) and any(
-        not any(
-            (place + begin - tap * (apart + 1)) in range(0, n * stride, stride)
-            for tap in range(taps)
-        )
-        for (n, out, stride, begin, _), taps, apart in zip(
-            _axes(request), kernel, dilations, strict=True
-        )
-        for place in range(out)
-    )
+    return bool(added or Arg.DST in attributes.zero_points) and not all(map(all, _met(request)))
 
 
 def _of_codes(request: Request) -> bool:
@@ -307,6 +327,34 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         _NEXT,
         "16 of 653 drawn shapes, of which 3 end the process; of narrower padding none of 1,900",
         versions=BOTH,
+    ),
+    *(
+        Defect(
+            f"{kind} of padding alone",
+            kind,
+            implementation,
+            _padding_alone,
+            "on a CPU with AMX, along a dimension but the last no window meets an element of the source",
+            "the process ends when the primitive is made",
+            _NEXT,
+            f"all of {seen} others",
+            versions=BOTH,
+        )
+        for kind, implementation, seen in (
+            ("convolution", r"brgconv:.*amx|brg_conv_fwd:.*amx", "16 drawn shapes, none of 4,940"),
+            ("deconvolution", r"brg_conv:.*amx|brg_deconv:.*amx", "19 drawn shapes, none of 1,235"),
+        )
+    ),
+    Defect(
+        "convolution of one padded plane",
+        "convolution",
+        r"jit:.*amx",
+        _padded_plane,
+        "on a CPU with AMX, a zero point of the source, three spatial dimensions the first of one element in source and kernel, "
+        "and padding along another",
+        "the process ends",
+        _NEXT,
+        "54 of 107 drawn shapes; none of 416 other ones of three dimensions",
     ),
     Defect(
         "compensation of weights side by side",

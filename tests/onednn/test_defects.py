@@ -25,9 +25,12 @@ from support.brgemm_cases import (
     ONE_CHANNEL,
     ONE_CHANNEL_IN_ROWS,
     ONE_COLUMN,
+    PADDED_PLANE,
     PADDED_ROWS,
+    PADDING_ALONE,
     SOME_CHANNELS,
     SPREAD,
+    SPREAD_PADDING_ALONE,
     UNREACHED,
     WINDOWS_OF_PADDING,
     Codes,
@@ -1089,6 +1092,11 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "convolution with zero points and high padding": lambda bare: drawn(
         bare, "convolution", HIGH_PADDING
     ),
+    "convolution of padding alone": lambda bare: drawn(bare, "convolution", PADDING_ALONE),
+    "deconvolution of padding alone": lambda bare: drawn(
+        bare, "deconvolution", SPREAD_PADDING_ALONE
+    ),
+    "convolution of one padded plane": lambda bare: drawn(bare, "convolution", PADDED_PLANE),
     "convolution by brgemm with AMX": lambda bare: drawn(bare, "convolution", SOME_CHANNELS),
     "deconvolution where no tap reaches": lambda bare: drawn(bare, "deconvolution", UNREACHED),
     "convolution of codes by brgemm between the versions": lambda bare: drawn(
@@ -1108,6 +1116,9 @@ SUM_OF_F16 = "convolution of codes with a sum of f16"
 ENDS_THE_PROCESS = {
     "product of codes between the versions": (signal.SIGSEGV, signal.SIGABRT),
     "convolution with zero points and high padding": (signal.SIGSEGV, signal.SIGABRT),
+    "convolution of one padded plane": (signal.SIGSEGV,),
+    "convolution of padding alone": (signal.SIGSEGV,),
+    "deconvolution of padding alone": (signal.SIGSEGV,),
     "binary of blocks into codes": (signal.SIGSEGV,),
     "convolution of codes by brgemm between the versions": (signal.SIGSEGV,),
     **dict.fromkeys(
@@ -1405,6 +1416,9 @@ def test_convolutions_whose_padding_behind_is_negative(bare: Bare) -> None:
         ("convolution", SOME_CHANNELS),
         ("convolution", ONE_COLUMN),
         ("convolution", PADDED_ROWS),
+        ("convolution", PADDED_PLANE),
+        ("convolution", PADDING_ALONE),
+        ("deconvolution", SPREAD_PADDING_ALONE),
         ("convolution", OF_3_3),
         ("deconvolution", SPREAD),
         ("deconvolution", UNREACHED),
