@@ -41,7 +41,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .enums import CpuIsa
 from .kernels import Kernels, kernels
 from .library import Library
 
@@ -82,8 +81,7 @@ def in_panels(columns: NDArray[Any]) -> NDArray[Any]:
 
 def takes_tiles(library: Library, kernels: Kernels, block: int) -> bool:
     """Whether `multiply_by_tiles` is there, can run and takes blocks of so many codes."""
-    amx = CpuIsa.avx512_core_amx
-    there = "multiply_by_tiles" in kernels.functions and library.effective_isa() & amx == amx
+    there = "multiply_by_tiles" in kernels.functions and library.effective_isa().has_amx
     return there and (block <= _TILE or block % _TILE == 0)
 
 

@@ -15,6 +15,7 @@ from statistics import median
 from ...onednn.enums import Arg
 from ...plan.types import Plan
 from ..placement import Placement
+from .decoder import PartsAction
 from .program import Action, PrimitiveAction, Program
 
 _PRODUCTS = ("convolution", "deconvolution", "matmul", "rnn")
@@ -72,6 +73,8 @@ def _sums_codes(plan: Plan, where: Placement) -> bool:
 
 def _sums_whole(action: Action) -> bool:
     """Whether an action of a matrix product of floats gives each sum to one thread."""
+    if isinstance(action, PartsAction):
+        return False  # as wide as the threads are many: kernels cut sums by width, brgemm's, too
     if not isinstance(action, PrimitiveAction):
         return True  # kernels of our own
     desc = action.primitive.desc

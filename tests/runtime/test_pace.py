@@ -185,13 +185,14 @@ def test_a_product_of_columns_is_not_said_to_be_alike(
     assert not held(model, feeds, monkeypatch)
 
 
-@OF_OPENMP
-def test_two_programs_that_sum_by_other_kernels_are_not_exchanged() -> None:
-    """Weights of 4 bits in parts, which are as wide as the threads are many: one thread's go to gemm."""
-    rng = np.random.default_rng(0)
+def packed_product(
+    rows: int, size: int, columns: int, bits: int, block: int
+) -> tuple[Any, dict[str, Any]]:
+    """Rows in f32 times weights in blocks, and what to feed."""
+    rng, blocks = np.random.default_rng(0), -(-size // block)
     constants = {
-        "w": rng.integers(0, 256, (512, 32, 8)).astype(np.uint8),
-        "s": rng.random(512 * 32).astype(np.float32),
+        "w": rng.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8),
+        "s": rng.random(columns * blocks).astype(np.float32),
     }
     product = helper.make_node(
         "MatMulNBits",
@@ -199,18 +200,45 @@ def test_two_programs_that_sum_by_other_kernels_are_not_exchanged() -> None:
         ["y"],
         "product",
         domain="com.microsoft",
-        K=512,
-        N=512,
-        bits=4,
-        block_size=16,
+        K=size,
+        N=columns,
+        bits=bits,
+        block_size=block,
     )
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 512])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 512])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, size])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, columns])]
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph([product], "packed", inputs, outputs, tensors)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    session = fqfuse.InferenceSession(helper.make_model(graph, opset_imports=opsets), "onednn", 2)
-    feeds = {"x": rng.standard_normal((5, 512), np.float32)}
+    feeds = {"x": rng.standard_normal((rows, size), np.float32)}
+    return helper.make_model(graph, opset_imports=opsets), feeds
+
+
+@OF_OPENMP
+@pytest.mark.parametrize(
+    ("rows", "size", "columns", "bits", "block"),
+    [
+        (16, 2048, 1030, 2, 32),
+        (16, 96, 513, 2, 32),
+        (1, 2048, 1030, 2, 32),
+        (16, 1000, 1030, 4, 16),
+        (1, 520, 700, 4, 32),
+        (64, 520, 513, 4, 64),
+        (300, 200, 300, 8, 128),
+    ],
+)
+def test_packed_products_that_are_said_to_be_alike_are(
+    rows: int, size: int, columns: int, bits: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where weights are decoded for a kernel of the library, by parts, their width is the threads'."""
+    held(*packed_product(rows, size, columns, bits, block), monkeypatch)
+
+
+@OF_OPENMP
+def test_two_programs_that_sum_by_other_kernels_are_not_exchanged() -> None:
+    """Weights of 4 bits in parts, which are as wide as the threads are many: one thread's go to gemm."""
+    model, feeds = packed_product(rows=5, size=512, columns=512, bits=4, block=16)
+    session = fqfuse.InferenceSession(model, "onednn", 2)
     before = session.run(None, feeds)[0].tobytes()
     bound = bound_of(session)
     if bound.pace is not None:
