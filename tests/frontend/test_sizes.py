@@ -249,10 +249,10 @@ def test_nothing_is_inferred_from_no_elements() -> None:
     proto = model(nodes, inputs={"x": ["N", "M"], "given": [1]}, constants=sizes, types=types)
     for backend in ("numpy", "onednn"):
         session = fqfuse.InferenceSession(proto, backend)
-        for n, m, given in ((0, 0, 4), (0, 3, 5), (2, 3, 3), (3, 0, 0)):
-            feeds = {"x": np.ones((n, m), np.float32), "given": np.asarray([given])}
+        for n, m, told in ((0, 0, 4), (0, 3, 5), (2, 3, 3), (3, 0, 0)):
+            feeds = {"x": np.ones((n, m), np.float32), "given": np.asarray([told])}
             (found,) = session.run(None, feeds)
-            assert found.shape == (n, given)
+            assert found.shape == (n, told)
 
 
 def test_two_unknown_sizes_are_left_alone():
