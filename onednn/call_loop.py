@@ -88,6 +88,26 @@ def _together(library: Library, first: int, calls: Sequence[CCall]) -> Stretch |
     return Stretch(call_all, lambda: first + int(work.done))
 
 
+def shared(library: Library, shares: Sequence[tuple[int, ...]], held: list[object]) -> CCall | None:
+    """Functions whose work threads share, one after the other in one call; None where machine code
+    cannot be mapped.
+
+    Args:
+        library: the library.
+        shares: of each call its `Kernels.share`.
+        held: gets what must live as long as the call, beside the works.
+    """
+    found = kernels(library, "call_loop")
+    if found is None:
+        return None
+    table = np.array(shares, np.int64)
+    held.append(table)
+    address, _ = found.functions["share"]
+    kinds = (ctypes.c_void_p, ctypes.c_int64)
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address)
+    return CCall(function, table.ctypes.data, len(shares))
+
+
 # -- the same calls over and over ----------------------------------------------------------------------
 
 _WORDS: Final = 1 + 4

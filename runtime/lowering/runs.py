@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from ...aligned import aligned_bytes
 from ...errors import InternalError
 from ...ir.ops.spec import Array
-from ...onednn.call_loop import joined
+from ...onednn.call_loop import CCall, joined
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.library import Engine, Stream
-from ...onednn.memory import Memory, MemoryDesc, numpy_dtype, view
+from ...onednn.memory import Memory, MemoryDesc, address_of, numpy_dtype, view
 from ...onednn.primitive import ExecArgs, run_once
 from ...onednn.primitive_desc import describe
 from ...onednn.slabs import arena_bytes
@@ -35,6 +35,7 @@ from .host import HostAction
 from .host_calls import SingleCall, call_in_c
 from .program import Action, Buffer, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
+from .rows import RowsProduct
 
 A = TypeVar("A")
 Key = str | Buffer
@@ -344,6 +345,9 @@ class Run:
         if not decoder.reads_halves(rows):
             panels = None if action.panels is None else self._place(action.panels)
             multiply = decoder.product(rows, out, panels)
+            in_c = self._in_c(multiply, action) if room is None else None
+            if in_c is not None:
+                return in_c
 
             def call() -> int:
                 multiply(filled())
@@ -373,7 +377,14 @@ class Run:
             multiply(read().reshape(rows, size))
             return 0
 
-        return call
+        return self._in_c(multiply, action) or call
+
+    def _in_c(self, multiply: RowsProduct, action: RowsAction | CodedAction) -> CCall | None:
+        """A product of rows that stay where they are in C alone, where that can be."""
+        if not self._stays(action.source, action.src):
+            return None
+        sources = view(action.src.desc, self._place(action.src))
+        return multiply.in_c(self.library, sources, self._held)
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep
@@ -467,6 +478,10 @@ class _Shifted(Memory):
         """Points behind the first bytes of an array."""
         super().set_data(None if data is None else _bytes_from(data, self._skipped))
 
+    def set_contiguous(self, data: NDArray[Any], address: int) -> None:  # noqa: ARG002
+        """As `set_data`."""
+        self.set_data(data)
+
 
 def _bytes_from(data: NDArray[Any], start: int) -> NDArray[np.uint8]:
     return data.reshape(-1).view(np.uint8)[start:]
@@ -495,5 +510,8 @@ def _keep(
     if not array.flags.c_contiguous:
         array = np.array(array, order="C")
     arrays[key] = array
-    for memory in loose.get(key, ()):
-        memory.set_data(array)
+    memories = loose.get(key)
+    if memories:
+        address = address_of(array)
+        for memory in memories:
+            memory.set_contiguous(array, address)
