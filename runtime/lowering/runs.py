@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...aligned import aligned_bytes
 from ...errors import InternalError
 from ...ir.ops.spec import Array
-from ...onednn.call_loop import CCall, joined
+from ...onednn.call_loop import CCall, Tried, joined
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.library import Engine, Stream
@@ -32,7 +32,7 @@ from .averages import AverageAction
 from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
-from .host_calls import SingleCall, call_in_c
+from .host_calls import SingleCall, call_in_c, tried_in_c
 from .program import Action, Buffer, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
 from .rows import RowsProduct
@@ -415,10 +415,23 @@ class Run:
                 _keep(arrays, loose, value, array)
             return 0
 
-        results = [outputs.get(value) for value in runner.outputs]
+        single = self._single_call(action, readers, general)
+        return general if single is None else single
+
+    def _single_call(
+        self,
+        action: HostAction,
+        readers: Mapping[str, Callable[[], NDArray[Any]]],
+        general: Callable[[], int],
+    ) -> Callable[[], int] | None:
+        """The one call that a step on NumPy comes to, in C where that can be, and `general` where it
+        leaves the work undone; None where there is none.
+        """
+        runner, arrays, shapes = action.runner, self._arrays, self.program.shapes
+        results = [action.outputs.get(value) for value in runner.outputs]
         placed = [of for of in results if of is not None and of.buffer.owner is Owner.ARENA]
         if runner.single_call is None or len(placed) < len(results):
-            return general
+            return None
         outs = [
             view(of.desc, self._place(of)).reshape(shapes[value])
             for of, value in zip(placed, runner.outputs, strict=True)
@@ -426,18 +439,21 @@ class Run:
         source = runner.inputs[0]
         single, read = runner.single_call(*outs), readers[source]
         self.singles[action] = single
+
+        def evaluated() -> int:
+            general()  # says what is wrong
+            for out, value in zip(outs, runner.outputs, strict=True):
+                np.copyto(out, arrays.pop(value))
+            return 0
+
         if self._stays(source, action.inputs.get(source)):
-            in_c = call_in_c(single, read())
-            if in_c is not None:
+            in_c, tried = call_in_c(single, read()), tried_in_c(single, read())
+            if tried is not None:
                 self._held.append(single)
-                return in_c
+                return Tried.of(tried, evaluated) if in_c is None else in_c
 
         def call() -> int:
-            if not single(read()):
-                general()  # says what is wrong
-                for out, value in zip(outs, runner.outputs, strict=True):
-                    np.copyto(out, arrays.pop(value))
-            return 0
+            return 0 if single(read()) else evaluated()
 
         return call
 

@@ -12,7 +12,7 @@ import pytest
 from support.executor_plans import F32, U8, Builder, scales
 
 from fqfuse.onednn import call_loop
-from fqfuse.onednn.call_loop import CCall, Repeated, copying, joined
+from fqfuse.onednn.call_loop import CCall, Repeated, Tried, copying, joined
 from fqfuse.onednn.capi import OneDnnError
 from fqfuse.onednn.coded_kernels import coded_kernels
 from fqfuse.onednn.enums import CpuIsa
@@ -98,6 +98,30 @@ def test_what_fails_ends_it_and_is_named(library, mixed, place) -> None:
     recorder.seen.clear()
     assert run(stretches) is None
     assert len(recorder.seen) == 9
+
+
+@pytest.mark.parametrize("mapping", [True, False])
+@pytest.mark.parametrize("place", range(4))
+def test_what_is_tried_in_vain_python_does(library, mapping, place, monkeypatch) -> None:
+    """The calls behind it go on; where Python fails, too, it ends there and is named."""
+    if not mapping:
+        monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
+    recorder, others = Recorder(), list[int]()
+    answers = dict.fromkeys(range(4), 0)
+
+    def tried(at: int) -> Tried:
+        return Tried.of(recorder.in_c(at, 0, 0, 0), lambda: others.append(at) or answers[at])
+
+    stretches = joined(library, [*map(tried, range(4)), recorder.in_c(4, 0, 0, 0)])
+    for failing in ({place}, {place, 3}, set()):
+        recorder.seen.clear()
+        others.clear()
+        recorder.statuses = dict.fromkeys(failing, 1)
+        assert run(stretches) is None
+        assert [words[0] for words in recorder.seen] == list(range(5))
+        assert others == sorted(failing)
+    recorder.statuses, answers[place] = {place: 1}, -2
+    assert run(stretches) == (place, -2)
 
 
 def test_nothing_to_join(library: Library) -> None:
