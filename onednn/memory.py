@@ -425,7 +425,7 @@ def address_of(data: NDArray[Any]) -> int:
     flags = data.flags
     if data.nbytes and flags.writeable and flags.c_contiguous:
         # a third of the time that `ctypes.data` takes
-        return ctypes.addressof(ctypes.c_char.from_buffer(data))
+        return ctypes.addressof(ctypes.c_char.from_buffer(data.data))
     return int(data.ctypes.data)
 
 
