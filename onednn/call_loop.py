@@ -33,6 +33,28 @@ class CCall(functools.partial[int]):
         return address, *(getattr(word, "value", word) or 0 for word in self.args)
 
 
+class Tried(CCall):
+    """A call of a C function that may leave its work undone, with another status than 0: Python does
+    it then.
+
+    Attributes:
+        otherwise: does so, and returns a status.
+    """
+
+    otherwise: Callable[[], int]
+
+    @classmethod
+    def of(cls, call: CCall, otherwise: Callable[[], int]) -> Tried:
+        """Such a call."""
+        found = cls(call.func, *call.args)
+        found.otherwise = otherwise
+        return found
+
+    def __call__(self, *_: object) -> int:
+        """Calls the one, and where that fails the other."""
+        return super().__call__() and self.otherwise()
+
+
 @dataclass(frozen=True)
 class Stretch:
     """Calls that follow each other.
@@ -78,14 +100,51 @@ def _together(library: Library, first: int, calls: Sequence[CCall]) -> Stretch |
     for record, call in zip(table, calls, strict=True):
         record.function, *words = call.words
         record.words[: len(words)] = words
-    work: Any = found.work("call_all", calls=ctypes.addressof(table), count=len(calls))
+    start, size, count = ctypes.addressof(table), ctypes.sizeof(_Record), len(calls)
+    work: Any = found.work("call_all")
     make = found.call("call_all", work, held=table)
+    failed = first
 
     def call_all() -> int:
-        make()
-        return int(work.status)
+        nonlocal failed
+        place = 0
+        while place < count:
+            work.calls, work.count = start + place * size, count - place
+            make()
+            status = int(work.status)
+            if not status:
+                break
+            place += work.done
+            call = calls[place]
+            if isinstance(call, Tried):
+                status = call.otherwise()
+            if status:
+                failed = first + place
+                return status
+            place += 1
+        return 0
 
-    return Stretch(call_all, lambda: first + int(work.done))
+    return Stretch(call_all, lambda: failed)
+
+
+def shared(library: Library, shares: Sequence[tuple[int, ...]], held: list[object]) -> CCall | None:
+    """Functions whose work threads share, one after the other in one call; None where machine code
+    cannot be mapped.
+
+    Args:
+        library: the library.
+        shares: of each call its `Kernels.share`.
+        held: gets what must live as long as the call, beside the works.
+    """
+    found = kernels(library, "call_loop")
+    if found is None:
+        return None
+    table = np.array(shares, np.int64)
+    held.append(table)
+    address, _ = found.functions["share"]
+    kinds = (ctypes.c_void_p, ctypes.c_int64)
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address)
+    return CCall(function, table.ctypes.data, len(shares))
 
 
 # -- the same calls over and over ----------------------------------------------------------------------

@@ -47,11 +47,8 @@ class Kernels:
         """A call without arguments. It holds the work and what it is told to; of the other arrays it
         knows the addresses alone.
         """
-        address, members = self.functions[function]
-        if not isinstance(work, _structure(members)):
-            raise TypeError(f"{function} takes another work")
+        address, counters = self._checked(function, work)
         argument = ctypes.c_void_p(ctypes.addressof(work))
-        counters = [name for name in _COUNTERS if name in members]
         alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         if threads > 1 and self.parallel is not None:
             run = functools.partial(
@@ -70,6 +67,25 @@ class Kernels:
             run()
 
         return call
+
+    def share(self, function: str, work: Work, threads: int = 1) -> tuple[int, ...]:
+        """The same call as `call_loop.shared` makes it in C: addresses of what runs it in several threads
+        (0: nothing), of the function, the work, how many threads, and addresses of counters. It holds
+        nothing.
+        """
+        address, counters = self._checked(function, work)
+        several = threads > 1 and self.parallel is not None
+        team = ctypes.cast(self.parallel, ctypes.c_void_p).value if several else 0
+        place = ctypes.addressof(work)
+        at = [place + getattr(type(work), counter).offset for counter in counters]
+        return team or 0, address, place, threads, *at, *[0] * (len(_COUNTERS) - len(at))
+
+    def _checked(self, function: str, work: Work) -> tuple[int, list[str]]:
+        """The address of a function that takes this work, and which counters that has."""
+        address, members = self.functions[function]
+        if not isinstance(work, _structure(members)):
+            raise TypeError(f"{function} takes another work")
+        return address, [name for name in _COUNTERS if name in members]
 
 
 def kernels(library: Library, name: str) -> Kernels | None:

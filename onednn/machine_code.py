@@ -42,7 +42,7 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "call_loop": (
         CpuIsa.default,
-        "f57856ab1c69b3865f6d102f5dda1e771e78d608762d2083d9d1503c3432445a",
+        "c92984667579f4dc5f8614f0eccba778b5260b06241813d50135ed325e70e3ac",
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,

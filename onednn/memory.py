@@ -352,7 +352,7 @@ class Memory(Handle):
         OneDnnError: the library refuses, for example a descriptor of layout `any`.
     """
 
-    __slots__ = ("data", "desc", "engine")
+    __slots__ = ("_size", "data", "desc", "engine")
 
     def __init__(self, engine: Engine, desc: MemoryDesc, data: NDArray[Any] | None = None) -> None:
         function = engine.library.c.dnnl_memory_create
@@ -364,6 +364,7 @@ class Memory(Handle):
         self.engine = engine
         self.desc = desc
         self.data = data
+        self._size = desc.size
 
     @classmethod
     def wrap(cls, engine: Engine, array: NDArray[Any]) -> Memory:
@@ -385,7 +386,18 @@ class Memory(Handle):
             ValueError: the array is too small.
             OneDnnError: the library refuses.
         """
-        status = self.library.c.dnnl_memory_set_data_handle(self, _address(self.desc, data))
+        self._point(data, _address(self.desc, data))
+
+    def set_contiguous(self, data: NDArray[Any], address: int) -> None:
+        """As `set_data`, of a C-contiguous array whose `address_of` is known: several memories may lie
+        in it, and each run asks once.
+        """
+        if data.nbytes < self._size:  # strides with gaps may need less
+            address = _address(self.desc, data) or 0
+        self._point(data, address)
+
+    def _point(self, data: NDArray[Any] | None, address: int | None) -> None:
+        status = self.library.c.dnnl_memory_set_data_handle(self, address)
         if status:
             raise failure(status, f"set_data_handle of a memory for {self.desc}")
         self.data = data
@@ -405,7 +417,13 @@ def _address(desc: MemoryDesc, data: NDArray[Any] | None) -> int | None:
     available = data.nbytes if data.flags.c_contiguous else _span(data)
     if available < desc.size and available < _least(desc):
         raise ValueError(f"{desc} needs {_least(desc)} bytes, the array spans {available}")
-    if data.nbytes and data.flags.writeable and data.flags.c_contiguous:
+    return address_of(data)
+
+
+def address_of(data: NDArray[Any]) -> int:
+    """Where an array begins."""
+    flags = data.flags
+    if data.nbytes and flags.writeable and flags.c_contiguous:
         # a third of the time that `ctypes.data` takes
         return ctypes.addressof(ctypes.c_char.from_buffer(data.data))
     return int(data.ctypes.data)

@@ -20,7 +20,7 @@ from ...ir.ops import OPS
 from ...ir.ops.rows import integer
 from ...ir.ops.spec import Array
 from ...ir.types import DType
-from ...onednn.call_loop import CCall, Repeated, copying
+from ...onednn.call_loop import CCall, Repeated, Tried, copying
 from ...onednn.kernels import Kernels, kernels
 from ...onednn.library import Library
 from ...plan.types import Plan
@@ -293,7 +293,7 @@ class Chained:
 
     def _lay_action(self, calls: _Calls, action: Action, call: Callable[[], int]) -> None:
         """A call of the body."""
-        if isinstance(call, CCall):
+        if isinstance(call, CCall) and not isinstance(call, Tried):
             calls.made.append(call)
         elif isinstance(action, HostAction) and action.runner.outputs[0] in self._picks:
             name = action.runner.outputs[0]

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...onednn.kernels import Kernels
 from ..kernels.block_gemm import Blocks
 from .constants import Arranged, panels_of
 from .program import Tensor
+from .rows import RowsProduct
 
 _FEW = 6  # rows that take less time one by one than together
 _TALL = 16  # rows of a tile
@@ -76,7 +76,7 @@ class CodedRows:
 
     def product(
         self, rows: int, out: NDArray[np.float32], scratch: NDArray[np.uint8]
-    ) -> Callable[[NDArray[np.float32]], None]:
+    ) -> RowsProduct:
         """What multiplies rows [rows, K], C-contiguous, into [rows, N].
 
         Args:
@@ -110,17 +110,8 @@ class CodedRows:
         )
         held = (self._codes, self._scales, self._zeros)
         many = self._threads if rows * blocks.width >= _ALONE else 1
-        quantize = kernels.call("quantize_rows", work, many, held)
-        multiply_codes = kernels.call(self._function(rows), work, self._threads, held)
-
-        def multiply(sources: NDArray[np.float32]) -> None:
-            if sources.shape != shape or not sources.flags.c_contiguous:
-                raise ValueError(f"rows must be {list(shape)}, row-major")
-            work.x = sources.ctypes.data
-            quantize()
-            multiply_codes()
-
-        return multiply
+        steps = [("quantize_rows", many), (self._function(rows), self._threads)]
+        return RowsProduct(kernels, work, steps, shape, held)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from ..kernels.base import Recorder, Scratch
 from ..kernels.block_gemm import Blocks
 from .constants import Arranged, panels_of
 from .program import Tensor
+from .rows import RowsProduct
 
 LANES = 64
 """Columns that are decoded at once."""
@@ -150,7 +151,7 @@ class Decoder:
 
     def product(
         self, rows: int, out: NDArray[np.float32], panels: NDArray[np.uint8] | None
-    ) -> Callable[[NDArray[np.float32]], None]:
+    ) -> RowsProduct:
         """What multiplies few or many rows [rows, width], C-contiguous, into [rows, N].
 
         Args:
@@ -161,31 +162,23 @@ class Decoder:
         kernels, shape = self._kernels, (rows, self.blocks.width)
         assert kernels is not None
         if panels is None:
-            work, call = self._few(kernels, rows, out)
-        else:
-            zeros = self._zeros_of(0, self.blocks.rows)
-            work = self._product(kernels, rows, out, zeros)
-            work.panels = panels.ctypes.data
-            if panels.size < self._threads * PANEL_BYTES or work.panels != aligned(work.panels):
-                raise ValueError("no place for panels, or none on a cache line")
-            call = kernels.call("multiply_columns", work, self._threads, zeros)
-
-        def multiply(sources: NDArray[np.float32]) -> None:
-            if sources.shape != shape or not sources.flags.c_contiguous:
-                raise ValueError(f"rows must be {list(shape)}, row-major")
-            work.x = sources.ctypes.data
-            call()
-
-        return multiply
+            return self._few(kernels, shape, out)
+        zeros = self._zeros_of(0, self.blocks.rows)
+        work = self._product(kernels, rows, out, zeros)
+        work.panels = panels.ctypes.data
+        if panels.size < self._threads * PANEL_BYTES or work.panels != aligned(work.panels):
+            raise ValueError("no place for panels, or none on a cache line")
+        steps = [("multiply_columns", self._threads)]
+        return RowsProduct(kernels, work, steps, shape, (self._codes, zeros))
 
     def _few(
-        self, kernels: Kernels, rows: int, out: NDArray[np.float32]
-    ) -> tuple[Work, Callable[[], None]]:
+        self, kernels: Kernels, shape: tuple[int, int], out: NDArray[np.float32]
+    ) -> RowsProduct:
         codes, scales, zeros = held = panels_of(self.blocks, self._arranged)
-        work = self._product(kernels, rows, out, self._zeros)
+        work = self._product(kernels, shape[0], out, self._zeros)
         work.codes, work.scales = codes.ctypes.data, scales.ctypes.data
         work.zeros = 0 if zeros is None else zeros.ctypes.data
-        return work, kernels.call("multiply_row", work, self._threads, held)
+        return RowsProduct(kernels, work, [("multiply_row", self._threads)], shape, held)
 
     def _product(
         self, kernels: Kernels, rows: int, out: NDArray[np.float32], zeros: NDArray[np.uint8]

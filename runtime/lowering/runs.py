@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from ...aligned import aligned_bytes
 from ...errors import InternalError
 from ...ir.ops.spec import Array
-from ...onednn.call_loop import joined
+from ...onednn.call_loop import CCall, Tried, joined
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.library import Engine, Stream
-from ...onednn.memory import Memory, MemoryDesc, numpy_dtype, view
+from ...onednn.memory import Memory, MemoryDesc, address_of, numpy_dtype, view
 from ...onednn.primitive import ExecArgs, run_once
 from ...onednn.primitive_desc import describe
 from ...onednn.slabs import arena_bytes
@@ -32,9 +32,10 @@ from .averages import AverageAction
 from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
-from .host_calls import SingleCall, call_in_c
+from .host_calls import SingleCall, call_in_c, tried_in_c
 from .program import Action, Buffer, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
+from .rows import RowsProduct
 
 A = TypeVar("A")
 Key = str | Buffer
@@ -344,6 +345,9 @@ class Run:
         if not decoder.reads_halves(rows):
             panels = None if action.panels is None else self._place(action.panels)
             multiply = decoder.product(rows, out, panels)
+            in_c = self._in_c(multiply, action) if room is None else None
+            if in_c is not None:
+                return in_c
 
             def call() -> int:
                 multiply(filled())
@@ -373,7 +377,14 @@ class Run:
             multiply(read().reshape(rows, size))
             return 0
 
-        return call
+        return self._in_c(multiply, action) or call
+
+    def _in_c(self, multiply: RowsProduct, action: RowsAction | CodedAction) -> CCall | None:
+        """A product of rows that stay where they are in C alone, where that can be."""
+        if not self._stays(action.source, action.src):
+            return None
+        sources = view(action.src.desc, self._place(action.src))
+        return multiply.in_c(self.library, sources, self._held)
 
     def _host_call(self, action: HostAction) -> Callable[[], int]:
         # What the calls refer to is named here: a reference to `self` would be a cycle, and keep
@@ -404,10 +415,23 @@ class Run:
                 _keep(arrays, loose, value, array)
             return 0
 
-        results = [outputs.get(value) for value in runner.outputs]
+        single = self._single_call(action, readers, general)
+        return general if single is None else single
+
+    def _single_call(
+        self,
+        action: HostAction,
+        readers: Mapping[str, Callable[[], NDArray[Any]]],
+        general: Callable[[], int],
+    ) -> Callable[[], int] | None:
+        """The one call that a step on NumPy comes to, in C where that can be, and `general` where it
+        leaves the work undone; None where there is none.
+        """
+        runner, arrays, shapes = action.runner, self._arrays, self.program.shapes
+        results = [action.outputs.get(value) for value in runner.outputs]
         placed = [of for of in results if of is not None and of.buffer.owner is Owner.ARENA]
         if runner.single_call is None or len(placed) < len(results):
-            return general
+            return None
         outs = [
             view(of.desc, self._place(of)).reshape(shapes[value])
             for of, value in zip(placed, runner.outputs, strict=True)
@@ -415,18 +439,21 @@ class Run:
         source = runner.inputs[0]
         single, read = runner.single_call(*outs), readers[source]
         self.singles[action] = single
+
+        def evaluated() -> int:
+            general()  # says what is wrong
+            for out, value in zip(outs, runner.outputs, strict=True):
+                np.copyto(out, arrays.pop(value))
+            return 0
+
         if self._stays(source, action.inputs.get(source)):
-            in_c = call_in_c(single, read())
-            if in_c is not None:
+            in_c, tried = call_in_c(single, read()), tried_in_c(single, read())
+            if tried is not None:
                 self._held.append(single)
-                return in_c
+                return Tried.of(tried, evaluated) if in_c is None else in_c
 
         def call() -> int:
-            if not single(read()):
-                general()  # says what is wrong
-                for out, value in zip(outs, runner.outputs, strict=True):
-                    np.copyto(out, arrays.pop(value))
-            return 0
+            return 0 if single(read()) else evaluated()
 
         return call
 
@@ -467,6 +494,10 @@ class _Shifted(Memory):
         """Points behind the first bytes of an array."""
         super().set_data(None if data is None else _bytes_from(data, self._skipped))
 
+    def set_contiguous(self, data: NDArray[Any], address: int) -> None:  # noqa: ARG002
+        """As `set_data`."""
+        self.set_data(data)
+
 
 def _bytes_from(data: NDArray[Any], start: int) -> NDArray[np.uint8]:
     return data.reshape(-1).view(np.uint8)[start:]
@@ -495,5 +526,8 @@ def _keep(
     if not array.flags.c_contiguous:
         array = np.array(array, order="C")
     arrays[key] = array
-    for memory in loose.get(key, ()):
-        memory.set_data(array)
+    memories = loose.get(key)
+    if memories:
+        address = address_of(array)
+        for memory in memories:
+            memory.set_contiguous(array, address)

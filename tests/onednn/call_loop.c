@@ -34,3 +34,23 @@ int copy_bytes(void *to, const void *from, int64_t count) {
 
 /* Ends the calls: what follows in their place is none of C. */
 int leave(void) { return 1; }
+
+/* A function of a work, in several threads where `team` is there to run it (GNU OpenMP's GOMP_parallel). */
+typedef struct {
+  void (*team)(void (*)(void *), void *, unsigned, unsigned);
+  void (*function)(void *);
+  void *work;
+  int64_t threads;
+  int64_t *counters[2];
+} Share;
+
+/* Calls them, in order, each with its counters at 0; those that it lacks are 0 themselves. */
+int share(const Share *next, int64_t count) {
+  for (; count; count--, next++) {
+    for (int i = 0; i < 2; i++)
+      if (next->counters[i]) *next->counters[i] = 0;
+    if (next->team) next->team(next->function, next->work, (unsigned)next->threads, 0);
+    else next->function(next->work);
+  }
+  return 0;
+}

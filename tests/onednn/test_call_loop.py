@@ -12,8 +12,9 @@ import pytest
 from support.executor_plans import F32, U8, Builder, scales
 
 from fqfuse.onednn import call_loop
-from fqfuse.onednn.call_loop import CCall, Repeated, copying, joined
+from fqfuse.onednn.call_loop import CCall, Repeated, Tried, copying, joined
 from fqfuse.onednn.capi import OneDnnError
+from fqfuse.onednn.coded_kernels import coded_kernels
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.kernels import Kernels, kernels
 from fqfuse.onednn.library import Library
@@ -22,6 +23,7 @@ from fqfuse.onednn.machine_code import mapped
 from fqfuse.plan.attributes import PrimitiveAttr
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
+from fqfuse.runtime.lowering.rows import RowsProduct
 from fqfuse.runtime.lowering.runs import Run
 
 KINDS = (ctypes.c_int64,) * 4
@@ -96,6 +98,30 @@ def test_what_fails_ends_it_and_is_named(library, mixed, place) -> None:
     recorder.seen.clear()
     assert run(stretches) is None
     assert len(recorder.seen) == 9
+
+
+@pytest.mark.parametrize("mapping", [True, False])
+@pytest.mark.parametrize("place", range(4))
+def test_what_is_tried_in_vain_python_does(library, mapping, place, monkeypatch) -> None:
+    """The calls behind it go on; where Python fails, too, it ends there and is named."""
+    if not mapping:
+        monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
+    recorder, others = Recorder(), list[int]()
+    answers = dict.fromkeys(range(4), 0)
+
+    def tried(at: int) -> Tried:
+        return Tried.of(recorder.in_c(at, 0, 0, 0), lambda: others.append(at) or answers[at])
+
+    stretches = joined(library, [*map(tried, range(4)), recorder.in_c(4, 0, 0, 0)])
+    for failing in ({place}, {place, 3}, set()):
+        recorder.seen.clear()
+        others.clear()
+        recorder.statuses = dict.fromkeys(failing, 1)
+        assert run(stretches) is None
+        assert [words[0] for words in recorder.seen] == list(range(5))
+        assert others == sorted(failing)
+    recorder.statuses, answers[place] = {place: 1}, -2
+    assert run(stretches) == (place, -2)
 
 
 def test_nothing_to_join(library: Library) -> None:
@@ -213,3 +239,45 @@ def test_a_lookup_is_made_with_the_primitives_around_it(library: Library, taken:
     (one,) = taken
     assert len(one._stretches) == 1
     assert len(one.calls) >= 3
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_shared_work_begins_anew_in_each_call(library: Library, threads: int) -> None:
+    """A row times packed weights: its functions in turn, in C, give what they give one by one."""
+    found = coded_kernels(library, 4)
+    if found is None or kernels(library, "call_loop") is None:
+        pytest.skip(
+            "the system refuses memory for code, or the CPU lacks the kernel's instructions"
+        )
+    seen, size, rows, blocks = [], 128, 1, 4
+    held = (np.arange(64 * size, dtype=np.uint8), np.ones(size * blocks, np.float32))
+    scratch = np.zeros((4, size), np.int32)
+    work = found.work(
+        "quantize_rows",
+        codes=held[0].ctypes.data,
+        scales=held[1].ctypes.data,
+        xcodes=scratch[0].ctypes.data,
+        xscales=scratch[1].ctypes.data,
+        xsums=scratch[2].ctypes.data,
+        blocks=blocks,
+        block=32,
+        rows=size,
+        ld=size,
+        many=rows,
+        size=size,
+    )
+    steps = [("quantize_rows", 1), ("multiply_row", threads)]
+    product = RowsProduct(found, work, steps, (rows, size), held)
+    sources = np.linspace(-3, 2, size, dtype=np.float32)[None]
+    alive: list[object] = []
+    in_c = product.in_c(library, sources, alive)
+    assert in_c is not None
+    for call in (lambda: product(sources), in_c, in_c):
+        out = np.full((rows, size), np.nan, np.float32)
+        work.out = out.ctypes.data
+        assert not call()
+        seen.append(out)
+    assert np.isfinite(seen[0]).all()
+    assert seen[0].any()
+    np.testing.assert_array_equal(seen[1], seen[0])
+    np.testing.assert_array_equal(seen[2], seen[0])

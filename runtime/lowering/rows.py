@@ -1,0 +1,62 @@
+"""Rows times packed weights, by functions of machine code that work on one work in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...onednn.call_loop import CCall, shared
+from ...onednn.kernels import Kernels, Work
+from ...onednn.library import Library
+
+
+class RowsProduct:
+    """What multiplies rows: called with them, or in C alone where they stay where they are.
+
+    Args:
+        kernels: has the functions.
+        work: what they read and write, but for the rows, its `x`.
+        steps: functions in turn, and in how many threads.
+        shape: of the rows, f32 and C-contiguous.
+        held: what the work has the addresses of.
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        work: Work,
+        steps: Sequence[tuple[str, int]],
+        shape: tuple[int, int],
+        held: object,
+    ) -> None:
+        self._kernels, self._work, self._steps, self._shape = kernels, work, steps, shape
+        self._held = held
+        self._calls = [kernels.call(function, work, many, held) for function, many in steps]
+
+    def __call__(self, sources: NDArray[np.float32]) -> None:
+        """Multiplies these rows. Raises ValueError where they have another shape, or gaps."""
+        self._aim(sources)
+        for call in self._calls:
+            call()
+
+    def in_c(
+        self, library: Library, sources: NDArray[np.float32], held: list[object]
+    ) -> CCall | None:
+        """The same as a call of C, for rows that lie here in each run; None where there is none.
+
+        Args:
+            library: the library.
+            sources: the rows; what has their memory outlives the call.
+            held: gets what must live as long as the call.
+        """
+        self._aim(sources)
+        held.append(self)
+        shares = [self._kernels.share(function, self._work, many) for function, many in self._steps]
+        return shared(library, shares, held)
+
+    def _aim(self, sources: NDArray[np.float32]) -> None:
+        if sources.shape != self._shape or not sources.flags.c_contiguous:
+            raise ValueError(f"rows must be {list(self._shape)}, row-major")
+        self._work.x = sources.ctypes.data
