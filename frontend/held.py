@@ -8,7 +8,7 @@ from ..ir.types import DType
 
 
 @dataclass(frozen=True)
-class Known:
+class Tensors:
     """A sequence of known length.
 
     Attributes:
@@ -40,7 +40,7 @@ class Packed:
     sizes: str
 
 
-Held = Known | Rows | Packed
+Held = Tensors | Rows | Packed
 """A sequence."""
 
 

@@ -112,6 +112,8 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
         return
     if mapped(ctx, node, _import_branch):
         return
+    # Places in a sequence are read as rows where that is all that bodies do with it, before it is handed in
+    # whole; rows that a loop grows are looked for once its body reads tensors alone, and states are what is left.
     node = with_captured(ctx, with_places(ctx, node))
     node = with_states(ctx, with_rows(ctx, node))
     _check_tensors(ctx, node)

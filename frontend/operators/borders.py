@@ -17,7 +17,7 @@ from ...ir.element_types import DTYPES, ELEMENT_TYPES
 from ...ir.ports import COUNTS, PACKED, ROWS, TENSOR
 from ...ir.types import DType
 from ..bodies import has_bodies
-from ..held import Known, Maybe, Packed, Rows
+from ..held import Maybe, Packed, Rows, Tensors
 from ..importer import Handler, Importer
 from ..nodes import OnnxNode
 from ..structure import captured_names, read_of_others
@@ -194,7 +194,7 @@ def parts(at: Derived, name: str, form: Form) -> list[str]:
         return [*front, inner or ctx.add_constant(at.node, "nothing", nothing, form.dtype)]
     if held is None and inner:
         raise at.node.invalid(f"{name!r} is a tensor, where a sequence is declared")
-    whole = packed.packed(at, Known((), form.dtype) if held is None else held, form.dtype)
+    whole = packed.packed(at, Tensors((), form.dtype) if held is None else held, form.dtype)
     return [*front, whole.data, whole.sizes]
 
 
@@ -319,7 +319,7 @@ def _with_ranks(
 def _is_empty(ctx: Importer, name: str) -> bool:
     maybe = ctx.optionals.get(name)
     held = ctx.sequences.get(name if maybe is None else maybe.held)
-    return isinstance(held, Known) and not held.tensors
+    return isinstance(held, Tensors) and not held.tensors
 
 
 # -- the nodes -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Final
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 from ...ir.ops import dims
-from ..held import Known, Packed, Rows
+from ..held import Packed, Rows, Tensors
 from ..importer import Importer
 from ..nodes import OnnxNode
 from ..structure import captured_names, subgraphs
@@ -29,7 +29,7 @@ def with_rows(ctx: Importer, node: OnnxNode) -> OnnxNode:
     states = node.inputs[_COUNTERS:]
     places = [place for place, name in enumerate(states) if name in ctx.sequences]
     held = [ctx.sequences[states[place]] for place in places]
-    begun = all(isinstance(each, Known) and not each.tensors for each in held)
+    begun = all(isinstance(each, Tensors) and not each.tensors for each in held)
     if not places or not isinstance(body, GraphProto) or not begun:
         return node
     inserts = {place: found for place in places if (found := _insert(body, place)) is not None}
@@ -70,7 +70,7 @@ def with_places(ctx: Importer, node: OnnxNode) -> OnnxNode:
         held = ctx.sequences.get(name)
         if held is None or isinstance(held, Packed):
             continue
-        tensors = held.tensors if isinstance(held, Known) else (held.value,)
+        tensors = held.tensors if isinstance(held, Tensors) else (held.value,)
         shapes = [ctx.type(value).shape for value in tensors]
         alike = bool(shapes) and all(dims.same_shape(shapes[0], shape) for shape in shapes)
         if not alike or not all(_reads_places(body, name) for body in bodies.values()):

@@ -13,7 +13,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from ...errors import UnsupportedOp
 from ...ir.types import DType
-from ..held import Held, Known, Packed, Rows
+from ..held import Held, Packed, Rows, Tensors
 from .derived import Derived
 
 _LAST: Final = (1 << 63) - 1  # ONNX's end of a slice that goes to the last one
@@ -57,7 +57,7 @@ def packed(at: Derived, held: Held, dtype: DType | None = None) -> Packed:
 
 def dtype_of(at: Derived, held: Held) -> DType | None:
     """The element type of a sequence; None for an empty one of which nothing says it."""
-    if isinstance(held, Known):
+    if isinstance(held, Tensors):
         return at.ctx.type(held.tensors[0]).dtype if held.tensors else held.dtype
     return at.ctx.type(held.value if isinstance(held, Rows) else held.data).dtype
 

@@ -10,7 +10,7 @@ from onnx import NodeProto, TypeProto, ValueInfoProto
 from ...errors import UnsupportedOp
 from ...ir.ports import LIST, PACKED, ROWS, TENSOR, Port
 from ...ir.types import Dim, DType, TensorType
-from ..held import Known, Maybe, Packed, Rows
+from ..held import Maybe, Packed, Rows, Tensors
 from ..importer import Importer
 from ..nodes import kind_told, origin_of_proto, read_node
 from .borders import declared_form, form_of, is_held, parts
@@ -107,7 +107,7 @@ def output_port(ctx: Importer, value: ValueInfoProto, taken: Collection[str]) ->
     proto = NodeProto(op_type="Identity", name=origin_of_proto(maker), input=[name], output=[name])
     at = Derived(ctx, read_node(proto, ctx.node_name(proto), ctx.opsets))
     held = ctx.sequences.get(name)
-    if isinstance(held, Known) and held.tensors:
+    if isinstance(held, Tensors) and held.tensors:
         return Port(name, LIST, _once(at, held.tensors, taken))
     if isinstance(held, Rows):
         return Port(name, ROWS, _once(at, [held.value], taken))

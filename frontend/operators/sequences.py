@@ -18,7 +18,7 @@ from ...ir.ops import dims
 from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ..element_types import dtype_of
-from ..held import Held, Known, Maybe, Packed, Rows
+from ..held import Held, Maybe, Packed, Rows, Tensors
 from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
 from . import packed
@@ -65,7 +65,7 @@ def _set(at: Derived, held: Held) -> None:
 
 def _empty(at: Derived) -> None:
     element = at.node.attr("dtype", ELEMENT_TYPES[DType.F32])
-    _set(at, Known((), dtype_of(int(element), at.node.where)))
+    _set(at, Tensors((), dtype_of(int(element), at.node.where)))
 
 
 def _construct(at: Derived) -> None:
@@ -73,7 +73,7 @@ def _construct(at: Derived) -> None:
     if len({*dtypes}) > 1:
         told = " and ".join(sorted({dtype.value for dtype in dtypes}))
         raise at.node.invalid(f"a sequence of tensors of {told}", _ONE_TYPE)
-    _set(at, Known(at.node.inputs))
+    _set(at, Tensors(at.node.inputs))
 
 
 def _element_type(at: Derived, name: str) -> DType:
@@ -97,10 +97,10 @@ def _insert(at: Derived) -> None:
         raise at.node.invalid(
             f"a tensor of {dtype.value} comes into a sequence of {own.value}", _ONE_TYPE
         )
-    if isinstance(held, Known):
+    if isinstance(held, Tensors):
         place = _position(at, 2, len(held.tensors), behind=True)
         if place is not None:
-            _set(at, Known((*held.tensors[:place], tensor, *held.tensors[place:])))
+            _set(at, Tensors((*held.tensors[:place], tensor, *held.tensors[place:])))
             return
     rows = packed.packed(at, held, dtype)
     _set(at, packed.inserted(at, rows, tensor, at.input(2)))
@@ -108,17 +108,17 @@ def _insert(at: Derived) -> None:
 
 def _erase(at: Derived) -> None:
     held = sequence(at, at.input(0))
-    if isinstance(held, Known):
+    if isinstance(held, Tensors):
         place = _position(at, 1, len(held.tensors), behind=False)
         if place is not None:
-            _set(at, Known((*held.tensors[:place], *held.tensors[place + 1 :]), held.dtype))
+            _set(at, Tensors((*held.tensors[:place], *held.tensors[place + 1 :]), held.dtype))
             return
     _set(at, packed.erased(at, packed.packed(at, held), at.input(1)))
 
 
 def _at(at: Derived) -> None:
     held, output = sequence(at, at.input(0)), at.node.output(0)
-    if isinstance(held, Known):
+    if isinstance(held, Tensors):
         place = _position(at, 1, len(held.tensors), behind=False)
         if place is not None:
             at.real("Identity", [held.tensors[place]], output=output)
@@ -135,7 +135,7 @@ def _at(at: Derived) -> None:
 
 def _length(at: Derived) -> None:
     held = sequence(at, at.input(0))
-    if isinstance(held, Known):
+    if isinstance(held, Tensors):
         number = at.integers("length", len(held.tensors))
     elif isinstance(held, Rows):
         shape = at.real("Shape", [held.value], {"start": 0, "end": 1}, role="count")
@@ -148,7 +148,7 @@ def _length(at: Derived) -> None:
 def _concatenated(at: Derived) -> None:
     held = sequence(at, at.input(0))
     axis, stack = int(at.node.attr("axis", 0)), bool(at.node.attr("new_axis", 0))
-    if isinstance(held, Known):
+    if isinstance(held, Tensors):
         if not held.tensors:
             raise at.node.invalid(f"{at.node.op} joins no tensor")
         if stack:
@@ -255,7 +255,7 @@ def _split(at: Derived) -> None:
             at.real("Squeeze", [piece, gone], role=f"squeezed {i}")
             for i, piece in enumerate(pieces)
         )
-    _set(at, Known(pieces))
+    _set(at, Tensors(pieces))
 
 
 def _split_of_open_size(at: Derived, axis: int, piece: Array | None, *, keep: bool) -> None:
@@ -267,7 +267,7 @@ def _split_of_open_size(at: Derived, axis: int, piece: Array | None, *, keep: bo
     told = at.ctx.type(given).shape if given else ()
     if piece is None and told is not None and len(told) == 1 and isinstance(told[0], int):
         tensors = at.pieces(value, axis, given=given, count=told[0]) if told[0] else ()
-        _set(at, Known(tensors, at.ctx.type(value).dtype))
+        _set(at, Tensors(tensors, at.ctx.type(value).dtype))
         return
     if piece is None or piece.item() != 1:
         _cut_one_by_one(at, axis, given)
@@ -317,7 +317,7 @@ def _cut_one_by_one(at: Derived, axis: int, given: str) -> None:
         packed.made("Slice", [value, names["start"], names["end"], axes], names["piece"]),
         packed.made("SequenceInsert", [names["before"], names["piece"]], names["after"]),
     ]
-    at.ctx.sequences[names["list"]] = Known((), at.ctx.type(value).dtype)
+    at.ctx.sequences[names["list"]] = Tensors((), at.ctx.type(value).dtype)
     count = at.real("Size", [ends], role="pieces")
     packed.loop(
         at,

@@ -11,7 +11,7 @@ from onnx import GraphProto, NodeProto, TensorProto
 from ...ir.element_types import DTYPES
 from ...ir.types import DType
 from ..branches import branch_nodes
-from ..held import Held, Known
+from ..held import Held, Tensors
 from ..importer import Importer
 from ..nodes import OnnxNode
 from ..structure import captured_names, initializer_names
@@ -42,7 +42,7 @@ def mapped(ctx: Importer, node: OnnxNode, import_branch: ImportBranch) -> bool:
     ):
         raise node.invalid("the inputs and outputs of the body are not those of the node")
     lists = [ctx.sequences.get(name) for name in node.inputs]
-    known = [held for held in lists if isinstance(held, Known)]
+    known = [held for held in lists if isinstance(held, Tensors)]
     if len(known) == len([held for held in lists if held is not None]):
         _map_known(ctx, node, body, lists, import_branch)
     else:
@@ -58,7 +58,7 @@ def _map_known(
     import_branch: ImportBranch,
 ) -> None:
     """The copies of the body share its constants."""
-    tensors = [held.tensors if isinstance(held, Known) else None for held in lists]
+    tensors = [held.tensors if isinstance(held, Tensors) else None for held in lists]
     count = len(tensors[0] or ())
     told = [len(held) for held in tensors if held is not None]
     if set(told) != {count}:
@@ -83,7 +83,7 @@ def _map_known(
     for index, name in enumerate(node.outputs):
         if name:
             made = tuple(outputs[index] for outputs in results)
-            ctx.sequences[name] = Known(made, _declared(node, body, index))
+            ctx.sequences[name] = Tensors(made, _declared(node, body, index))
 
 
 def _declared(node: OnnxNode, body: GraphProto, index: int) -> DType:
@@ -119,7 +119,7 @@ def _map_in_loop(
     states, results = {}, {}
     for index, (name, value) in enumerate(zip(node.outputs, made, strict=True)):
         before, after, begun = (fresh(f"{value}.{what}") for what in ("before", "after", "begun"))
-        ctx.sequences[begun] = Known((), _declared(node, body, index))
+        ctx.sequences[begun] = Tensors((), _declared(node, body, index))
         states[before], results[after] = begun, name or fresh("unread")
         inner.append(packed.made("SequenceInsert", [before, value], after))
     packed.loop(at, trips, trip, states, [*nodes, *inner], results)
@@ -142,7 +142,7 @@ def unrolled(ctx: Importer, node: OnnxNode, import_branch: ImportBranch) -> bool
     if not isinstance(body, GraphProto):
         return False
     captured = map(ctx.sequences.get, captured_names(node.proto))
-    lists = [held.tensors for held in captured if isinstance(held, Known)]
+    lists = [held.tensors for held in captured if isinstance(held, Tensors)]
     if not lists:
         return False
     count = ctx.constant(node.input(0)) if node.input(0) else None
