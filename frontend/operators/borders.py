@@ -19,7 +19,7 @@ from ...ir.types import DType
 from ..bodies import has_bodies
 from ..held import Maybe, Packed, Rows, Tensors
 from ..importer import Handler, Importer
-from ..nodes import OnnxNode
+from ..nodes import OnnxNode, origin_of_proto
 from ..structure import captured_names, read_of_others
 from . import packed
 from .derived import Derived, written
@@ -258,7 +258,7 @@ def _change(
             continue
         names = [ctx.fresh(f"{value.name}.returned.{part}") for part in range(form.parts)]
         outputs += [ValueInfoProto(name=name) for name in names]
-        last.append(_parts_node(value.name, names, form))
+        last.append(_parts_node(value.name, names, form, _maker_of(body, value.name)))
     kept = [ValueInfoProto.FromString(v.SerializeToString()) for v in (*inputs, *outputs)]
     del body.input[:], body.output[:]
     body.input.extend(kept[: len(inputs)])
@@ -329,8 +329,15 @@ def _whole_node(values: Sequence[str], name: str, form: Form) -> NodeProto:
     return _node("Whole", values, [name], form)
 
 
-def _parts_node(name: str, values: Sequence[str], form: Form) -> NodeProto:
-    return _node("Parts", [name], values, form)
+def _parts_node(name: str, values: Sequence[str], form: Form, maker: str) -> NodeProto:
+    node = _node("Parts", [name], values, form)
+    node.name = maker  # what it adds is of a node of the file
+    return node
+
+
+def _maker_of(body: GraphProto, value: str) -> str:
+    """The name of the node of a body that makes a value; of what it is given, the value's."""
+    return next((origin_of_proto(node) for node in body.node if value in node.output), value)
 
 
 def _node(op: str, inputs: Sequence[str], outputs: Sequence[str], form: Form) -> NodeProto:
