@@ -11,6 +11,7 @@ from typing import Final
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 from ...ir.ops import dims
+from ...ir.types import TensorType
 from ..held import Packed, Rows, Tensors
 from ..importer import Importer
 from ..nodes import OnnxNode
@@ -45,7 +46,10 @@ def with_rows(ctx: Importer, node: OnnxNode) -> OnnxNode:
         inputs=(*front, *left), outputs=(*kept, *stacked.values()), body=_without(body, inserts)
     )
     changed = replace(changed, proto=changed.as_proto())
-    if not _alike(ctx, changed, len(places)):
+    types = types_of_loop(ctx, changed)[-len(places) :]
+    if len(types) < len(places) or not all(
+        _alike(ctx, type_, outputs[place]) for place, type_ in zip(places, types, strict=True)
+    ):
         return node
     for place, value in stacked.items():
         if outputs[place]:
@@ -53,11 +57,25 @@ def with_rows(ctx: Importer, node: OnnxNode) -> OnnxNode:
     return changed
 
 
-def _alike(ctx: Importer, node: OnnxNode, count: int) -> bool:
-    """Whether the last outputs of a Loop are rows of one shape in all trips."""
-    types = types_of_loop(ctx, node)[-count:]
-    rows = [type_.shape[1:] for type_ in types if type_.shape is not None]
-    return len(rows) == count and not any(dims.UNKNOWN in row for row in rows)
+def _alike(ctx: Importer, rows: TensorType, name: str) -> bool:
+    """Whether the rows that a Loop stacks are of one shape in all trips: by their type, or because a reader joins
+    the sequence, which it cannot do otherwise.
+
+    Args:
+        ctx: the import.
+        rows: their type.
+        name: the sequence.
+    """
+    if rows.shape is None:
+        return False
+    row = rows.shape[1:]
+    free = {axis for axis, dim in enumerate(row) if dim == dims.UNKNOWN}
+    for _, proto in ctx.readers(name) if name and free else ():
+        if proto.op_type != "ConcatFromSequence" or proto.domain:
+            continue
+        told = {attribute.name: attribute.i for attribute in proto.attribute}
+        free &= set() if told.get("new_axis", 0) else {told.get("axis", 0) % max(len(row), 1)}
+    return not free
 
 
 def with_places(ctx: Importer, node: OnnxNode) -> OnnxNode:

@@ -507,3 +507,63 @@ def test_a_loop_of_many_trips_over_a_list_is_not_written_out() -> None:
     feeds = {"x": random([2])}
     (found,) = fqfuse.InferenceSession(plan, backend="numpy").run(None, feeds)
     np.testing.assert_allclose(found, run_ort(proto, feeds)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("joined", "rows"),
+    [
+        ([("axis", 1), ("new_axis", 1)], True),
+        ([("axis", 1)], True),
+        ([("axis", 0)], False),
+        ([], False),
+    ],
+)
+def test_a_list_whose_tensors_must_be_alike_is_rows(joined, rows: bool) -> None:
+    """What joins them along another dimension than the one that a run tells, or along a new one, says so."""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    told = {
+        "i": (TensorProto.INT64, []),
+        "g": (TensorProto.BOOL, []),
+        "a": (TensorProto.FLOAT, None),
+    }
+    body = helper.make_graph(
+        [
+            node("Gather", ["a", "kept"], ["b"], axis=0),
+            node("SequenceInsert", ["s", "b"], ["longer"]),
+            node("Identity", ["g"], ["on"]),
+        ],
+        "body",
+        [
+            *(helper.make_tensor_value_info(name, *type_) for name, type_ in told.items()),
+            helper.make_value_info("s", kind),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("b", TensorProto.FLOAT, None),
+            helper.make_value_info("longer", kind),
+        ],
+    )
+    last = (
+        node("ConcatFromSequence", ["q"], ["y"], **dict(joined))
+        if joined
+        else node("SequenceAt", ["q", "i1"], ["y"])
+    )
+    nodes = [
+        node("SequenceEmpty", [], ["e"]),
+        node("NonZero", ["flags"], ["places"]),
+        node("Squeeze", ["places", "i0s"], ["kept"]),
+        node("Loop", ["n", "", "x", "e"], ["last", "q"], name="loop", body=body),
+        last,
+    ]
+    proto = model(
+        nodes,
+        inputs={"x": ["N", 4], "n": [], "flags": [2]},
+        types={"n": TensorProto.INT64, "flags": TensorProto.BOOL},
+        constants={"i1": np.int64(1), "i0s": np.int64([0])},
+    )
+    plan = fqfuse.compile(proto)
+    (loop,) = (step for step in plan.steps if step.bodies is not None)
+    assert (len(loop.outputs) == 2) == rows  # the last state, and rows; else elements and shapes
+    feeds = {"x": random([3, 4]), "n": np.array(3), "flags": np.array([True, True])}
+    (found,) = fqfuse.InferenceSession(plan).run(None, feeds)
+    np.testing.assert_array_equal(found, run_ort(proto, feeds)[0], strict=True)
