@@ -17,7 +17,7 @@ from onnx import NodeProto, TensorProto, helper
 import fqfuse
 from fqfuse.errors import InvalidInput
 
-SEEDS = range(120)
+SEEDS = range(60)
 COLUMNS = 3
 """The size of the last dimension of every tensor: what is joined along the first differs in that alone."""
 
