@@ -24,7 +24,7 @@ from ..ir.types import DType, TensorType
 from .budgets import Budgets
 from .folding import Folder
 from .held import Held, Maybe
-from .nodes import DEFAULT_DOMAIN, OnnxNode, origin_of_proto
+from .nodes import DEFAULT_DOMAIN, OnnxNode, free_name, origin_of_proto
 from .source import Source
 from .structure import Wiring, captured_names, names_in_bodies
 from .tensors import TensorReader
@@ -208,12 +208,7 @@ class Importer:
 
     def size_name(self, base: str) -> str:
         """A name that no size of an input has."""
-        name, number = base, 0
-        while name in self.size_names:
-            number += 1
-            name = f"{base}_{number}"
-        self.size_names.add(name)
-        return name
+        return free_name(base, self.size_names, "_")
 
     def node_name(self, proto: NodeProto) -> str:
         """A name for a node of the model that no other node has: its own, or its first output's."""

@@ -242,7 +242,11 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> tuple[Port, ...]:
-    """Adds the inputs, and says which values hold them; one that an initializer of the same name gives a value is a constant."""
+    """Adds the inputs, but those that an initializer of the same name makes constants.
+
+    Returns:
+        Which values of the graph hold each.
+    """
     constants = set(initializer_names(model.graph))
     inputs = [value for value in ctx.source.input if value.name not in constants]
     names: dict[str, str] = {}

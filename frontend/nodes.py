@@ -245,6 +245,16 @@ def read_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> OnnxNod
     return node
 
 
+def free_name(base: str, taken: set[str], joint: str) -> str:
+    """A name that is not taken, `base`, `base.1`, ... with the joint in the place of the dot; it is taken then."""
+    name, number = base, 0
+    while name in taken:
+        number += 1
+        name = f"{base}{joint}{number}"
+    taken.add(name)
+    return name
+
+
 def kind_told(kind: str) -> str:
     """What a value is, by the field of its type in the file: `optional_type` is 'an optional'."""
     noun = kind.removesuffix("_type").replace("_", " ")

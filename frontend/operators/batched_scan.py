@@ -13,7 +13,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoPr
 from onnx.numpy_helper import from_array
 
 from ..importer import Importer
-from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node
+from ..nodes import DEFAULT_DOMAIN, OnnxNode, free_name, normal_domain, read_node
 from ..structure import captured_names, read_of_others, subgraphs
 
 WRITTEN_IN: Final = 9
@@ -44,12 +44,7 @@ class _Names:
     taken: set[str]
 
     def __call__(self, base: str) -> str:
-        name, number = base, 0
-        while name in self.taken:
-            number += 1
-            name = f"{base}.{number}"
-        self.taken.add(name)
-        return name
+        return free_name(base, self.taken, ".")
 
 
 def _over_batch(node: OnnxNode, proto: NodeProto) -> NodeProto:
