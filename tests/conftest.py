@@ -11,14 +11,17 @@ and runs once for each file in it. `pytest --update-golden` writes the expected 
 the diff before you commit it.
 
 `pytest --quick` runs a sample: of each test with many cases a few, from the first to the last, and
-Hypothesis tests on fewer examples.
+Hypothesis tests on fewer examples. `pytest --rest` runs what `--quick -m 'not slow'` does not: the
+other cases, slow tests, and again those that draw more examples.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -87,7 +90,7 @@ class GoldenCase:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --update-golden and --quick."""
+    """Add --update-golden, --quick and --rest."""
     parser.addoption(
         "--update-golden",
         action="store_true",
@@ -95,6 +98,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     few = f"of tests with more than {QUICK_CASES} cases run that many, and Hypothesis on fewer examples"
     parser.addoption("--quick", action="store_true", help=few)
+    others = "run what `--quick -m 'not slow'` leaves out or runs on fewer examples"
+    parser.addoption("--rest", action="store_true", help=others)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -116,11 +121,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --quick, leave a few cases of each test with many, spread from the first to the last.
-    Slow tests and golden files are left whole: what runs them wants them.
-    """
-    if not config.getoption("quick"):
+    """Leave the sample that --quick asks for, or all but that with --rest."""
+    quick, rest = config.getoption("quick"), config.getoption("rest")
+    if quick and rest:
+        raise pytest.UsageError("--quick and --rest leave nothing: name one of them")
+    if not (quick or rest):
         return
+    kept = set(_sample(items))
+    if rest:
+        drawing = _modules_that_draw()
+        kept = {
+            item
+            for item in items
+            if item not in kept or item.get_closest_marker("slow") or _module(item) in drawing
+        }
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
+    """A few cases of each test with many, spread from the first to the last. Slow tests and golden
+    files are left whole: what runs them wants them.
+    """
     whole = ("slow", "golden", "each_case")
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -131,9 +153,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for many in cases.values()
         for place in range(QUICK_CASES)
     }
-    if left_out:
-        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-        items[:] = [item for item in items if item not in left_out]
+    return [item for item in items if item not in left_out]
+
+
+def _module(item: pytest.Item) -> str:
+    return item.module.__name__ if isinstance(item, pytest.Function) else ""
+
+
+def _modules_that_draw() -> set[str]:
+    """Modules that use Hypothesis, whose profile says how much is drawn, or use something of a module
+    that does; "" stands for items without a module.
+    """
+    drawing = {"", *(name for name in sys.modules if name.partition(".")[0] == "hypothesis")}
+    found = True
+    while found:
+        found = {
+            name
+            for name, module in sys.modules.items()
+            if name not in drawing and _origins(module) & drawing
+        }
+        drawing |= found
+    return drawing
+
+
+def _origins(module: ModuleType) -> set[str]:
+    """The modules that what a module names comes from."""
+    named = list(vars(module).values()) if isinstance(module, ModuleType) else []
+    return {
+        value.__name__ if isinstance(value, ModuleType) else str(getattr(value, "__module__", None))
+        for value in named
+    }
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

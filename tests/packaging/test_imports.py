@@ -20,12 +20,12 @@ Imports = Mapping[PurePosixPath, frozenset[PurePosixPath]]
 
 def files_of(root: Path) -> list[PurePosixPath]:
     """The package's files, relative to its root."""
-    found = [PurePosixPath(path.relative_to(root).as_posix()) for path in root.rglob("*.py")]
-    return sorted(
-        path
-        for path in found
-        if path.parts[0] not in ELSEWHERE and not path.parts[0].startswith(".")
-    )
+    inside = [
+        top for top in root.iterdir() if top.name not in ELSEWHERE and not top.name.startswith(".")
+    ]
+    found = [top for top in inside if top.suffix == ".py"]
+    found += [path for top in inside for path in top.rglob("*.py")]
+    return sorted(PurePosixPath(path.relative_to(root).as_posix()) for path in found)
 
 
 @cache
