@@ -509,7 +509,9 @@ def main() -> None:
     library = Library(str(path))
     isa = library.dll.dnnl_get_effective_cpu_isa()
     has_vnni = (isa & 0x67) == 0x67 or (isa & 0x407) == 0x407  # avx512_core_vnni, avx2_vnni
-    send(sys.stdout.buffer, {"version": library.version, "isa": isa, "vnni": has_vnni}, {})
+    has_amx = (isa & 0x3E7) == 0x3E7  # avx512_core_amx
+    about = {"version": library.version, "isa": isa, "vnni": has_vnni, "amx": has_amx}
+    send(sys.stdout.buffer, about, {})
     serve(library)
 
 

@@ -4,18 +4,25 @@ same. Some hundred, 10,000 in `make fuzz`, of which half are recurrent layers.
 
 from __future__ import annotations
 
+import ast
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws.budget import ENOUGH, examples, shard
-from laws.primitives import MAKERS, complaint, scheme_complaint
+from laws.primitives import MAKERS, complaint, halves_are_known, scheme_complaint
 from laws.recurrent_primitives import complaint as complaint_of_layers
 
-from fqfuse.onednn.library import Engine
+from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.library import Engine, Library
 
 PARTS = 2
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.hypothesis
@@ -33,8 +40,35 @@ def test_status_and_result_are_the_librarys(part: int, engine: Engine) -> None:
 
     run()
     if ENOUGH:
-        # not all of one answer
-        assert min(seen[f"status {status}"] for status in (0, 2, 3)) > 20
+        # not all of one answer, of those whose floats of 16 bits are not left to another CPU
+        answers = [seen[f"status {status}"] for status in (0, 2, 3)]
+        assert min(answers) > 20 * sum(answers) / 300
+        assert sum(answers) > 100
+
+
+@pytest.mark.usefixtures("of_the_rules")
+def test_floats_of_16_bits_where_the_cpu_has_more_of_them(library: Library) -> None:
+    """The rules are those of AVX512-BF16: a CPU with AVX512-FP16, whose own the laws here leave out, is held to
+    that. One process for 600 primitives, of which more than half have such floats.
+    """
+    if halves_are_known(library):
+        pytest.skip("the other tests of this file ask of such floats on this CPU")
+    isa, bf16 = library.effective_isa(), CpuIsa.avx512_core_bf16
+    if isa & bf16 != bf16:
+        pytest.skip(f"the rules are of CPUs with AVX512-BF16, and this has {isa.name}")
+    ran = subprocess.run(
+        [sys.executable, "-m", "laws.primitives", "0", "600"],
+        env={**os.environ, "PYTHONPATH": str(TESTS), "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    (told,) = ran.stdout.splitlines()  # nothing differs
+    seen = Counter(ast.literal_eval(told.removeprefix("600 primitives, ")))
+    answers = [seen[f"status {status}"] for status in (0, 2, 3)]
+    assert sum(answers) == 600
+    assert min(answers) > 40
 
 
 @pytest.mark.usefixtures("of_the_rules")
