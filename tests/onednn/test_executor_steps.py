@@ -5,6 +5,7 @@ compiled implementation.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -221,7 +222,8 @@ def test_post_ops_of_a_deconvolution(draw: Draw, chain: str) -> None:
         plan, _, feeds = windowed(draw, case, U8, U8, chain)
         found, placement = differences(plan, feeds)
         assert found == []
-        assert "avx2" not in placement.implementation or not WIDE
+        # newer libraries have one of AVX2 with VNNI, which does not
+        assert not re.search("avx2(?!_vnni)", placement.implementation) or not WIDE
 
 
 MATMULS = {
