@@ -379,7 +379,6 @@ STEMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 }
 
 
-@pytest.mark.of_3_2("it names the kernels of 3.2")
 @pytest.mark.parametrize("src", [U8, S8], ids=name)
 @pytest.mark.parametrize("case", STEMS)
 def test_the_first_convolution_of_an_image_network(
