@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -25,6 +26,11 @@ PRODUCT_OF_CODES = re.compile(r"brg(_matmul)?:avx(512_core_(vnni|amx)|10\w+)")
 def is_3_2() -> bool:
     """True where oneDNN is of the version whose bytes and kernels the NumPy runtime and the tests know."""
     return load().version.triple[:2] == (3, 2)
+
+
+def nan_or(number: float) -> float:
+    """A NaN for 3.2, whose codes of it NumPy knows; later versions make 255 of it for u8, so a number."""
+    return math.nan if is_3_2() else number
 
 
 def unexplained(differences: Iterable[Difference]) -> list[str]:
