@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from laws.build import Net
 from laws.registry import feeds_for
+from support.versions import is_3_2
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.types import DType, Quantization
@@ -76,15 +77,17 @@ print("others are made")
 """
 
 
-@pytest.mark.of_3_2("later versions make what 3.2 cannot")
 def test_a_half_made_primitive_is_refused_each_time() -> None:
     done = subprocess.run(
         [sys.executable, "-c", HALF_MADE], check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     implementation, *rest = done.stdout.splitlines()
-    assert "brgconv_strided" in implementation, "the implementation that hides its failure"
-    assert rest == ["refused", "refused", "refused", "others are made"]
+    if is_3_2():
+        assert "brgconv_strided" in implementation, "the implementation that hides its failure"
+        assert rest == ["refused", "refused", "refused", "others are made"]
+    else:  # later versions make it
+        assert rest in (["refused"] * 3 + ["others are made"], ["made"] * 3 + ["others are made"])
 
 
 def two_deconvolutions() -> tuple[Plan, dict[str, np.ndarray]]:
@@ -115,7 +118,6 @@ def two_deconvolutions() -> tuple[Plan, dict[str, np.ndarray]]:
     return replace(plan, steps=steps), feeds_for(graph)
 
 
-@pytest.mark.of_3_2("later versions make what 3.2 cannot")
 def test_only_the_step_that_cannot_be_made_runs_on_numpy() -> None:
     plan, feeds = two_deconvolutions()
     wanted = InferenceSession(plan, "numpy", 1).run(None, feeds)
@@ -123,7 +125,9 @@ def test_only_the_step_that_cannot_be_made_runs_on_numpy() -> None:
         session = InferenceSession(plan, "onednn", 1)
         for a, b in zip(wanted, session.run(None, feeds), strict=True):
             assert a.tobytes() == b.tobytes()
-        assert [place.runtime for place in session.placement()] == ["numpy", "onednn"]
+        first, second = (place.runtime for place in session.placement())
+        assert second == "onednn"
+        assert first == "numpy" or not is_3_2()  # later versions make it
 
 
 def compute(engine: Engine, *post_ops: object) -> PrimitiveDesc:
@@ -155,7 +159,6 @@ def test_what_is_doubted(engine: Engine, library: Library) -> None:
     assert generates(engine)
 
 
-@pytest.mark.of_3_2("later versions make what 3.2 cannot")
 def test_a_deconvolution_that_takes_its_post_ops_element_by_element_runs_on_numpy() -> None:
     """`conv:any+x64:gemm_s8s8s32:jit` is not called a reference, and took 145 ms for what NumPy
     computes in 6.

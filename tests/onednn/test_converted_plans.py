@@ -206,7 +206,6 @@ def test_an_infinite_factor_runs_on_numpy() -> None:
     assert [place.runtime for place in executor.placement()] == ["onednn", "numpy"]
 
 
-@pytest.mark.of_3_2("it names the kernels of 3.2")
 def test_the_first_convolution_of_an_image_network_runs_over_blocks() -> None:
     """As that of a plan for v3 does."""
     build = Builder(4)

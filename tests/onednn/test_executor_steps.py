@@ -5,6 +5,7 @@ compiled implementation.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from support.runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attributes
 from support.runtime_plans import one_step
 from support.steps_compared import Difference, compare_steps
+from support.versions import is_3_2, nan_or
 
 from fqfuse.errors import BackendUnavailable
 from fqfuse.ir.types import DType, TensorType
@@ -221,7 +223,8 @@ def test_post_ops_of_a_deconvolution(draw: Draw, chain: str) -> None:
         plan, _, feeds = windowed(draw, case, U8, U8, chain)
         found, placement = differences(plan, feeds)
         assert found == []
-        assert "avx2" not in placement.implementation or not WIDE
+        # newer libraries have one of AVX2 with VNNI, which does not
+        assert not re.search("avx2(?!_vnni)", placement.implementation) or not WIDE
 
 
 MATMULS = {
@@ -292,7 +295,6 @@ def test_an_operand_along_a_leading_dimension_keeps_the_matmul_whole(draw: Draw)
     )
 
 
-@pytest.mark.of_3_2("later versions make what 3.2 cannot")
 def test_code_that_cannot_be_generated_sends_its_step_to_numpy_and_spoils_nothing(
     draw: Draw,
 ) -> None:
@@ -301,7 +303,7 @@ def test_code_that_cannot_be_generated_sends_its_step_to_numpy_and_spoils_nothin
     plan, _, feeds = product(draw, "2-D", U8, U8, "compare", live=False)
     found, placement = differences(plan, feeds)
     assert found == []
-    if WIDE:
+    if WIDE and is_3_2():  # later versions make it
         assert placement.runtime == "numpy"
         assert "runtime_error" in placement.reason
     check(windowed(Draw(draw.rng, draw.ties), "3x3", U8, U8, "relu"))
@@ -377,7 +379,6 @@ STEMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 }
 
 
-@pytest.mark.of_3_2("it names the kernels of 3.2")
 @pytest.mark.parametrize("src", [U8, S8], ids=name)
 @pytest.mark.parametrize("case", STEMS)
 def test_the_first_convolution_of_an_image_network(
@@ -505,12 +506,11 @@ def test_reorder_per_axis(draw: Draw, types: tuple[DType, DType], axis: int) -> 
     )
 
 
-@pytest.mark.of_3_2("3.2 stores a NaN as 0 or the largest code, later versions as the other")
 @pytest.mark.parametrize("role", ["src", "dst"])
 @pytest.mark.parametrize("dst", [U8, S8], ids=name)
 def test_quantizing_by_one_scale(draw: Draw, dst: DType, role: str) -> None:
     x = draw.data(F32, SHAPE)
-    x.ravel()[:9] = [np.nan, np.inf, -np.inf, 1e30, -1e30, -0.0, 3e38, 1e-40, 0.5]
+    x.ravel()[:9] = [nan_or(1.5), np.inf, -np.inf, 1e30, -1e30, -0.0, 3e38, 1e-40, 0.5]
     for zero in (0, 3, -128):
         attr = PrimitiveAttr(
             {role: draw.scale(0.02, 0.1)}, {"dst": ZeroPoint((zero,))} if zero else {}

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.versions import is_3_2
 
 import fqfuse
 from fqfuse.onednn.enums import CpuIsa
@@ -125,7 +126,8 @@ def test_few_rows_give_the_same(monkeypatch: pytest.MonkeyPatch, rows: int, kind
     made, given = rows_of(rows, kind)
     plan = fqfuse.compile(made)
     ours, name = run(plan, given)
-    assert not (rows <= 8 and "amx" in name)
+    # which kernel is faster was measured with 3.2's
+    assert not (rows <= 8 and "amx" in name and is_3_2())
     monkeypatch.setattr(faster, "_for_product", lambda *_: None)
     np.testing.assert_array_equal(ours, run(plan, given)[0])
     if kind == "uint8":

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from laws.build import Net
 from laws.plans import compiled
+from support.versions import is_3_2
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.types import Plan
@@ -52,6 +53,11 @@ def test_the_logarithm_of_a_softmax_goes_with_it(length: int) -> None:
     assert not np.isfinite(onednn[[INFINITE, FIRST, LAST]]).any()
 
 
+def codes_of_nan(dtype: DType, of_3_2: int) -> tuple[int, ...]:
+    """What the library may store of a NaN: later versions than 3.2 either end of the codes."""
+    return (of_3_2,) if is_3_2() else dtype.range
+
+
 def both(plan: Plan, x: np.ndarray) -> list[np.ndarray]:
     return [
         InferenceSession(plan, runtime, 1).run(None, {"x": x})[0] for runtime in ("numpy", "onednn")
@@ -75,7 +81,6 @@ def test_in_f32_a_masked_row_is_nan_and_rows_do_not_touch_each_other(length: int
     )
 
 
-@pytest.mark.of_3_2("3.2 stores a NaN as 0 or the largest code, later versions as the other")
 @pytest.mark.parametrize(
     ("dtype", "zero", "code"), [(DType.U8, 0, 0), (DType.U8, 5, 0), (DType.S8, -128, 127)], ids=str
 )
@@ -85,17 +90,18 @@ def test_codes_of_a_masked_row_are_those_of_nan_on_both_runtimes(
 ) -> None:
     numpy, onednn = both(softmax(length, dtype, zero), rows(length))
     assert (numpy[MASKED] == code).all()
-    assert (onednn[MASKED] == code).all()
+    assert np.isin(onednn[MASKED], codes_of_nan(dtype, code)).all()
     apart = np.abs(numpy[[0, 4]].astype(int) - onednn[[0, 4]])
     assert apart.max() <= 1, "exp is a polynomial"
 
 
-@pytest.mark.of_3_2("3.2 stores a NaN as 0 or the largest code, later versions as the other")
 @pytest.mark.parametrize(("dtype", "code"), [(DType.U8, 0), (DType.S8, 127)], ids=str)
 def test_a_quantizer_stores_infinities_saturated_and_nan_as_the_library_does(
     dtype: DType, code: int
 ) -> None:
     n = Net()
     plan = compiled(n, n.q(n.input((3,)), 0.5, 0, dtype))
-    for found in both(plan, np.asarray([np.inf, -np.inf, np.nan], np.float32)):
-        assert found.tolist() == [dtype.range[1], dtype.range[0], code]
+    numpy, onednn = both(plan, np.asarray([np.inf, -np.inf, np.nan], np.float32))
+    assert numpy.tolist() == [dtype.range[1], dtype.range[0], code]
+    assert onednn[:2].tolist() == [dtype.range[1], dtype.range[0]]
+    assert onednn[2] in codes_of_nan(dtype, code)

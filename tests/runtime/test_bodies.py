@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from laws.runtimes import EACH_RUNTIME
+from laws.runtimes import EACH_RUNTIME, RUNTIMES
 from onnx import helper
 from support.body_cases import BOOL, F32, S64, WIDTH, Writer, fed, info, looped
 from support.onnx_cases import model, node, run_ort
@@ -75,6 +75,13 @@ def test_rows_of_different_shapes_are_refused(runtime: str) -> None:
         session.run(None, {"x": x, "n": np.array(2)})
 
 
+_ON_OPENMP = pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
+EACH_THAT_FORKS = pytest.mark.parametrize(
+    "runtime",
+    [pytest.param(name, marks=_ON_OPENMP if name == "onednn" else ()) for name in RUNTIMES],
+)
+
+
 def of_loop(runtime: str) -> tuple[fqfuse.InferenceSession, dict[str, Any], list[Any]]:
     """A session over a loop with an If in it, what is fed, and what it gives."""
     proto = looped(Writer(["matmul", "nested"], "inside", 1), 4, how="constant")
@@ -102,8 +109,7 @@ def test_a_session_with_bodies_can_be_pickled(runtime: str) -> None:
     same(pickle.loads(pickle.dumps(session)).run(None, given), expected)  # noqa: S301  (its own)
 
 
-@pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
-@EACH_RUNTIME
+@EACH_THAT_FORKS
 def test_a_forked_process_runs_bodies(runtime: str) -> None:
     session, given, expected = of_loop(runtime)
     context = multiprocessing.get_context("fork")
@@ -115,8 +121,7 @@ def test_a_forked_process_runs_bodies(runtime: str) -> None:
     child.join()
 
 
-@pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
-@EACH_RUNTIME
+@EACH_THAT_FORKS
 def test_a_fork_while_a_body_is_made_ready_waits_for_nobody(runtime: str, monkeypatch) -> None:
     session, given, expected = of_loop(runtime)
     begun, done = threading.Event(), threading.Event()

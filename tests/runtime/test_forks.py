@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+ON_OPENMP = pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
+
 FORKS = """
 import os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # of forks in threaded processes: that is the test
@@ -46,8 +48,7 @@ print(states.count(0))
 """
 
 
-@pytest.mark.of_3_2("a library on SYCL does not compute in a forked process")
-@pytest.mark.parametrize("backend", ["numpy", "onednn"])
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("onednn", marks=ON_OPENMP)])
 @pytest.mark.parametrize("children", [2, pytest.param(100, marks=pytest.mark.slow)])
 def test_forks_while_threads_run(backend: str, children: int) -> None:
     ran = subprocess.run(

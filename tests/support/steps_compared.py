@@ -41,6 +41,7 @@ class Difference:
         largest: the largest difference: in codes where the value is integer, else absolute.
         ulp: the largest difference in units in the last place of f32 (0 for integers; infinite
         where one is NaN or infinite and the other not).
+        magnitude: the largest one that NumPy computed, of what is finite.
         transcendental: the step holds an operation that libraries approximate, or adds f32 products
             in an order of their own.
     """
@@ -51,6 +52,7 @@ class Difference:
     size: int
     largest: float
     ulp: float
+    magnitude: float
     transcendental: bool
 
     def __str__(self) -> str:
@@ -116,13 +118,24 @@ def _difference(
     step: Step, name: str, found: Array, expected: Array, transcendental: bool
 ) -> Difference | None:
     if found.dtype != expected.dtype or found.shape != expected.shape:
-        return Difference(step, name, found.size, found.size, math.inf, math.inf, transcendental)
+        return Difference(
+            step, name, found.size, found.size, math.inf, math.inf, 0.0, transcendental
+        )
     if found.tobytes() == expected.tobytes():
         return None
+    known = np.abs(expected[np.isfinite(expected)].astype(np.float64))
+    magnitude = float(known.max(initial=0.0))
     if found.dtype.kind != "f":
         gap = np.abs(found.astype(np.int64) - expected.astype(np.int64))
         return Difference(
-            step, name, int(np.count_nonzero(gap)), gap.size, float(gap.max()), 0.0, transcendental
+            step,
+            name,
+            int(np.count_nonzero(gap)),
+            gap.size,
+            float(gap.max()),
+            0.0,
+            magnitude,
+            transcendental,
         )
     same = found.view(f"u{found.itemsize}") == expected.view(f"u{found.itemsize}")
     a, b = found[~same].astype(np.float64), expected[~same].astype(np.float64)
@@ -138,6 +151,7 @@ def _difference(
         found.size,
         largest,
         math.inf if odd else ulps,
+        magnitude,
         transcendental,
     )
 
