@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ...ir.ops import dims
 from ...ir.types import DType
 from ..importer import Handler
 from .derived import Derived
@@ -48,13 +49,26 @@ def _normalized(
     last = sum_output if not segments else ""
     value = at.real("Add", [value, _positions(at, steps, position_ids)], role="placed", output=last)
     if segments:
-        ids = at.input(1) or at.integers("first segment", 0)
+        ids = _of_words(at, at.input(1)) if at.input(1) else at.integers("first segment", 0)
         kinds = at.real("Gather", [segments, ids], {"axis": 0}, role="segments")
         value = at.real("Add", [value, kinds], role="sum", output=sum_output)
     attrs = {"axis": -1, "epsilon": at.node.attrs["epsilon"]}
     at.real("LayerNormalization", [value, gamma, beta], attrs, output=at.node.output(0))
     if at.node.output(1):
         _counted(at)
+
+
+def _of_words(at: Derived, segments: str) -> str:
+    """Ids of segments, of the shape of the ids of words: it is theirs, but where a model computes them their type does not
+    always tell it, and what reads the result wants to know its batch. Put side by side, in a run, others do not fit.
+    """
+    words = at.input(0)
+    if dims.same_shape(at.ctx.type(words).shape, at.ctx.type(segments).shape):
+        return segments
+    behind = at.integers("behind", [2])
+    both = [at.real("Unsqueeze", [ids, behind], role=f"{ids} apart") for ids in (words, segments)]
+    pairs = at.real("Concat", both, {"axis": 2}, role="words and segments")
+    return at.real("Gather", [pairs, at.integers("second", 1)], {"axis": 2}, role="segment ids")
 
 
 def _positions(at: Derived, steps: str, ids: str) -> str:

@@ -157,45 +157,50 @@ def checked(at: Derived, value: str, holds: str, role: str) -> str:
 
 def inserted(at: Derived, held: Packed, tensor: str, place: str) -> Packed:
     """The sequence with a tensor in front of a place, or, where that is '', at its end."""
-    rows = _of_rank(at, held, tensor)
-    own = _flat(at, tensor, "its elements"), _shape_row(at, tensor, "its shape")
+    data, rows = _of_rank(at, held, tensor)
+    row_ = _shape_row(at, tensor, "its shape")
     if not place:
         return Packed(
-            at.real("Concat", [held.data, own[0]], {"axis": 0}, role="elements"),
-            at.real("Concat", [rows, own[1]], {"axis": 0}, role="shapes"),
+            at.real("Concat", [held.data, data], {"axis": 0}, role="elements"),
+            at.real("Concat", [rows, row_], {"axis": 0}, role="shapes"),
         )
-    index = _counted(at, held, scalar(at, place, "place"))
+    index = _counted(at, held, scalar(at, place, "place"), behind=True)
     none = at.integers("none", [0])
-    # the places behind the last one are none of the cuts below; those in front of the first would count back
-    late = at.real("Less", [at.integers("in front of all", -1), index], role="is a place")
-    index = checked(at, index, late, "place to insert at")
     ends = at.real("CumSum", [_counts(at, held), at.integers("along", 0)], role="ends")
     ends = at.real("Concat", [none, ends], {"axis": 0}, role="places")
     cut = _listed(at, at.real("Gather", [ends, index], {"axis": 0}, role="cut"), "cut, a list")
     row = _listed(at, index, "row")
     return Packed(
-        _between(at, held.data, cut, cut, own[0], "elements"),
-        _between(at, rows, row, row, own[1], "shapes"),
+        _between(at, held.data, cut, cut, data, "elements"),
+        _between(at, rows, row, row, row_, "shapes"),
     )
 
 
 def erased(at: Derived, held: Packed, place: str) -> Packed:
     """The sequence without the tensor at a place."""
     place = scalar(at, place, "place") if place else at.integers("last", -1)
+    place = _counted(at, held, place, behind=False)
     start, end = _borders(at, held, place)
-    row = _listed(at, _counted(at, held, place), "row")
-    behind = at.real("Add", [row, at.integers("one", [1])], role="row behind")
+    row = _listed(at, place, "row")
+    after = at.real("Add", [row, at.integers("one", [1])], role="row behind")
     return Packed(
         _between(at, held.data, start, end, "", "elements"),
-        _between(at, held.sizes, row, behind, "", "shapes"),
+        _between(at, held.sizes, row, after, "", "shapes"),
     )
 
 
-def _counted(at: Derived, held: Packed, place: str) -> str:
-    """A place, counted from the first tensor."""
+def _counted(at: Derived, held: Packed, place: str, *, behind: bool) -> str:
+    """A place, counted from the first tensor; one that there is not ends the run, whatever of the sequence is
+    read. `behind`: the place behind the last one is one, too.
+    """
+    number = count(at, held)
     back = at.real("Less", [place, at.integers("first", 0)], role="counts back")
-    there = at.real("Add", [place, count(at, held)], role="counted from the end")
-    return at.real("Where", [back, there, place], role="counted")
+    there = at.real("Add", [place, number], role="counted from the end")
+    index = at.real("Where", [back, there, place], role="counted")
+    late = at.real("Less", [at.integers("in front of all", -1), index], role="is no place before")
+    last = at.real("Sub", [index, at.integers("places behind", int(behind))], role="last")
+    early = at.real("Less", [last, number], role="is no place behind")
+    return checked(at, index, at.real("And", [late, early], role="is a place"), "place of it")
 
 
 def _between(at: Derived, value: str, start: str, end: str, new: str, role: str) -> str:
@@ -207,17 +212,28 @@ def _between(at: Derived, value: str, start: str, end: str, new: str, role: str)
     return at.real("Concat", [front, *filter(None, [new]), behind], {"axis": 0}, role=f"all {role}")
 
 
-def _of_rank(at: Derived, held: Packed, tensor: str) -> str:
-    """The shapes as rows as long as the shape of a tensor: an empty sequence has the rank of the first
-    tensor that comes into it.
+def _of_rank(at: Derived, held: Packed, tensor: str) -> tuple[str, str]:
+    """The elements of a tensor that comes into a sequence, and the shapes in it as rows as long as that of the
+    tensor: an empty sequence has the rank of the first tensor that comes into it. Where there are tensors of
+    another rank the run ends, whichever of the two is read.
     """
     shape, own = at.ctx.type(held.sizes).shape, at.ctx.type(tensor).shape
+    elements = _flat(at, tensor, "its elements")
     if shape is not None and own is not None and shape[1] == len(own):
-        return held.sizes
+        return elements, held.sizes
     number = at.real("Shape", [held.sizes], {"start": 0, "end": 1}, role="rows")
     rank = at.real("Shape", [at.real("Shape", [tensor], role="its sizes")], role="its rank")
+    sizes = held.sizes
+    if shape is None or shape[0] != 0:
+        # the Reshape would not tell: any number of rows of no size can be taken for no row of another size
+        before = at.real("Shape", [held.sizes], {"start": 1, "end": 2}, role="rank so far")
+        other = at.real("Mul", [number, at.real("Sub", [before, rank], role="more")], role="other")
+        other = at.real("Squeeze", [other], role="other sizes")
+        fits = at.real("Equal", [other, at.integers("no other", 0)], role="is of that rank")
+        sizes = checked(at, sizes, fits, "shapes of one rank")
+        elements = checked(at, elements, fits, "elements of that rank")
     table = at.real("Concat", [number, rank], {"axis": 0}, role="size of shapes")
-    return _reshaped(at, held.sizes, table, role="shapes of its rank")
+    return elements, _reshaped(at, sizes, table, role="shapes of its rank")
 
 
 # -- joining -------------------------------------------------------------------------------------------

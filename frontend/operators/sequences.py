@@ -159,6 +159,11 @@ def _concatenated(at: Derived) -> None:
         rows = held.value if isinstance(held, Rows) else packed.rows_of(at, held)
         _joined_rows(at, rows, axis=axis, stack=stack)
     elif axis == 0:
+        shape = at.ctx.type(held.sizes).shape
+        if shape is not None and shape[0] != 0 and shape[1] == 0:
+            raise at.node.invalid(
+                "axis 0 is out of range for 0 dimensions", "stack them: new_axis=1"
+            )
         packed.end_to_end(at, held, output=at.node.output(0))
     else:
         _joined_one_by_one(at, held, axis)

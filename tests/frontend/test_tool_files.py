@@ -323,3 +323,52 @@ def test_the_tools_wrote_their_own_operators() -> None:
         *("EmbedLayerNormalization", "QAttention", "RotaryEmbedding"),
         *("GroupNorm", "SkipGroupNorm", "NhwcConv"),
     } <= WRITTEN
+
+
+def test_ids_of_segments_that_a_model_computes_have_the_batch_of_the_words():
+    """As transformers' BERT has them, with open sizes: the mask of its Attention counts for each of the batch."""
+    rng = np.random.default_rng(0)
+    domain = {"domain": "com.microsoft"}
+    tables = {"words": (9, 8), "places": (6, 8), "kinds": (2, 8), "gamma": (8,), "beta": (8,)}
+    constants = {name: rng.normal(size=shape).astype(np.float32) for name, shape in tables.items()}
+    constants |= {
+        "w": rng.normal(size=(8, 24)).astype(np.float32),
+        "bias": rng.normal(size=24).astype(np.float32),
+    }
+    embedded = ["ids", "segments", *tables, "mask"]
+    nodes = [
+        onnx.helper.make_node("Reshape", ["flat", "shape"], ["segments"]),
+        onnx.helper.make_node("EmbedLayerNormalization", embedded, ["e", "seen"], **domain),
+        onnx.helper.make_node(
+            "Attention", ["e", "w", "bias", "seen"], ["y"], num_heads=2, **domain
+        ),
+    ]
+    ints = onnx.TensorProto.INT32
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "computed",
+        [
+            info("ids", ints, ["b", "s"]),
+            info("flat", ints, ["n"]),
+            info("shape", onnx.TensorProto.INT64, [2]),
+            info("mask", ints, ["b", "s"]),
+        ],
+        [info("y", onnx.TensorProto.FLOAT, ["b", "s", 8])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    feeds = {
+        "ids": rng.integers(0, 9, (2, 5)).astype(np.int32),
+        "flat": rng.integers(0, 2, 10).astype(np.int32),
+        "shape": np.array([2, 5]),
+        "mask": np.array([[1] * 5, [1, 1, 1, 0, 0]], np.int32),
+    }
+    (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    for backend in ("numpy", "onednn"):
+        session = fqfuse.InferenceSession(proto, backend)
+        # two f32 kernels of a few products of 8 numbers each
+        np.testing.assert_allclose(session.run(None, feeds)[0], wanted, rtol=1e-4, atol=1e-5)
+        with pytest.raises(fqfuse.errors.InvalidInput):
+            session.run(None, feeds | {"shape": np.array([5, 2])})

@@ -115,6 +115,62 @@ def test_nothing_is_inserted_where_there_is_no_place(place):
     agrees(proto, *({"s": s, "x": f32(2), "p": np.asarray(place)} for s in lists))
 
 
+LENGTHS = """(seq(float[N]) s, float[M] x, int64 p) => (int64 a) {{
+    t = {op}
+    a = SequenceLength(t)
+}}"""
+
+
+@pytest.mark.parametrize("op", ["SequenceInsert(s, x, p)", "SequenceErase(s, p)"])
+def test_a_place_that_there_is_not_is_refused_where_the_length_alone_is_read(op):
+    proto = model(LENGTHS.format(op=op))
+    for place in range(-4, 5):
+        lists = [[f32(1), f32(0), f32(3)], [f32(4)], []]
+        agrees(proto, *({"s": s, "x": f32(2), "p": np.asarray(place)} for s in lists))
+
+
+READS = {
+    "all": "(seq(float[]) y) { y = SequenceInsert(s, x, p) }",
+    "at the end": "(seq(float[]) y) { y = SequenceInsert(s, x) }",
+    "number": "(int64 y) { t = SequenceInsert(s, x)  y = SequenceLength(t) }",
+    "one": "(float[] y) { t = SequenceInsert(s, x)  y = SequenceAt(t, p) }",
+    "joined": "(float[] y) { t = SequenceInsert(s, x)  y = ConcatFromSequence<axis = 0>(t) }",
+    "fewer": "(int64 y) { t = SequenceInsert(s, x)  u = SequenceErase(t, p)  y = SequenceLength(u) }",
+}
+
+
+@pytest.mark.parametrize("own", range(3))
+@pytest.mark.parametrize("rank", range(3))
+@pytest.mark.parametrize("read", READS)
+def test_tensors_of_two_ranks_in_a_list_are_refused_whatever_is_read(read, rank, own):
+    """A list has one rank (docs/operators.md); nothing of a tensor of another one may come out as a number."""
+    sizes = [f"[{','.join('ab'[:n])}]" if n else "" for n in (rank, own)]
+    proto = model(
+        f"(seq(float{sizes[0]}) s, float{sizes[1]} x, int64 p) => " + READS[read],
+    )
+    feeds = [
+        {"s": [f32(*[2] * rank)] * count, "x": f32(*[2] * own), "p": np.asarray(place)}
+        for count in range(3)
+        for place in (0, -1)
+    ]
+    if read == "joined":
+        if not own:
+            with pytest.raises(InvalidModel, match="axis 0"):
+                InferenceSession(proto)
+            return
+        feeds = [
+            fed for fed in feeds if fed["s"]
+        ]  # joined scalars have no axis, with others or alone
+    agrees(proto, *(fed for fed in feeds if rank == own or not fed["s"]))
+    if rank == own:
+        return
+    for session in (InferenceSession(proto, backend) for backend in BACKENDS):
+        for fed in feeds:
+            if fed["s"]:
+                with pytest.raises(InvalidInput):
+                    session.run(None, fed)
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize(
     "sizes", [[1, 3], [4], [0, 4], [-1, 5], [5, -1], [2, -1, 3], [1, 1], [2, 3]]
