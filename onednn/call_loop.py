@@ -169,7 +169,7 @@ class Pointers:
         self._make: Callable[[], None] | None = None
         if found is not None:
             words = np.zeros((len(memories), _WORDS), np.int64)
-            words[:, 0] = ctypes.cast(self._set, ctypes.c_void_p).value
+            (words[:, 0],) = CCall(self._set).words
             words[:, 1] = [memory.pointer for memory in memories]
             self._addresses = words[:, 2]
             self._work: Any = found.work("call_all", calls=words.ctypes.data, count=len(memories))
