@@ -13,8 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from .capi import failure
 from .kernels import Kernels, kernels
 from .library import Library
+from .memory import Memory
+
+_WORDS: Final = 1 + 4
+"""Of a call: the address of its function, and what that takes."""
 
 
 class CCall(functools.partial[int]):
@@ -147,9 +152,46 @@ def shared(library: Library, shares: Sequence[tuple[int, ...]], held: list[objec
     return CCall(function, table.ctypes.data, len(shares))
 
 
-# -- the same calls over and over ----------------------------------------------------------------------
+class Pointers:
+    """Memories that each run points to other addresses, all of them by one call.
 
-_WORDS: Final = 1 + 4
+    Args:
+        library: the library.
+        memories: what outlives this.
+
+    Raises:
+        OneDnnError: `point` does, where the library refuses.
+    """
+
+    def __init__(self, library: Library, memories: Sequence[Memory]) -> None:
+        self._memories, self._set = memories, library.c.dnnl_memory_set_data_handle
+        found = kernels(library, "call_loop")
+        self._make: Callable[[], None] | None = None
+        if found is not None:
+            words = np.zeros((len(memories), _WORDS), np.int64)
+            (words[:, 0],) = CCall(self._set).words
+            words[:, 1] = [memory.pointer for memory in memories]
+            self._addresses = words[:, 2]
+            self._work: Any = found.work("call_all", calls=words.ctypes.data, count=len(memories))
+            self._make = found.call("call_all", self._work, held=words)
+
+    def point(self, addresses: Sequence[int]) -> None:
+        """Points each to its address, at which its bytes are for as long as they are used."""
+        if self._make is None:
+            place, status = 0, 0
+            for place, address in enumerate(addresses):
+                status = self._set(self._memories[place], address)
+                if status:
+                    break
+        else:
+            self._addresses[:] = addresses
+            self._make()
+            place, status = self._work.done, self._work.status
+        if status:
+            raise failure(status, f"set_data_handle of a memory for {self._memories[place].desc}")
+
+
+# -- the same calls over and over ----------------------------------------------------------------------
 
 
 class Repeated:

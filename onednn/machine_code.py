@@ -34,11 +34,11 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "block_kernels_4": (
         CpuIsa.avx512_core,
-        "222c0c41f8f608c46249c006b586e8b224333da4ec285c3ff6e14c08521b5ffc",
+        "4ea765b2be8e6a6186a718221a5705c3c1d0d287f1e66cb4cf91cdaf3b49aeeb",
     ),
     "block_kernels_8": (
         CpuIsa.avx512_core,
-        "978f2359fa4068d06c28411e4d3ea4e85aefc9b1e6c320ecf77fbfceca4bd969",
+        "c7c0a3d136f290d7076b6949045ec650361838abd7aa18f0ea1a17c76d275840",
     ),
     "call_loop": (
         CpuIsa.default,

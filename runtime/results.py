@@ -32,22 +32,23 @@ class ResultMemory:
 
     def __init__(self, shape: Sequence[int], dtype: npt.DTypeLike) -> None:
         self._shape, self._dtype = tuple(shape), np.dtype(dtype)
-        self._free: list[memoryview] = []
-        self._lent: dict[int, tuple[weakref.ref[Any], memoryview]] = {}
+        self._free: list[tuple[memoryview, int]] = []
+        self._lent: dict[int, tuple[weakref.ref[Any], tuple[memoryview, int]]] = {}
 
-    def take(self) -> npt.NDArray[Any]:
-        """An array without content, C-contiguous, on a cache line."""
+    def take(self) -> tuple[npt.NDArray[Any], int]:
+        """An array without content, C-contiguous, on a cache line, and its address."""
         try:
-            memory = self._free.pop()
+            lent = self._free.pop()
         except IndexError:
-            memory = aligned_bytes(math.prod(self._shape) * self._dtype.itemsize).data
+            made = aligned_bytes(math.prod(self._shape) * self._dtype.itemsize)
+            lent = made.data, made.ctypes.data
         # Of memory that is no array's, this array is what all views of it refer to.
-        array = np.frombuffer(memory, self._dtype)
+        array = np.frombuffer(lent[0], self._dtype)
         watch = weakref.ref(array, self._returned)
-        self._lent[id(watch)] = watch, memory
-        return array.reshape(self._shape)
+        self._lent[id(watch)] = watch, lent
+        return array.reshape(self._shape), lent[1]
 
     def _returned(self, watch: weakref.ref[Any]) -> None:
-        _, memory = self._lent.pop(id(watch))
+        _, lent = self._lent.pop(id(watch))
         if len(self._free) < _KEPT:
-            self._free.append(memory)
+            self._free.append(lent)

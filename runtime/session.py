@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -34,6 +33,8 @@ from .profile import Profile, checked_runs, measure
 
 if TYPE_CHECKING:
     from .lowering.executor import OneDnnExecutor
+
+T, R = TypeVar("T"), TypeVar("R")
 
 BACKENDS = ("auto", "numpy", "onednn")
 
@@ -110,10 +111,8 @@ class InferenceSession:
             shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes
         )
         if self._static:
-            with _memory_enough():
-                self._executor.bind(
-                    {name: type_.static_shape for name, type_ in self._inputs.items()}
-                )
+            sizes = {name: type_.static_shape for name, type_ in self._inputs.items()}
+            _within_memory(self._executor.bind, sizes)
 
     @property
     def threads(self) -> int:
@@ -238,8 +237,7 @@ class InferenceSession:
         """
         wanted = () if output_names is None else self._wanted(output_names, self.plan.outputs)
         arrays = self._checked(input_feed if feeds is None else feeds)
-        with _memory_enough():
-            found = self._executor.run(arrays)
+        found = _within_memory(self._executor.run, arrays)
         if not wanted:
             return found
         by_name = dict(zip(self.plan.outputs, found, strict=True))
@@ -252,8 +250,7 @@ class InferenceSession:
             InvalidInput: as `run`.
         """
         arrays = self._checked(feeds)
-        with _memory_enough():
-            return self._executor.run_all(arrays)
+        return _within_memory(self._executor.run_all, arrays)
 
     def profile(self, feeds: Mapping[str, Fed], runs: int = 20) -> Profile:
         """How long each step takes for these feeds, measured in runs of their own, in turns with
@@ -279,8 +276,7 @@ class InferenceSession:
 
     def _run_timed(self, feeds: Mapping[str, Fed]) -> StepTimes:
         arrays = self._checked(feeds)
-        with _memory_enough():
-            return self._executor.run_timed(arrays)
+        return _within_memory(self._executor.run_timed, arrays)
 
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, and why: on oneDNN by which implementation, as a mere view, or on
@@ -359,15 +355,15 @@ class InferenceSession:
             ports = ports_of(self.plan).inputs
             self._refuse_names(feeds, [port.name for port in ports])
             feeds = plan_feeds(self.plan, ports, feeds)
-        arrays = {
-            name: fed if type(fed := feeds[name]) is np.ndarray else _array_of(name, fed)
-            for name in self._inputs
-        }
-        for name, array in arrays.items():
-            if (array.dtype, array.shape) != self._exactly[name]:
+        arrays = {}
+        for name, exactly in self._exactly.items():
+            fed = feeds[name]
+            array = fed if type(fed) is np.ndarray else _array_of(name, fed)
+            if (array.dtype, array.shape) != exactly:
                 type_ = self._inputs[name]
-                arrays[name] = fits = carried(name, array, type_.dtype)
-                _check_feed(name, fits, type_)
+                array = carried(name, array, type_.dtype)
+                _check_feed(name, array, type_)
+            arrays[name] = array
         for name in self._strings:
             _check_strings(name, arrays[name])
         if not self._static:
@@ -467,11 +463,10 @@ def _listed(names: Sequence[object]) -> str:
     return ", ".join(name if isinstance(name, str) else repr(name) for name in names) or "none"
 
 
-@contextmanager
-def _memory_enough() -> Iterator[None]:
-    """Raises InvalidInput where memory runs out."""
+def _within_memory(work: Callable[[Mapping[str, T]], R], given: Mapping[str, T]) -> R:
+    """What `work` returns; raises InvalidInput where memory runs out."""
     try:
-        yield
+        return work(given)
     except MemoryError as error:
         what = f"there is not enough memory for this run: {error}".rstrip(": ")
         raise InvalidInput(what, hint="feed smaller inputs, or use a larger machine") from error

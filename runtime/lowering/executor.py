@@ -131,6 +131,8 @@ class _State:
         self.constants = Constants(plan, engine, Stream(engine))
         self.programs: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
         self.latest: Program | None = None
+        # what was asked for last, which needs no lock
+        self.recent: tuple[tuple[StaticShape, ...], _Bound | None] = (), None
         self.lock = threading.Lock()
 
 
@@ -284,30 +286,38 @@ class OneDnnExecutor:
         return self._with_run_here(shapes, work)
 
     def _with_run_here(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
-        library = self._library
-        before = library.max_threads()
+        bound, library = self._bound(shapes), self._library
         # OpenMP's number belongs to the calling thread, who may want his own back
+        before = library.max_threads()
+        if before == bound.threads:
+            return self._in_memory(bound, work)
+        library.set_threads(bound.threads)
         try:
-            bound = self._bound(shapes)
-            library.set_threads(bound.threads)
-            try:
-                run = bound.idle.pop()  # atomic, as append is: no lock
-            except IndexError:
-                run = Run(self._plan, bound.program, self._state.engine)
-            try:
-                return _paced(bound, lambda: work(run))
-            finally:
-                if len(bound.idle) < _IDLE_RUNS:
-                    bound.idle.append(run)
+            return self._in_memory(bound, work)
         finally:
             library.set_threads(before)
+
+    def _in_memory(self, bound: _Bound, work: Callable[[Run], T]) -> T:
+        """Calls `work` with the memory of a run of the program."""
+        try:
+            run = bound.idle.pop()  # atomic, as append is: no lock
+        except IndexError:
+            run = Run(self._plan, bound.program, self._state.engine)
+        try:
+            return _paced(bound, run, work)
+        finally:
+            if len(bound.idle) < _IDLE_RUNS:
+                bound.idle.append(run)
 
     def _bound(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         state = self._state
         if state.generation != workers.generation():
             with workers.making():
                 state = self._state = _State(self._lowered, Engine(self._library))
-        key = tuple(shapes[name] for name in self._plan.inputs)
+        key = tuple([shapes[name] for name in self._plan.inputs])
+        recent, bound = state.recent
+        if recent == key and bound is not None and not (bound.pace and bound.pace.alone):
+            return bound
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:
@@ -315,7 +325,7 @@ class OneDnnExecutor:
                 if len(state.programs) > self._programs:
                     state.programs.popitem(last=False)
             state.programs.move_to_end(key)
-            state.latest = bound.program
+            state.latest, state.recent = bound.program, (key, bound)
             pace = bound.pace
             return bound if pace is None or not pace.alone else self._alone(bound, shapes, state)
 
@@ -405,13 +415,13 @@ class OneDnnExecutor:
                 refused[failure.step] = failure.reason
 
 
-def _paced(bound: _Bound, work: Callable[[], T]) -> T:
-    """Calls `work`, a run of the program, and tells its pace how long that took."""
+def _paced(bound: _Bound, run: Run, work: Callable[[Run], T]) -> T:
+    """Calls `work` with the memory of a run of the program, and tells its pace how long that took."""
     pace = bound.pace  # which another caller may drop meanwhile
     if pace is None:
-        return work()
+        return work(run)
     started, busy = time.perf_counter(), time.thread_time()
-    result = work()
+    result = work(run)
     busy = time.thread_time() - busy
     now = time.perf_counter()
     seconds = now - started

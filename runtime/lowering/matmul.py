@@ -26,7 +26,7 @@ from ...plan.attributes import Binary, Prelu
 from ...plan.types import Step
 from .binding import Binder, distinct, first_accepted, first_lowered, need
 from .convolving import Weights, check_sums
-from .faster import faster_product
+from .faster import faster_dots, faster_product
 from .joining import Frame, Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
 from .translation import translate
@@ -218,8 +218,8 @@ def _product(binder: Binder, step: Step, view: Way) -> None:
     matrices = [anything] if binder.is_constant(name) else _layouts(binder, name, matrix)
     candidates = product(_layouts(binder, src, inner), matrices)
     offer = first_accepted(binder, candidates, attempt, weights.known, src)
-    if binder.is_constant(name):
-        offer = replace(offer, desc=faster_product(binder, offer.desc))
+    faster = faster_product if binder.is_constant(name) else faster_dots
+    offer = replace(offer, desc=faster(binder, offer.desc))
     factors: Args = {
         Arg.SRC: Wanted(src, offer.desc.src_md()),
         Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md()),

@@ -16,6 +16,7 @@ from ...onednn.enums import Arg
 from ...plan.types import Plan
 from ..placement import Placement
 from .decoder import PartsAction
+from .faster import sums_dots
 from .program import Action, PrimitiveAction, Program
 
 _PRODUCTS = ("convolution", "deconvolution", "matmul", "rnn")
@@ -40,8 +41,9 @@ def alike_with_any_threads(plan: Plan, program: Program) -> bool:
     """Whether a run has the same bytes with any number of threads.
 
     A sum of integers has, and a sum of floats by a kernel that leaves it whole: brgemm's matrix
-    products of rows do (3,756 random ones with 1, 2, 3 and 8 threads); its products of columns, its
-    convolutions and `gemm` cut sums in parts by that number.
+    products of rows do (3,756 random ones with 1, 2, 3 and 8 threads), and `gemm`'s of single rows and
+    columns of their own (`sums_dots`); brgemm's products of columns, its convolutions and `gemm` else cut
+    sums in parts by that number.
     """
     actions: dict[int, list[Action]] = {}
     for action, index in zip(program.actions, program.steps, strict=True):
@@ -80,6 +82,8 @@ def _sums_whole(action: Action) -> bool:
     desc = action.primitive.desc
     if desc.kind != "matmul":
         return desc.kind in _ONE_BY_ONE
+    if desc.impl_info.startswith("gemm:jit"):
+        return sums_dots(desc)
     source = action.args[Arg.SRC].desc
     rows = source.is_plain and (source.strides[-1] == 1 or source.dims[-1] == 1)
     return rows and desc.impl_info.startswith("brg:")

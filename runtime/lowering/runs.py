@@ -4,7 +4,8 @@ meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, TypeVar
@@ -15,10 +16,10 @@ from numpy.typing import NDArray
 from ...aligned import aligned_bytes
 from ...errors import InternalError
 from ...ir.ops.spec import Array
-from ...onednn.call_loop import CCall, Tried, joined
+from ...onednn.call_loop import CCall, Pointers, Tried, joined
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
-from ...onednn.library import Engine, Stream
+from ...onednn.library import Engine, Library, Stream
 from ...onednn.memory import Memory, MemoryDesc, address_of, numpy_dtype, view
 from ...onednn.primitive import ExecArgs, run_once
 from ...onednn.primitive_desc import describe
@@ -69,6 +70,8 @@ class Run:
         # returned, and what will be handed out, in this run: see `_key`.
         self._loose: dict[Key, list[Memory]] = {}
         self._arrays: dict[Key, Array] = {}
+        self._aimed: _Aimed | None = None
+        self._all_told = False  # which array they point into, of all memories in `_loose`
         scratchpad = aligned_bytes(max(program.scratchpad_bytes, 1))
         self._scratchpad = Memory(
             engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad
@@ -175,13 +178,35 @@ class Run:
 
     def feed(self, feeds: Mapping[str, Array]) -> None:
         """Begins a run with an array for each input, and with what their sizes settle."""
+        arrays, aimed = self._arrays, self._aimed
+        if aimed is None or aimed.known != len(self._memories):
+            self._feed_first(feeds)
+            return
         for name, array in (*feeds.items(), *self._settled):
-            _keep(self._arrays, self._loose, name, array)
+            arrays[name] = array if array.flags.c_contiguous else np.array(array, order="C")
+        addresses = list[int]()
+        for key, places in aimed.fed:
+            address = address_of(arrays[key])
+            addresses += [address + place for place in places]
+        for buffer, places in aimed.results:
+            arrays[buffer], address = self._results[buffer].take()
+            addresses += [address + place for place in places]
+        aimed.pointers.point(addresses)
+
+    def _feed_first(self, feeds: Mapping[str, Array]) -> None:
+        """As `feed`, one memory by one: each looks whether its array, as large in each run, is large
+        enough.
+        """
+        for name, array in (*feeds.items(), *self._settled):
+            self.keep(name, array)
         for buffer, memory in self._results.items():
-            _keep(self._arrays, self._loose, buffer, memory.take())
+            _keep(self._arrays, self._loose, buffer, memory.take()[0])
+        fed: list[Key] = [*feeds, *(name for name, _ in self._settled)]
+        self._aimed = _Aimed.of(self.library, self._loose, fed, self._results, len(self._memories))
 
     def keep(self, value: str, array: Array) -> None:
         """Takes the array of a value into the run."""
+        self._all_told = True
         _keep(self._arrays, self._loose, value, array)
 
     def release(self) -> None:
@@ -189,7 +214,9 @@ class Run:
         used again.
         """
         self._arrays.clear()
-        for memories in self._loose.values():
+        told = self._loose.values() if self._all_told or self._aimed is None else self._aimed.others
+        self._all_told = False
+        for memories in told:
             for memory in memories:
                 memory.data = None
 
@@ -208,6 +235,9 @@ class Run:
         if tensor is not None and not tensor.desc.is_plain:
             shape = self.program.shapes[name]
             return lambda: self._straightened(tensor).reshape(shape)
+        fixed = self.fixed(name, tensor)
+        if fixed is not None and fixed.nbytes < WORTHWHILE:
+            return fixed.copy
         see = self._viewer(name, tensor)
         if tensor is None or first or tensor.desc.size < WORTHWHILE:
             return lambda: np.array(see(), order="C")
@@ -218,7 +248,7 @@ class Run:
             return lambda: arrays[buffer]
 
         def read() -> Array:
-            result = memory.take()
+            result, _ = memory.take()
             np.copyto(result, see())
             return result
 
@@ -481,18 +511,66 @@ class Run:
         return lambda: view(desc, arrays[base]).reshape(shape)
 
 
-class _Shifted(Memory):
-    """A memory that begins some bytes behind the address that it is given."""
+@dataclass(frozen=True)
+class _Aimed:
+    """The memories that each run points to what is fed and handed out, from its second on.
 
-    __slots__ = ("_skipped",)
+    Attributes:
+        pointers: all of them, those of what is fed in front.
+        fed, results: of what each run finds the address of, where its memories begin: bytes behind
+            that.
+        others: memories that point to what NumPy steps return.
+        known: how many memories the run had: later ones are not among these.
+    """
+
+    pointers: Pointers
+    fed: Sequence[tuple[Key, list[int]]]
+    results: Sequence[tuple[Buffer, list[int]]]
+    others: Sequence[list[Memory]]
+    known: int
+
+    @classmethod
+    def of(
+        cls,
+        library: Library,
+        loose: Mapping[Key, list[Memory]],
+        fed: Sequence[Key],
+        results: Iterable[Buffer],
+        known: int,
+    ) -> _Aimed:
+        """Those of these values and buffers."""
+
+        def places(key: Key) -> list[int]:
+            return [of.skipped if isinstance(of, _Shifted) else 0 for of in loose.get(key, ())]
+
+        read = [key for key in fed if key in loose]
+        written = list(results)
+        aimed = [*read, *written]
+        return cls(
+            Pointers(library, [memory for key in aimed for memory in loose.get(key, ())]),
+            [(key, places(key)) for key in read],
+            [(buffer, places(buffer)) for buffer in written],
+            [memories for key, memories in loose.items() if key not in aimed],
+            known,
+        )
+
+
+class _Shifted(Memory):
+    """A memory that begins some bytes behind the address that it is given.
+
+    Attributes:
+        skipped: how many.
+    """
+
+    __slots__ = ("skipped",)
 
     def __init__(self, engine: Engine, desc: MemoryDesc, skipped: int) -> None:
         super().__init__(engine, desc)
-        self._skipped = skipped
+        self.skipped = skipped
 
     def set_data(self, data: NDArray[Any] | None) -> None:
         """Points behind the first bytes of an array."""
-        super().set_data(None if data is None else _bytes_from(data, self._skipped))
+        super().set_data(None if data is None else _bytes_from(data, self.skipped))
 
     def set_contiguous(self, data: NDArray[Any], address: int) -> None:  # noqa: ARG002
         """As `set_data`."""

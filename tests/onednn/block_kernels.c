@@ -4,7 +4,12 @@
        -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1 -falign-jumps=1 -falign-functions=1 -falign-labels=1 -c
 
    A permutation by 16 codes uses the low 4 bits of each lane, so codes of 4 bits need not be masked. Lanes beyond the
-   last row read the last row again; multiply_row reads panels of columns, as the kernels of coded_kernels.c do. */
+   last row read the last row again; multiply_row reads panels of columns, as the kernels of coded_kernels.c do.
+
+   Where columns have zero points of their own, multiply_row needs no permutation, and one shift for 8 codes: a code in
+   bits 0, 4, 8 or 12 and following of the mantissa of 2^23, 2^19, 2^15 or 2^11 makes that float larger by the code, and
+   what is subtracted from it is the same float and the zero point. All of it is exact. Codes are asked for AHEAD vectors
+   before they are read, beyond the end as well, which no processor minds: they come from beyond the second cache. */
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -22,7 +27,9 @@ typedef struct {
 
 /* PAIRS: 32 codes, each lane with a code for an even element of x below that for an odd one.
    FACTORS: what REAL needs of block b of row i.  REAL: the weights of the lowest codes of the lanes. */
+#define AHEAD 16
 #if BITS == 4
+#define POWER(at) ((127 + 23 - 4 * (at)) << 23) /* the float 2^(23 - 4*at) */
 #define PAIRS(c) _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(c)))
 #define FACTORS(i, z, s) __m512 t##i = _mm512_mul_ps(_mm512_sub_ps(table, _mm512_set1_ps((float)(z))), _mm512_set1_ps(s));
 #define REAL(v, i) _mm512_permutexvar_ps(v, t##i)
@@ -41,7 +48,9 @@ static inline __attribute__((always_inline)) void multiplied_row(const int N, co
   const __m512 *scales = (const __m512 *)(a->scales + first * blocks);
   const __m128i *zeros = (const __m128i *)(a->zeros + first * blocks);
   const float *x = a->x + m * blocks * block;
-  __m512i middle = _mm512_set1_epi32(1 << (BITS - 1));
+  int half = 1 << (BITS - 1);
+  __asm__("" : "+r"(half)); /* its float would lie in memory, outside of the code */
+  __m512i middle = _mm512_set1_epi32(half);
 #if BITS == 4
   __m512 table = _mm512_loadu_ps(a->table);
   if (PLAIN) table = _mm512_sub_ps(table, _mm512_cvtepi32_ps(middle));
@@ -56,27 +65,42 @@ static inline __attribute__((always_inline)) void multiplied_row(const int N, co
     for (int n = 0; n < N; n++) {
       sum[n] = _mm512_setzero_ps();
       zero[n] = PLAIN ? middle : _mm512_cvtepu8_epi32(*zeros++);
-#if BITS == 4
-      zero[n] = _mm512_castps_si512(_mm512_cvtepi32_ps(zero[n]));
-#endif
     }
+#if BITS == 4
+    __m512 less[4][4]; /* read where !PLAIN */
+#pragma GCC unroll 4
+    for (int at = 0; at < 4; at++) {
+      int power = POWER(at);
+      __asm__("" : "+r"(power)); /* likewise */
+#pragma GCC unroll 4
+      for (int n = 0; n < N; n++) {
+        less[at][n] = _mm512_add_ps(_mm512_cvtepi32_ps(zero[n]), _mm512_castsi512_ps(_mm512_set1_epi32(power)));
+        if (!PLAIN) __asm__("" : "+v"(less[at][n])); /* made once, not for each code */
+      }
+    }
+#endif
     for (int64_t k = 0; k < block; k += 32 / BITS, words += N) {
       __m512i c[4];
 #pragma GCC unroll 4
-      for (int n = 0; n < N; n++) c[n] = words[n];
+      for (int n = 0; n < N; n++) {
+        c[n] = words[n];
+        _mm_prefetch((const char *)(words + AHEAD + n), _MM_HINT_T0);
+      }
 #pragma GCC unroll 8
       for (int i = 0; i < 32 / BITS; i++) {
         __m512 v = _mm512_set1_ps(*x++);
 #pragma GCC unroll 4
         for (int n = 0; n < N; n++) {
 #if BITS == 4
-          __m512 code = _mm512_permutexvar_ps(c[n], table);
-          if (!PLAIN) code = _mm512_sub_ps(code, _mm512_castsi512_ps(zero[n]));
+          int at = i % 4, by = PLAIN ? 4 * (i > 0) : i == 4 ? 16 : 0;
+          c[n] = _mm512_srli_epi32(c[n], by);
+          __m512i placed = _mm512_ternarylogic_epi32(c[n], _mm512_set1_epi32(15 << 4 * at), _mm512_set1_epi32(POWER(at)), 0xea); /* (a & b) | c */
+          __m512 code = PLAIN ? _mm512_permutexvar_ps(c[n], table) : _mm512_sub_ps(_mm512_castsi512_ps(placed), less[at][n]);
 #else
           __m512 code = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_and_si512(c[n], _mm512_set1_epi32(255)), zero[n]));
+          c[n] = _mm512_srli_epi32(c[n], BITS);
 #endif
           sum[n] = _mm512_fmadd_ps(code, v, sum[n]);
-          c[n] = _mm512_srli_epi32(c[n], BITS);
         }
       }
     }

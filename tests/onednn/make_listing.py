@@ -35,6 +35,10 @@ def listing(name: str) -> str:
         subprocess.run(["gcc", *defined, *_flags(source), source, "-o", made], check=True)
         command = ["objdump", "-M", "intel", "--insn-width=16", "-d", made]
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if "[rip" in shown:
+        raise SystemExit(
+            f"{name}: a constant lies outside of the code, which is all that is mapped"
+        )
     head = _HEAD.format(
         source=source.name, defined="".join(f" {d}" for d in defined), version=compiler()
     )

@@ -15,11 +15,13 @@ from fqfuse.onednn import call_loop
 from fqfuse.onednn.call_loop import CCall, Repeated, Tried, copying, joined
 from fqfuse.onednn.capi import OneDnnError
 from fqfuse.onednn.coded_kernels import coded_kernels
-from fqfuse.onednn.enums import CpuIsa
+from fqfuse.onednn.enums import CpuIsa, DataType
 from fqfuse.onednn.kernels import Kernels, kernels
+from fqfuse.onednn.layouts import row_major
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.lookup_kernel import lookup_kernel
 from fqfuse.onednn.machine_code import mapped
+from fqfuse.onednn.memory import Memory
 from fqfuse.plan.attributes import PrimitiveAttr
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
@@ -168,6 +170,41 @@ def test_bytes_are_copied(found: Kernels, count: int) -> None:
     to = np.zeros(count + 2, np.uint8)
     assert copying(found, to[1:].ctypes.data, source.ctypes.data, count)() == 0
     np.testing.assert_array_equal(to, [0, *source, 0])
+
+
+@pytest.mark.parametrize("mapping", [True, False])
+def test_memories_point_where_they_are_told(library, engine, mapping, monkeypatch) -> None:
+    if not mapping:
+        monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
+    desc = row_major(library, (3,), DataType.f32)
+    memories = [Memory(engine, desc) for _ in range(4)]
+    pointers = call_loop.Pointers(library, memories)
+    for addresses in ([64, 128, 192, 256], [256, 64, 64, 0]):
+        pointers.point(addresses)
+        assert [_handle(memory) for memory in memories] == addresses
+    call_loop.Pointers(library, []).point([])
+
+
+def _handle(memory: Memory) -> int:
+    found = ctypes.c_void_p()
+    get = ctypes.CDLL(memory.library.path).dnnl_memory_get_data_handle
+    assert not get(ctypes.c_void_p(memory.pointer), ctypes.byref(found))
+    return found.value or 0
+
+
+@pytest.mark.parametrize("mapping", [True, False])
+def test_a_memory_that_is_refused_is_named(library, engine, mapping, monkeypatch) -> None:
+    if not mapping:
+        monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
+    memory = Memory(engine, row_major(library, (3,), DataType.f32))
+    none = Memory(engine, row_major(library, (5,), DataType.f32))
+    given, none.pointer = none.pointer, 0
+    try:
+        pointers = call_loop.Pointers(library, [memory, none])
+        with pytest.raises(OneDnnError, match=r"f32\[5\]"):
+            pointers.point([64, 64])
+    finally:
+        none.pointer = given
 
 
 def two_products() -> Plan:

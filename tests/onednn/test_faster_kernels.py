@@ -1,5 +1,5 @@
-"""Convolutions and products of codes that another of oneDNN's implementations computes faster than its first one:
-which are given to it, and that the numbers stay what they were.
+"""Convolutions and products that another of oneDNN's implementations computes faster than its first one:
+which are given to it, and that the numbers of codes stay what they were, those of f32 as near.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ import re
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper
+from support.one_query import keys_of
 from support.versions import is_3_2
 
 import fqfuse
@@ -167,3 +169,32 @@ def test_short_sums_are_not_taken_by_tiles(
         pytest.skip(f"no AMX here: {library.effective_isa().name}")
     made, given = network(np.random.default_rng(0), channels, kernel, act, 3)
     assert run(fqfuse.compile(made), given)[1].endswith(name)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("seed", range(16))
+def test_a_query_times_many_keys_is_as_near_as_before(seed: int, threads: int) -> None:
+    made, given = keys_of(seed)
+    q, k, mask = (given[name].astype(np.float64) for name in ("q", "k", "mask"))
+    exact = np.einsum("bhmw,bhkw->bhmk", q, k) / 8 + mask
+    # each of the terms and sums, the scale and the mask round once: half an ulp of what is added up
+    most = np.einsum("bhmw,bhkw->bhmk", abs(q), abs(k)) / 8 + abs(mask)
+    bound = (q.shape[-1] + 3) * 2.0**-24 * most
+    plan = fqfuse.compile(made)
+    session = fqfuse.InferenceSession(plan, backend="onednn", threads=threads)
+    for _ in range(2):
+        assert (abs(session.run(None, given)[0] - exact) <= bound).all()
+    for peer in (
+        fqfuse.InferenceSession(plan, backend="numpy"),
+        onnxruntime.InferenceSession(made.SerializeToString()),
+    ):
+        assert (abs(peer.run(None, given)[0] - exact) <= bound).all()
+
+
+@pytest.mark.of_3_2("it names the kernels of 3.2")
+@pytest.mark.parametrize("seed", range(8))
+def test_many_keys_are_not_copied(library: Library, seed: int) -> None:
+    if library.effective_isa() & CpuIsa.avx512_core != CpuIsa.avx512_core:
+        pytest.skip(f"no AVX-512 here: {library.effective_isa().name}")
+    made, given = keys_of(seed, least=96)
+    assert run(fqfuse.compile(made), given)[1] == "gemm:jit:f32"

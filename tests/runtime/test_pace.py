@@ -11,6 +11,7 @@ import pytest
 from laws.anchor_law import drawn
 from laws.exact_anchors import Anchor, model_of
 from onnx import TensorProto, helper, numpy_helper
+from support.one_query import keys_of
 
 import fqfuse
 from fqfuse.errors import InvalidInput
@@ -183,6 +184,13 @@ def test_a_product_of_columns_is_not_said_to_be_alike(
         "w": rng.standard_normal((depth, columns), np.float32),
     }
     assert not held(model, feeds, monkeypatch)
+
+
+@OF_OPENMP
+@pytest.mark.parametrize("seed", range(6))
+def test_queries_times_keys_are_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gemm's threads share columns, and no sum."""
+    assert held(*keys_of(seed, least=96), monkeypatch)
 
 
 def packed_product(
