@@ -239,6 +239,12 @@ def _speed(
                 found, count_macs(onnx.load(case.float_path)), peak.get("operations_per_second")
             )
         )
+    if left_out := len(wanted) - len(summaries):
+        label = "; ".join(
+            filter(
+                None, (label, f"{left_out} of {len(wanted)} files left out, for the time was up")
+            )
+        )
     result = {
         "environment": environment,
         "settings": asdict(settings),

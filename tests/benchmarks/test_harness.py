@@ -532,7 +532,13 @@ def test_it_tells_its_time_and_the_quick_form_leaves_out_what_takes_longer(
     monkeypatch.setattr(program, "count_macs", lambda _: 1)
     monkeypatch.setattr(program, "summarize_file", lambda *_: {})
     monkeypatch.setattr(program, "summarize", lambda *_: {})
-    monkeypatch.setattr(program, "write_speed", lambda folder, *_: folder / "speed.md")
+    results = []
+
+    def write(folder, result, _):
+        results.append(result)
+        return folder / "speed.md"
+
+    monkeypatch.setattr(program, "write_speed", write)
     monkeypatch.setattr(program.onnx, "load", lambda _: None)
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "speed.md").write_text("")
@@ -541,4 +547,5 @@ def test_it_tells_its_time_and_the_quick_form_leaves_out_what_takes_longer(
     assert told[0].startswith("all: less than 5 minutes; before that 13 models are built, once")
     assert measured == ["yolo-nncf", "lstm-qdq"]  # those that take least time
     assert sum(line.endswith("left out, for the time is up") for line in told) == 11
+    assert results[0]["label"].endswith("; 11 of 13 files left out, for the time was up")
     assert clock[0] < 300
