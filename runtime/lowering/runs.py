@@ -71,7 +71,6 @@ class Run:
         self._loose: dict[Key, list[Memory]] = {}
         self._arrays: dict[Key, Array] = {}
         self._aimed: _Aimed | None = None
-        self._all_told = False  # which array they point into, of all memories in `_loose`
         scratchpad = aligned_bytes(max(program.scratchpad_bytes, 1))
         self._scratchpad = Memory(
             engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad
@@ -185,12 +184,13 @@ class Run:
         for name, array in (*feeds.items(), *self._settled):
             arrays[name] = array if array.flags.c_contiguous else np.array(array, order="C")
         addresses = list[int]()
-        for key, places in aimed.fed:
-            address = address_of(arrays[key])
-            addresses += [address + place for place in places]
-        for buffer, places in aimed.results:
-            arrays[buffer], address = self._results[buffer].take()
-            addresses += [address + place for place in places]
+        for key, memories in aimed.fed:
+            array = arrays[key]
+            _append(addresses, memories, array, address_of(array))
+        for buffer, memories in aimed.results:
+            array, address = self._results[buffer].take()
+            arrays[buffer] = array
+            _append(addresses, memories, array, address)
         aimed.pointers.point(addresses)
 
     def _feed_first(self, feeds: Mapping[str, Array]) -> None:
@@ -206,7 +206,6 @@ class Run:
 
     def keep(self, value: str, array: Array) -> None:
         """Takes the array of a value into the run."""
-        self._all_told = True
         _keep(self._arrays, self._loose, value, array)
 
     def release(self) -> None:
@@ -214,9 +213,7 @@ class Run:
         used again.
         """
         self._arrays.clear()
-        told = self._loose.values() if self._all_told or self._aimed is None else self._aimed.others
-        self._all_told = False
-        for memories in told:
+        for memories in self._loose.values():
             for memory in memories:
                 memory.data = None
 
@@ -511,22 +508,29 @@ class Run:
         return lambda: view(desc, arrays[base]).reshape(shape)
 
 
+_Places = Sequence[tuple[Memory, int]]
+
+
+def _append(addresses: list[int], memories: _Places, array: Array, address: int) -> None:
+    """Adds where memories of an array begin, and tells them of it, as some actions ask them."""
+    for memory, skipped in memories:
+        memory.data = _bytes_from(array, skipped) if skipped else array
+        addresses.append(address + skipped)
+
+
 @dataclass(frozen=True)
 class _Aimed:
     """The memories that each run points to what is fed and handed out, from its second on.
 
     Attributes:
         pointers: all of them, those of what is fed in front.
-        fed, results: of what each run finds the address of, where its memories begin: bytes behind
-            that.
-        others: memories that point to what NumPy steps return.
+        fed, results: each with its memories, and where these begin: bytes behind its address.
         known: how many memories the run had: later ones are not among these.
     """
 
     pointers: Pointers
-    fed: Sequence[tuple[Key, list[int]]]
-    results: Sequence[tuple[Buffer, list[int]]]
-    others: Sequence[list[Memory]]
+    fed: Sequence[tuple[Key, _Places]]
+    results: Sequence[tuple[Buffer, _Places]]
     known: int
 
     @classmethod
@@ -540,8 +544,9 @@ class _Aimed:
     ) -> _Aimed:
         """Those of these values and buffers."""
 
-        def places(key: Key) -> list[int]:
-            return [of.skipped if isinstance(of, _Shifted) else 0 for of in loose.get(key, ())]
+        def places(key: Key) -> _Places:
+            members = loose.get(key, ())
+            return [(of, of.skipped if isinstance(of, _Shifted) else 0) for of in members]
 
         read = [key for key in fed if key in loose]
         written = list(results)
@@ -550,7 +555,6 @@ class _Aimed:
             Pointers(library, [memory for key in aimed for memory in loose.get(key, ())]),
             [(key, places(key)) for key in read],
             [(buffer, places(buffer)) for buffer in written],
-            [memories for key, memories in loose.items() if key not in aimed],
             known,
         )
 

@@ -280,6 +280,33 @@ def test_each_run_reads_what_it_is_fed(mapping: bool, monkeypatch: pytest.Monkey
         np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5, atol=1e-6)  # sums of f32
 
 
+def test_a_layer_of_our_own_reads_what_each_run_is_fed() -> None:
+    """It asks the memory where its array is."""
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.standard_normal(shape, np.float32) / 4
+        for name, shape in (("w", (1, 64, 16)), ("r", (1, 64, 16)), ("b", (1, 128)))
+    }
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        network (float[20, 1, 16] x, float[1, 1, 16] h, float[1, 1, 16] c) => (float[20, 1, 1, 16] y) {
+            y = LSTM <hidden_size = 16> (x, w, r, b, , h, c)
+        }
+    """
+    made = onnx.parser.parse_model(text)
+    made.graph.initializer.extend(
+        onnx.numpy_helper.from_array(data, name) for name, data in weights.items()
+    )
+    ours, theirs = (fqfuse.InferenceSession(made, name) for name in ("onednn", "numpy"))
+    for _ in range(4):
+        feeds = {
+            name: rng.standard_normal((steps, 1, 16), np.float32)
+            for name, steps in (("x", 20), ("h", 1), ("c", 1))
+        }
+        # gates by polynomials: some ulp of 1
+        np.testing.assert_allclose(ours.run(None, feeds), theirs.run(None, feeds), atol=1e-5)
+
+
 def test_a_session_holds_nothing_of_what_it_was_fed() -> None:
     session = fqfuse.InferenceSession(fqfuse.compile(onnx.parser.parse_model(FED)), "onednn")
     for _ in range(3):
