@@ -34,7 +34,8 @@ from .profile import Profile, checked_runs, measure
 if TYPE_CHECKING:
     from .lowering.executor import OneDnnExecutor
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 BACKENDS = ("auto", "numpy", "onednn")
 
