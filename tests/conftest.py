@@ -138,19 +138,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
     if quick:
-        _count_lines_of_a_third(items)
+        _count_lines_of_first_cases(items)
 
 
-def _count_lines_of_a_third(items: list[pytest.Item]) -> None:
-    """With --cov count the lines that every third test runs, in its first case: counting makes tests of Python
-    code twice as slow, and what these reach is no more than what all of them do.
+def _count_lines_of_first_cases(items: list[pytest.Item]) -> None:
+    """With --cov count the lines that each test runs in its first case: counting makes tests of Python code
+    twice as slow, and the lines that these reach are no more than those that all do.
     """
-    tests: dict[str, int] = {}
+    tests: set[str] = set()
     for item in items:
         name = item.nodeid.partition("[")[0]
-        first = name not in tests
-        if not (first and tests.setdefault(name, len(tests)) % 3 == 0):
+        if name in tests:
             item.add_marker("no_cover")
+        tests.add(name)
 
 
 def _sample(items: list[pytest.Item]) -> list[pytest.Item]:

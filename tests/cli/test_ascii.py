@@ -77,6 +77,7 @@ def test_signs_have_ascii_forms(spawn, named: Path, options) -> None:
         assert "gr\\u00f6\\u00dfe>/MatMul/\\ud83d\\ude42" in ascii_only.stdout
 
 
+@pytest.mark.slow
 def test_documents_read_back_to_the_same(spawn, named: Path) -> None:
     both = [spawn("inspect", named, "--json", env=env).stdout for env in ({}, ASCII)]
     assert both[1].isascii()

@@ -131,6 +131,7 @@ def test_compare_with_another_program(document) -> None:
     assert told["peer"].keys() == told["outputs"].keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "auto"])
 def test_bench(document, backend: str) -> None:
     quick = ("--threads", 1, "--rounds", 1, "--time", 0.002, "--backend", backend)
@@ -138,6 +139,7 @@ def test_bench(document, backend: str) -> None:
     assert [case["sizes"] for case in told["cases"]] == [{"N": 1}, {"N": 2}]
 
 
+@pytest.mark.slow
 def test_bench_beside_a_program_that_cannot_run_it(document, model: Path) -> None:
     quick = ("--threads", 1, "--rounds", 1, "--time", 0.002, "--backend", "numpy")
     (case,) = document("bench", model, *quick, "--against", "onnxruntime")["cases"]

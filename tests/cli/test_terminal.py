@@ -61,6 +61,7 @@ def test_an_error_is_told_once(tmp_path: Path) -> None:
     assert shown.startswith("{")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_an_error_fits_beside_its_labels_and_a_pipe_has_one_line_a_part(
     plan: Path, width: int

@@ -268,6 +268,7 @@ REPORTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_reports_of_hostile_names(kind: str, tmp_path: Path) -> None:
     named = namer(HOSTILE[kind])

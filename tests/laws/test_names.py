@@ -132,6 +132,7 @@ def plans() -> list[tuple[str, set[str], Plan]]:
     return found
 
 
+@pytest.mark.slow
 def test_each_name_is_in_the_file(plans: list[tuple[str, set[str], Plan]]) -> None:
     for name, there, plan in plans:
         wrong = {(where, each) for where, each in shown(plan) if each and each not in there}
@@ -139,6 +140,7 @@ def test_each_name_is_in_the_file(plans: list[tuple[str, set[str], Plan]]) -> No
     assert sum(len(plan.quantizers) for _, _, plan in plans) > 1000
 
 
+@pytest.mark.slow
 def test_what_is_told_names_nothing_else(plans: list[tuple[str, set[str], Plan]]) -> None:
     for name, there, plan in plans:
         made = invented(plan, there)

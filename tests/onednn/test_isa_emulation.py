@@ -291,6 +291,7 @@ def test_primitives_that_the_reference_takes(library: Library, isa: str, count: 
     assert found["not exact"] >= count // 8
 
 
+@pytest.mark.slow
 @pytest.mark.of_3_2("what saturates without VNNI is modelled after the kernels of 3.2")
 @WITHOUT
 def test_what_one_implementation_refuses_sums_as_the_next(library: Library, isa: str) -> None:

@@ -19,6 +19,7 @@ def without_numbers(text: str) -> str:
     return NUMBER.sub("#", text)
 
 
+@pytest.mark.slow
 @pytest.mark.each_case
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
 def test_it_runs_and_prints_what_is_stored(

@@ -112,6 +112,7 @@ def _run_worker(
     return first, told
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("part", range(SHARDS))
 def test_a_plan_that_loads_runs_alike_on_both_runtimes_or_is_refused(

@@ -25,6 +25,7 @@ def plan() -> Plan:
     return fqfuse.compile(digits_model_path("qdq"))
 
 
+@pytest.mark.slow
 def test_every_plan_survives_pickle_and_copies() -> None:
     for name, plan in every_plan():
         for again in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan), copy.copy(plan)):  # noqa: S301 - our own bytes

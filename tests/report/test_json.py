@@ -63,6 +63,7 @@ def test_every_kind_of_plan_is_what_the_schema_says(target: str) -> None:
         assert problems(json.loads(json.dumps(document, allow_nan=False))) == []
 
 
+@pytest.mark.slow
 def test_plans_of_every_primitive_are_what_the_schema_says() -> None:
     for name, plan in every_plan():
         document = json.loads(json.dumps(plan_json(plan, MACHINE), allow_nan=False))
