@@ -56,6 +56,12 @@ class Oracle:
         """The destination of shape `shape`, and the descriptor that made it."""
         return _Request(self.run, plan, step, {**plan.constants, **live}, shape).answer()
 
+    def describe(
+        self, plan: Plan, step: Step, live: Mapping[str, np.ndarray], shape: tuple[int, ...]
+    ) -> PrimitiveDesc:
+        """The descriptor that a call would run."""
+        return _Request(self.run, plan, step, {**plan.constants, **live}, shape).described()
+
     def compare(
         self,
         plan: Plan,
@@ -96,8 +102,12 @@ class _Request:
         self.dst = TYPES[plan.type(step.output).dtype]
 
     def answer(self) -> tuple[np.ndarray, PrimitiveDesc]:
-        desc = getattr(self, "_" + self.step.primitive)()
+        desc = self.described()
         return self.run(desc, self.arguments, self.old), desc
+
+    def described(self) -> PrimitiveDesc:
+        desc: PrimitiveDesc = getattr(self, "_" + self.step.primitive)()
+        return desc
 
     # -- pieces ------------------------------------------------------------------------------------
 
