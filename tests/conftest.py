@@ -179,14 +179,12 @@ def _modules_that_draw() -> set[str]:
     that does; "" stands for items without a module.
     """
     drawing = {"", *(name for name in sys.modules if name.partition(".")[0] == "hypothesis")}
-    found = True
-    while found:
-        found = {
-            name
-            for name, module in sys.modules.items()
-            if name not in drawing and _origins(module) & drawing
-        }
-        drawing |= found
+    while more := {
+        name
+        for name, module in sys.modules.items()
+        if name not in drawing and _origins(module) & drawing
+    }:
+        drawing |= more
     return drawing
 
 

@@ -158,11 +158,11 @@ def checked(at: Derived, value: str, holds: str, role: str) -> str:
 def inserted(at: Derived, held: Packed, tensor: str, place: str) -> Packed:
     """The sequence with a tensor in front of a place, or, where that is '', at its end."""
     data, rows = _of_rank(at, held, tensor)
-    row_ = _shape_row(at, tensor, "its shape")
+    sizes = _shape_row(at, tensor, "its shape")
     if not place:
         return Packed(
             at.real("Concat", [held.data, data], {"axis": 0}, role="elements"),
-            at.real("Concat", [rows, row_], {"axis": 0}, role="shapes"),
+            at.real("Concat", [rows, sizes], {"axis": 0}, role="shapes"),
         )
     index = _counted(at, held, scalar(at, place, "place"), behind=True)
     none = at.integers("none", [0])
@@ -172,7 +172,7 @@ def inserted(at: Derived, held: Packed, tensor: str, place: str) -> Packed:
     row = _listed(at, index, "row")
     return Packed(
         _between(at, held.data, cut, cut, data, "elements"),
-        _between(at, rows, row, row, row_, "shapes"),
+        _between(at, rows, row, row, sizes, "shapes"),
     )
 
 

@@ -545,8 +545,10 @@ class _Aimed:
         """Those of these values and buffers."""
 
         def places(key: Key) -> _Places:
-            members = loose.get(key, ())
-            return [(of, of.skipped if isinstance(of, _Shifted) else 0) for of in members]
+            return [
+                (memory, memory.skipped if isinstance(memory, _Shifted) else 0)
+                for memory in loose.get(key, ())
+            ]
 
         read = [key for key in fed if key in loose]
         written = list(results)
