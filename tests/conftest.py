@@ -129,11 +129,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     kept = set(_sample(items))
     if rest:
-        drawing = _modules_that_draw()
+        counting = _modules_that_count_examples()
         kept = {
             item
             for item in items
-            if item not in kept or item.get_closest_marker("slow") or _module(item) in drawing
+            if item not in kept or item.get_closest_marker("slow") or _draws(item, counting)
         }
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
@@ -170,22 +170,34 @@ def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
     return [item for item in items if item not in left_out]
 
 
-def _module(item: pytest.Item) -> str:
-    return item.module.__name__ if isinstance(item, pytest.Function) else ""
+def _draws(item: pytest.Item, counting: set[str]) -> bool:
+    """Whether --quick lets it draw fewer examples; items without a module are taken to."""
+    if not isinstance(item, pytest.Function):
+        return True
+    return hasattr(item.function, "is_hypothesis_test") or item.module.__name__ in counting
 
 
-def _modules_that_draw() -> set[str]:
-    """Modules that use Hypothesis, whose profile says how much is drawn, or use something of a module
-    that does; "" stands for items without a module.
+def _modules_that_count_examples() -> set[str]:
+    """Modules of the tests that ask the profile how many examples there are, or use something of a module
+    that does.
     """
-    drawing = {"", *(name for name in sys.modules if name.partition(".")[0] == "hypothesis")}
+    ours = {
+        name: module
+        for name, module in sys.modules.items()
+        if str(getattr(module, "__file__", None)).startswith(str(Path(__file__).parent))
+    }
+    counting = {
+        name
+        for name, module in ours.items()
+        if "max_examples" in Path(str(module.__file__)).read_text(encoding="utf-8")
+    }
     while more := {
         name
-        for name, module in sys.modules.items()
-        if name not in drawing and _origins(module) & drawing
+        for name, module in ours.items()
+        if name not in counting and _origins(module) & counting
     }:
-        drawing |= more
-    return drawing
+        counting |= more
+    return counting
 
 
 def _origins(module: ModuleType) -> set[str]:
