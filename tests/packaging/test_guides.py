@@ -73,7 +73,7 @@ def replace(file: Path, before: str, after: str) -> None:
 
 
 def run(copy: Path, words: list[str]) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(copy.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(copy.parent)}
     words = [sys.executable if word == ".venv/bin/python" else word for word in words]
     ran = subprocess.run(
         words, cwd=copy, env=environment, capture_output=True, text=True, check=False

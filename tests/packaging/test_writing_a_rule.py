@@ -92,7 +92,6 @@ def test_the_guide_works(checkout: Path) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": f"{checkout.parent}{os.pathsep}{checkout / 'docs'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
     for command in commands():
         words = command.split()

@@ -7,9 +7,9 @@ as a script under ONEDNN_MAX_CPU_ISA.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
-from math import prod
 
 import numpy as np
 from support.binding_order import Runner
@@ -153,6 +153,22 @@ def pooling(rng: np.random.Generator) -> Case:
     )
 
 
+def shape_of(plan: Plan, step: Step, live: dict[str, np.ndarray]) -> tuple[int, ...]:
+    """That of the result."""
+    return step_shapes(plan, step, {**plan.constants, **live})[step.output]
+
+
+def spread(src: np.ndarray, weights: np.ndarray, depth: float) -> float:
+    """How large sums of so many products of random factors are, roughly: what a CPU cuts off them is less. Running
+    the primitive for it took as long as what is compared.
+    """
+    means, squares = (
+        math.prod(float(np.mean(array.astype(np.float64) ** power)) for array in (src, weights))
+        for power in (1, 2)
+    )
+    return math.hypot(depth * means, math.sqrt(depth * squares))
+
+
 def with_operands(rng: np.random.Generator) -> Case:
     """A convolution or matmul whose post-ops read whole numbers that broadcast along any axes, or add to
     what was there, first or later: f32 holds all of it, in any order, so that the reference gives the
@@ -169,15 +185,14 @@ def with_operands(rng: np.random.Generator) -> Case:
         shape, weights, params = window(rng, "convolution")
         primitive, op = "convolution", "Conv"
     args = [("src", codes(rng, src, shape)), ("weights", codes(rng, S8, weights))]
-    plan, step, feeds = one_step(primitive, op, args, dst, params=params)
-    (plain,) = run_step(plan, step, feeds)
-    axes = rng.random(plain.ndim) < (0.5 if rng.random() < 0.7 else 1)
-    dims = tuple(np.where(axes, plain.shape, 1).tolist())
-    if primitive == "convolution" and dims == plain.shape and plain.shape[:-1] == (1, 1):
+    out = shape_of(*one_step(primitive, op, args, dst, params=params))
+    axes = rng.random(len(out)) < (0.5 if rng.random() < 0.7 else 1)
+    dims = tuple(np.where(axes, out, 1).tolist())
+    if primitive == "convolution" and dims == out and out[:-1] == (1, 1):
         # a single channel of a row lies alike in both orders, and is taken for one or the other
-        dims = (1,) * plain.ndim
+        dims = (1,) * len(out)
     operands = {"operand": rng.integers(1, 10, dims).astype(np.float32)}
-    old = {"old": rng.integers(-9, 10, plain.shape).astype(np.float32)}
+    old = {"old": rng.integers(-9, 10, out).astype(np.float32)}
     mask = sum(1 << axis for axis, size in enumerate(dims) if size > 1)
     chains = [
         (Binary("add", "operand"),),
@@ -215,11 +230,12 @@ def case(rng: np.random.Generator, kind: str) -> Case:
     if kind == "matmul":
         shape, weights = product(rng)
         primitive, op, channel, mask = "matmul", "MatMul", len(shape) - 1, 1 << (len(shape) - 1)
-        channels = weights[-1]
+        channels, depth = weights[-1], float(weights[-2])
     else:
         shape, weights, params = window(rng, kind)
         while kind == BY_GEMM and not (
-            prod(shape) * prod(weights[1:]) < MOST_BY_GEMM and by_gemm(shape, weights, params)
+            math.prod(shape) * math.prod(weights[1:]) < MOST_BY_GEMM
+            and by_gemm(shape, weights, params)
         ):
             shape, weights, params = window(rng, kind)
         deconv = kind in ("deconvolution", BY_GEMM)
@@ -227,12 +243,14 @@ def case(rng: np.random.Generator, kind: str) -> Case:
         op, channel = "ConvTranspose" if deconv else "Conv", 1
         groups = params["group"]
         mask, channels = (1 if groups == 1 else 3), weights[1] * groups if deconv else weights[0]
+        depth = float(math.prod(weights[1:]))
+        if deconv:  # which of the taps meet depends on the strides
+            depth = math.prod(weights) / channels / math.prod(params["strides"])
     args = [("src", codes(rng, src, shape)), ("weights", codes(rng, S8, weights))]
     live = kind == "matmul" and rng.random() < 0.3
-    plan, step, feeds = one_step(primitive, op, args, DType.F32, params=params)
-    (plain,) = run_step(plan, step, feeds)
-    span = float(np.abs(plain).mean()) * 0.03 * 0.005 + 1e-3
-    post_ops = draw.chain(chain, plain.shape, channel, dst)
+    out = shape_of(*one_step(primitive, op, args, DType.F32, params=params))
+    span = spread(args[0][1], args[1][1], depth) * 0.03 * 0.005 + 1e-3
+    post_ops = draw.chain(chain, out, channel, dst)
     attr = attributes(draw, src, dst, channels, 0 if live else mask, span, post_ops)
     if rng.random() < 0.5:
         attr = PrimitiveAttr(
@@ -264,7 +282,7 @@ def main(isa: str, seed: str, count: str, *kinds: str) -> None:
         rng = np.random.default_rng([int(seed), index])
         kind = kinds[index % len(kinds)]
         plan, step, live = case(rng, kind)
-        shape = step_shapes(plan, step, {**plan.constants, **live})[step.output]
+        shape = shape_of(plan, step, live)
         try:
             desc = oracle.describe(plan, step, live, shape)
         except Unimplemented:
