@@ -1069,6 +1069,9 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "product of codes with an operand that samples share": lambda bare: product_of_codes(
         bare, (3, 2, 17, 4), 33, (1, 1, 17, 33)
     ),
+    "product of codes with row-major matrices": lambda bare: product_of_codes(
+        bare, (3, 3, 7, 91), 100, (1, 1, 1, 1)
+    ),
     "product of codes between the versions": lambda bare: product_of_codes(
         bare, (2, 1, 33, 16), 2, (1, 1, 1, 1)
     ),
