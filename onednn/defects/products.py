@@ -55,10 +55,8 @@ def _copied_in_pieces(request: Request) -> bool:
     src, weights = operand(request, "src"), operand(request, "weights")
     if not _of_codes(request) or Arg.SRC in request.attributes.zero_points:
         return False
-    if weights.format_kind == FormatKind.any:
-        row_major = len(weights.dims) > 3
-    else:
-        row_major = weights.is_plain and weights.strides[-1] == 1
+    chosen = weights.format_kind == FormatKind.any and len(weights.dims) > 3
+    row_major = chosen or (weights.is_plain and weights.strides[-1] == 1)
     depth, columns = weights.dims[-2:]
     again = src.dims[-2] > 16 or weights.dims[:-2] != src.dims[:-2]
     return row_major and again and depth > 64 and depth % 64 > 0 and columns > 32
