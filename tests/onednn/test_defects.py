@@ -217,6 +217,31 @@ def depthwise(bare: Bare) -> Case:
     return make, {Arg.SRC: x, Arg.WEIGHTS: w, arg_post_op(0, Arg.SRC_1): shift}, want
 
 
+def depthwise_sum(bare: Bare) -> Case:
+    """8 channels of 28 columns, added to twice what `Bare.run` fills destinations with."""
+    x, w = (
+        bare.rng.integers(8, 16, (1, 8, 28)).astype(np.uint8),
+        np.full((8, 1, 1, 1), -16, np.int8),
+    )
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "convolution",
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any(x.shape, DataType.s8),
+            strides=(1,),
+            dilations=(0,),
+            padding_l=(0,),
+            padding_r=(0,),
+            attributes=Attributes(post_ops=(Sum(2.0),)),
+        )
+
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w}, 2 * 0x7F - 16 * x.astype(np.int64)
+
+
 def five_positions(bare: Bare, kind: str) -> Case:
     """Of 80 channels, or of 40 in two groups."""
     bare.library.set_threads(1)  # two would have half of the channels each
@@ -1047,6 +1072,8 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "pooling of blocks with a tensor": pooled_blocks,
     "deconvolution behind the last tap": lambda bare: rows_of(bare, 3, 3, 2, 0),
     "deconvolution between the taps": lambda bare: rows_of(bare, 2, 4, 0, 7),
+    "depthwise sum in vectors of 8": depthwise_sum,
+    "depthwise sum in vectors of 4": depthwise_sum,
     "depthwise tail of 8": depthwise,
     "depthwise tail of 4": depthwise,
     "1x1 over five positions": lambda bare: five_positions(bare, "convolution"),
@@ -1068,6 +1095,9 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "binary of blocks into codes": blocks_into_codes,
     "product of codes with an operand that samples share": lambda bare: product_of_codes(
         bare, (3, 2, 17, 4), 33, (1, 1, 17, 33)
+    ),
+    "product of codes with row-major matrices": lambda bare: product_of_codes(
+        bare, (3, 3, 7, 91), 100, (1, 1, 1, 1)
     ),
     "product of codes between the versions": lambda bare: product_of_codes(
         bare, (2, 1, 33, 16), 2, (1, 1, 1, 1)
