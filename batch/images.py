@@ -18,6 +18,10 @@ from .signature import RowShape, RowType
 _CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 _MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
 """Of 8 bits or fewer: Pillow cuts other numbers off at 255, in silence."""
+_MOST = 255
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Those of the names that a data set takes, whatever the content: Pillow would hand an EPS file to
+Ghostscript, a program of its own."""
 FITS = ("cover", "stretch", "exact")
 
 
@@ -64,6 +68,12 @@ def check(path: Path, wanted: Wanted) -> None:
                 where=f"input {name}",
                 hint="give one number, or one for each channel",
             )
+    if max(pixels.mean) > 1:
+        raise InvalidInput(
+            f"--mean has {max(pixels.mean):g}, and is taken from pixels divided by 255, which are 0 to 1",
+            where=f"input {name}",
+            hint="divide the numbers of --mean and --std by 255",
+        )
     given = pixels.mean != (0.0,) or pixels.std != (1.0,)
     if given and row.dtype == np.uint8:
         raise InvalidInput(
@@ -116,8 +126,12 @@ def _decoded(path: Path, row: RowType, pixels: Pixels) -> Array | str:
     assert layout is not None
     height, width, channels, first = layout
     pillow = library("PIL.Image", "images are decoded with Pillow")
-    with pillow.open(path) as opened:
-        if opened.mode not in _MODES:
+    try:
+        opened = pillow.open(path, formats=_FORMATS)
+    except pillow.DecompressionBombError as error:
+        return f"the image is too large: {error}"
+    with opened:
+        if opened.mode not in _MODES or _is_deep(opened):
             return (
                 f"the image's pixels are neither grey, RGB nor CMYK of 8 bits (mode {opened.mode})"
             )
@@ -134,6 +148,19 @@ def _decoded(path: Path, row: RowType, pixels: Pixels) -> Array | str:
         mean, std = (np.array(values, np.float32) for values in (pixels.mean, pixels.std))
         array = ((scaled - mean) / std).astype(row.dtype)
     return np.ascontiguousarray(array.transpose(2, 0, 1) if first else array).reshape(row.shape)
+
+
+def _is_deep(opened: Any) -> bool:
+    """True where the file has more bits than the mode says, of which Pillow would keep the upper 8:
+    of colours of 16 bits it tells only how the bytes lie, such as `RGB;16B`.
+    """
+    for codec, _, _, told in opened.tile:
+        args = told if isinstance(told, tuple) else (told,)
+        if any(isinstance(word, str) and ";16" in word for word in args):
+            return True
+        if codec.startswith("ppm") and args[-1] > _MOST:
+            return True
+    return False
 
 
 def _resized(pillow: Any, image: Any, size: tuple[int, int], *, cover: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -145,12 +146,41 @@ def data_set(path: Path, ranks: Mapping[str, int], reading: Reading) -> DataSet:
 
 
 def _names(folder: Path) -> list[str]:
+    """The files of a folder and of those below it, which may be links.
+
+    Raises:
+        InvalidInput: a folder cannot be read: its rows would be missing, in silence; or a link leads
+            back to a folder that it lies in.
+    """
+
+    def told(error: OSError) -> None:
+        raise unreadable(error.filename, error, "the folder") from error
+
     found = []
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in os.walk(folder, onerror=told, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for name in folders:
+            _check_link(Path(place, name))
         below = Path(place).relative_to(folder)
         found += [(below / name).as_posix() for name in files if not name.startswith((".", "_"))]
     return sorted(found)
+
+
+def _check_link(path: Path) -> None:
+    """Refuses a folder that is one of those on the way to it."""
+    if os.path.realpath(path) in map(os.path.realpath, path.parents):
+        raise InvalidInput(
+            "the link leads back to a folder that it lies in",
+            where=str(path),
+            hint="remove it, or let its name begin with _",
+        )
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for ever
+        raise InvalidInput(
+            "it is not a regular file", where=str(path), hint="take it out of the data"
+        )
 
 
 def _counted(
@@ -164,6 +194,7 @@ def _counted(
     path = root / name
     try:
         status = path.stat()
+        _check_regular(path, status)
         rows = FORMATS[kind].count(path, ranks, reading)
     except OSError as error:
         if not is_damage(error):
