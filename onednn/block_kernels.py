@@ -32,6 +32,8 @@ The members of a work:
     many: rows of x.
     panels: for `multiply_columns`, `PANEL_BYTES` for each thread, on a cache line; they need no
         content. Stacks are the user's to choose, and may have no room for them.
+    beyond: 1 behind `multiply_row` where a result is an infinity or NaN: it sums codes before it
+        scales them, which may be beyond f32 where decoded weights times the row are not.
 """
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ from .openmp import openmp_function
 Work = ctypes.Structure
 """What a function reads and writes: addresses and sizes, words of 64 bits by name."""
 
-_COUNTERS = ("next", "entered")
-"""What functions count up by themselves, 0 in front of each call: the part that is next, so that
-threads that are given the same work share it, and how many threads have taken a panel of their own.
+_TOLD = ("next", "entered", "beyond")
+"""What functions tell each other and their callers, 0 in front of each call: the part that is next, so
+that threads that are given the same work share it; how many threads have taken a panel of their own;
+and whether a result is an infinity or NaN, where there is another way to make it, whose sums are
+larger than f32 only where the result is.
 """
 
 
@@ -47,7 +49,7 @@ class Kernels:
         """A call without arguments. It holds the work and what it is told to; of the other arrays it
         knows the addresses alone.
         """
-        address, counters = self._checked(function, work)
+        address, told = self._checked(function, work)
         argument = ctypes.c_void_p(ctypes.addressof(work))
         alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         if threads > 1 and self.parallel is not None:
@@ -62,30 +64,30 @@ class Kernels:
             run = functools.partial(alone, argument)
 
         def call(held: object = (work, held)) -> None:  # noqa: ARG001
-            for counter in counters:
-                setattr(work, counter, 0)
+            for name in told:
+                setattr(work, name, 0)
             run()
 
         return call
 
     def share(self, function: str, work: Work, threads: int = 1) -> tuple[int, ...]:
         """The same call as `call_loop.shared` makes it in C: addresses of what runs it in several threads
-        (0: nothing), of the function, the work, how many threads, and addresses of counters. It holds
-        nothing.
+        (0: nothing), of the function, the work, how many threads, and addresses of `_TOLD` (0:
+        it has none). It holds nothing.
         """
-        address, counters = self._checked(function, work)
+        address, told = self._checked(function, work)
         several = threads > 1 and self.parallel is not None
         team = ctypes.cast(self.parallel, ctypes.c_void_p).value if several else 0
         place = ctypes.addressof(work)
-        at = [place + getattr(type(work), counter).offset for counter in counters]
-        return team or 0, address, place, threads, *at, *[0] * (len(_COUNTERS) - len(at))
+        at = [place + getattr(type(work), name).offset if name in told else 0 for name in _TOLD]
+        return team or 0, address, place, threads, *at
 
     def _checked(self, function: str, work: Work) -> tuple[int, list[str]]:
-        """The address of a function that takes this work, and which counters that has."""
+        """The address of a function that takes this work, and what of `_TOLD` that has."""
         address, members = self.functions[function]
         if not isinstance(work, _structure(members)):
             raise TypeError(f"{function} takes another work")
-        return address, [name for name in _COUNTERS if name in members]
+        return address, [name for name in _TOLD if name in members]
 
 
 def kernels(library: Library, name: str) -> Kernels | None:

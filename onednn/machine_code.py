@@ -34,15 +34,15 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "block_kernels_4": (
         CpuIsa.avx512_core,
-        "4ea765b2be8e6a6186a718221a5705c3c1d0d287f1e66cb4cf91cdaf3b49aeeb",
+        "ec3eae2d75738905b18998cf81f91447dcea36d627e54072c614335c7b4998e6",
     ),
     "block_kernels_8": (
         CpuIsa.avx512_core,
-        "c7c0a3d136f290d7076b6949045ec650361838abd7aa18f0ea1a17c76d275840",
+        "e54ffac309f41a20e7d950e263cf07c8390def1a82ede42e1d059880d2115cb1",
     ),
     "call_loop": (
         CpuIsa.default,
-        "c92984667579f4dc5f8614f0eccba778b5260b06241813d50135ed325e70e3ac",
+        "93ea1b63b5be63e5e47588018b507171b378bcb0cc4769033a7f07197656456c",
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,

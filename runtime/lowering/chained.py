@@ -293,7 +293,9 @@ class Chained:
 
     def _lay_action(self, calls: _Calls, action: Action, call: Callable[[], int]) -> None:
         """A call of the body."""
-        if isinstance(call, CCall) and not isinstance(call, Tried):
+        if isinstance(call, CCall):
+            if isinstance(call, Tried):
+                calls.others[len(calls.made)] = call.otherwise
             calls.made.append(call)
         elif isinstance(action, HostAction) and action.runner.outputs[0] in self._picks:
             name = action.runner.outputs[0]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...aligned import aligned
+from ...aligned import aligned, aligned_bytes
 from ...ir.ops.blocks import middle
 from ...onednn.block_kernels import PADDING, PANEL_BYTES, TABLE
 from ...onednn.enums import DataType
@@ -163,13 +163,22 @@ class Decoder:
         assert kernels is not None
         if panels is None:
             return self._few(kernels, shape, out)
+        return self._many(kernels, shape, out, panels)
+
+    def _many(
+        self,
+        kernels: Kernels,
+        shape: tuple[int, int],
+        out: NDArray[np.float32],
+        panels: NDArray[np.uint8],
+    ) -> RowsProduct:
         zeros = self._zeros_of(0, self.blocks.rows)
-        work = self._product(kernels, rows, out, zeros)
+        work = self._product(kernels, shape[0], out, zeros)
         work.panels = panels.ctypes.data
         if panels.size < self._threads * PANEL_BYTES or work.panels != aligned(work.panels):
             raise ValueError("no place for panels, or none on a cache line")
         steps = [("multiply_columns", self._threads)]
-        return RowsProduct(kernels, work, steps, shape, (self._codes, zeros))
+        return RowsProduct(kernels, work, steps, shape, (self._codes, zeros, panels))
 
     def _few(
         self, kernels: Kernels, shape: tuple[int, int], out: NDArray[np.float32]
@@ -178,7 +187,15 @@ class Decoder:
         work = self._product(kernels, shape[0], out, self._zeros)
         work.codes, work.scales = codes.ctypes.data, scales.ctypes.data
         work.zeros = 0 if zeros is None else zeros.ctypes.data
-        return RowsProduct(kernels, work, [("multiply_row", self._threads)], shape, held)
+
+        def decoded(sources: NDArray[np.float32]) -> None:
+            panels = aligned_bytes(self._threads * PANEL_BYTES)
+            self._many(kernels, shape, out, panels)(sources)
+
+        # Of each block it sums codes, and scales the sum, which may be larger than f32 where the
+        # weights times the row are not.
+        steps = [("multiply_row", self._threads)]
+        return RowsProduct(kernels, work, steps, shape, held, decoded)
 
     def _product(
         self, kernels: Kernels, rows: int, out: NDArray[np.float32], zeros: NDArray[np.uint8]

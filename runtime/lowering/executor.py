@@ -316,8 +316,10 @@ class OneDnnExecutor:
                 state = self._state = _State(self._lowered, Engine(self._library))
         key = tuple([shapes[name] for name in self._plan.inputs])
         recent, bound = state.recent
-        if recent == key and bound is not None and not (bound.pace and bound.pace.alone):
-            return bound
+        if recent == key and bound is not None:
+            pace = bound.pace  # which another caller may drop meanwhile
+            if pace is None or not pace.alone:
+                return bound
         with state.lock:
             bound = state.programs.get(key)
             if bound is None:

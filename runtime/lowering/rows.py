@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...onednn.call_loop import CCall, shared
+from ...onednn.call_loop import CCall, Tried, shared
 from ...onednn.kernels import Kernels, Work
 from ...onednn.library import Library
 
@@ -21,6 +22,8 @@ class RowsProduct:
         steps: functions in turn, and in how many threads.
         shape: of the rows, f32 and C-contiguous.
         held: what the work has the addresses of.
+        otherwise: multiplies the rows where the work says that a result is `beyond` f32; None: it
+            never does.
     """
 
     def __init__(
@@ -30,9 +33,11 @@ class RowsProduct:
         steps: Sequence[tuple[str, int]],
         shape: tuple[int, int],
         held: object,
+        otherwise: Callable[[NDArray[np.float32]], None] | None = None,
     ) -> None:
-        self._kernels, self._work, self._steps, self._shape = kernels, work, steps, shape
-        self._held = held
+        self._kernels, self._steps, self._shape = kernels, steps, shape
+        self._work: Any = work
+        self._held, self._otherwise = held, otherwise
         self._calls = [kernels.call(function, work, many, held) for function, many in steps]
 
     def __call__(self, sources: NDArray[np.float32]) -> None:
@@ -40,6 +45,8 @@ class RowsProduct:
         self._aim(sources)
         for call in self._calls:
             call()
+        if self._otherwise is not None and self._work.beyond:
+            self._otherwise(sources)
 
     def in_c(
         self, library: Library, sources: NDArray[np.float32], held: list[object]
@@ -54,7 +61,16 @@ class RowsProduct:
         self._aim(sources)
         held.append(self)
         shares = [self._kernels.share(function, self._work, many) for function, many in self._steps]
-        return shared(library, shares, held)
+        call = shared(library, shares, held)
+        if call is None or self._otherwise is None:
+            return call
+        otherwise = self._otherwise
+
+        def in_python() -> int:
+            otherwise(sources)
+            return 0
+
+        return Tried.of(call, in_python)
 
     def _aim(self, sources: NDArray[np.float32]) -> None:
         if sources.shape != self._shape or not sources.flags.c_contiguous:

@@ -7,7 +7,7 @@ judge is NumPy in float64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -167,6 +167,26 @@ def test_both_runtimes_give_the_exact_result(d: Draw) -> None:
             # other rows in between: what is left in memory must not matter
             session.run(None, {name: data * -3 for name, data in written.feeds.items()})
             np.testing.assert_array_equal(session.run(None, written.feeds)[0], written.y)
+
+
+@given(draws(), st.booleans())
+def test_factors_as_large_as_f32_holds(d: Draw, computed: bool) -> None:
+    """What a weight stands for times a factor is far from the largest f32: so are all sums, whatever a
+    code times that factor would be. Rows that are fed, and such as are computed beforehand.
+    """
+    written = Written(replace(d, bias=False, behind=()))
+    written.constants["s"] = written.constants["s"] * np.float32(2.0**-20)
+    if computed:
+        written.feeds["zero"] = np.zeros_like(written.feeds["x"])
+        written.nodes[0].input[0] = "computed"
+        written.nodes.insert(0, helper.make_node("Add", ["x", "zero"], ["computed"]))
+    plan = fqfuse.compile(written.model())
+    for backend in ("numpy", "onednn"):
+        session = fqfuse.InferenceSession(plan, backend, d.threads)
+        for power in (124, 0, 124):
+            feeds = written.feeds | {"x": written.feeds["x"] * np.float32(2.0**power)}
+            found = session.run(None, feeds)[0]
+            np.testing.assert_array_equal(found, written.y * 2.0 ** (power - 20), err_msg=backend)
 
 
 def test_packing_is_undone() -> None:

@@ -22,7 +22,7 @@ typedef struct {
   float *out;
   int64_t stride, blocks, block, rows, ld, next, many;
   float (*panels)[64 * 64];
-  int64_t entered;
+  int64_t entered, beyond;
 } Work;
 
 /* PAIRS: 32 codes, each lane with a code for an even element of x below that for an odd one.
@@ -42,7 +42,7 @@ typedef struct {
 #endif
 
 /* a row of x times some vectors of 16 columns in panels; PLAIN: all zero points are the middle code */
-static inline __attribute__((always_inline)) void multiplied_row(const int N, const int PLAIN, const Work *a, int64_t first, int64_t m) {
+static inline __attribute__((always_inline)) void multiplied_row(const int N, const int PLAIN, Work *a, int64_t first, int64_t m) {
   int64_t block = a->block, blocks = a->blocks, left = a->rows - first;
   const __m512i *words = (const __m512i *)(a->codes + first * blocks * block * BITS / 8);
   const __m512 *scales = (const __m512 *)(a->scales + first * blocks);
@@ -109,9 +109,10 @@ static inline __attribute__((always_inline)) void multiplied_row(const int N, co
   }
 #pragma GCC unroll 4
   for (int n = 0; n < N; n++) {
-    int64_t beyond = left - 16 * n;
-    __mmask16 some = (__mmask16)_bzhi_u32(0xffff, beyond < 16 ? (unsigned)beyond : 16);
+    int64_t rest = left - 16 * n;
+    __mmask16 some = (__mmask16)_bzhi_u32(0xffff, rest < 16 ? (unsigned)rest : 16);
     _mm512_mask_storeu_ps(a->out + m * a->ld + first + 16 * n, some, y[n]);
+    if (_mm512_mask_fpclass_ps_mask(some, y[n], 0x99)) a->beyond = 1; /* NaN or an infinity */
   }
 }
 

@@ -41,16 +41,18 @@ typedef struct {
   void (*function)(void *);
   void *work;
   int64_t threads;
-  int64_t *counters[2];
+  int64_t *told[3];
 } Share;
 
-/* Calls them, in order, each with its counters at 0; those that it lacks are 0 themselves. */
+/* Calls them, in order, each with its counters and `beyond` at 0; those that it lacks are 0 themselves. One that sets
+   `beyond` ends them with 1: its results are to be made in another way. */
 int share(const Share *next, int64_t count) {
   for (; count; count--, next++) {
-    for (int i = 0; i < 2; i++)
-      if (next->counters[i]) *next->counters[i] = 0;
+    for (int i = 0; i < 3; i++)
+      if (next->told[i]) *next->told[i] = 0;
     if (next->team) next->team(next->function, next->work, (unsigned)next->threads, 0);
     else next->function(next->work);
+    if (next->told[2] && *next->told[2]) return 1;
   }
   return 0;
 }

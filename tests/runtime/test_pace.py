@@ -272,3 +272,29 @@ def test_without_memory_for_a_second_program_it_keeps_the_first(
     assert session.run(None, feeds)[0].tobytes() == before
     assert bound.pace is None
     assert bound.alone is None
+
+
+class Dropping(_Bound):
+    """A program whose pace another caller drops between two looks at it."""
+
+    looks = 0
+
+    @property
+    def pace(self) -> Pace | None:
+        self.looks += 1
+        return Pace(PRICE, 1) if self.looks == 1 else None
+
+    @pace.setter
+    def pace(self, given: Pace | None) -> None:
+        """Nothing is kept."""
+
+
+@OF_OPENMP
+def test_another_caller_may_drop_the_pace_at_any_time() -> None:
+    feeds = {"image": np.zeros((64, 1, 8, 8), np.float32)}
+    session = fqfuse.InferenceSession("models/data/digits_qdq.onnx", "onednn", 2)
+    before = session.run(None, feeds)[0].tobytes()
+    assert isinstance(session._executor, OneDnnExecutor)
+    state, bound = session._executor._state, bound_of(session)
+    state.recent = state.recent[0], Dropping(bound.program, bound.threads)
+    assert session.run(None, feeds)[0].tobytes() == before

@@ -156,3 +156,38 @@ def test_batches_of_rows():
     ]
     proto = model(nodes, {"x": [2, 3, 7, 64], "r": [2, 1, 7, 24]}, ["y"], constants)
     check(proto, {"x": x(2, 3, 7, 64), "r": x(2, 1, 7, 24)}, 1)
+
+
+def test_rows_near_the_largest_float_in_the_trips_of_a_scan() -> None:
+    """Trips in C go on behind a product that is made again."""
+    codes = RNG.integers(0, 256, (24, 2, 16)).astype(np.uint8)
+    scales = np.full(48, 2.0**-20, np.float32)
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["state", "row"], ["sum"]),
+            helper.make_node(
+                "MatMulNBits", ["sum", "q", "s"], ["y"], domain="com.microsoft",
+                K=64, N=24, bits=4, block_size=32,
+            ),
+            helper.make_node("Identity", ["state"], ["next"]),
+        ],
+        "trip",
+        [helper.make_tensor_value_info(name, FLOAT, [1, 64]) for name in ("state", "row")],
+        [
+            helper.make_tensor_value_info("next", FLOAT, [1, 64]),
+            helper.make_tensor_value_info("y", FLOAT, [1, 24]),
+        ],
+    )  # fmt: skip
+    scan = helper.make_node("Scan", ["zero", "rows"], ["last", "ys"], num_scan_inputs=1, body=body)
+    tensors = [numpy_helper.from_array(a, n) for n, a in (("q", codes), ("s", scales))]
+    proto = model([scan], {"zero": [1, 64], "rows": [5, 1, 64]}, ["ys"], tensors)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    rows = RNG.integers(-4, 5, (5, 1, 64)).astype(np.float32)
+    rows[1::2] *= np.float32(2.0**124)
+    feeds = {"zero": np.zeros((1, 64), np.float32), "rows": rows}
+    weights = np.stack([codes & 15, codes >> 4], -1).reshape(24, 64) - 8.0
+    wanted = (rows[:, 0].astype(np.float64) @ weights.T * 2.0**-20)[:, None]
+    for backend in ("numpy", "onednn"):
+        session = fqfuse.InferenceSession(fqfuse.compile(proto), backend)
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run(None, feeds)[0], wanted)
