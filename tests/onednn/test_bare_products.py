@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from laws.bare_runs import Scan
 
-from fqfuse.onednn.library import Engine, Stream
-
-THREADS = 2
+TESTS = Path(__file__).parents[1]
 OF_A_PART = 20
 
 
-@pytest.fixture
-def scan(engine: Engine, stream: Stream) -> Iterator[Scan]:
-    yield Scan(engine, stream)
-    engine.library.set_threads(THREADS)
+def scan(first: int, count: int) -> str:
+    """What `laws.bare_runs` prints. It has a process of its own: where the library fails to generate code,
+    the thread keeps the failure, and kernels that are made once for a process fail for ever.
+    """
+    command = [sys.executable, "-m", "laws.bare_runs", str(first), str(count)]
+    ran = subprocess.run(
+        command, cwd=TESTS, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return ran.stdout
 
 
 @pytest.mark.parametrize("part", range(24))
-def test_each_implementation_is_exact(scan: Scan, part: int) -> None:
-    seeds = range(OF_A_PART * part, OF_A_PART * (part + 1))
-    complaints = [text for seed in seeds for text in scan.broken(seed)]
-    assert not complaints, "\n".join(complaints)
+def test_each_implementation_is_exact(part: int) -> None:
+    told = scan(OF_A_PART * part, OF_A_PART)
+    assert "wrong" not in told
+    assert "overwritten" not in told
+    counts = re.findall(r"^ *(\d+) \S+$", told, re.MULTILINE)
+    assert sum(map(int, counts)) > OF_A_PART, "more than one implementation of a product ran"
 
 
 @pytest.mark.parametrize("seed", [2004, 10503])
-def test_what_was_wrong(scan: Scan, seed: int) -> None:
+def test_what_was_wrong(seed: int) -> None:
     """By 3.13 with AMX columns of a matrix that samples share; by AVX2 with VNNI a depthwise sum."""
-    assert not scan.broken(seed)
+    told = scan(seed, 1)
+    assert "wrong" not in told
+    assert "1 products of" in told
