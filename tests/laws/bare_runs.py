@@ -14,6 +14,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from laws.bare_products import A, Product, draw
@@ -30,6 +31,7 @@ from fqfuse.onednn.memory import Memory, MemoryDesc, data_type_of
 from fqfuse.onednn.primitive import ExecArgs, Primitive, pack, run_once
 from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 from fqfuse.onednn.saturation import may_saturate
+from fqfuse.onednn.workers import in_new_thread
 
 POISONS = (0x7F, 0xFF)
 """As f32: 3.4e38 and NaN; as codes 127 and -1."""
@@ -56,7 +58,6 @@ class Scan:
     def broken(self, seed: int) -> list[str]:
         """What breaks the law."""
         product, found = draw(seed), list[str]()
-        self.engine.library.set_threads(1 + seed % 2)
         with no_primitive_cache(self.engine.library):
             try:
                 desc = product.describe(self.engine)
@@ -65,7 +66,9 @@ class Scan:
             more = True
             while more:
                 if self._counts(desc):
-                    found += self._complaints(desc, product, seed)
+                    # Where code is not generated, the thread keeps the failure: what else it makes or runs may
+                    # lack code, also such as the library makes once for all.
+                    found += in_new_thread(partial(self._complaints, desc, product, seed))
                 more = desc.next_impl()
         return found
 
@@ -77,6 +80,7 @@ class Scan:
 
     def _complaints(self, desc: PrimitiveDesc, product: Product, seed: int) -> list[str]:
         name, want = desc.impl_info, product.want
+        self.engine.library.set_threads(1 + seed % 2)
         if TRACED in os.environ:
             print(f"try {seed} {name}", flush=True)
         start = None if product.start is None else self._start(desc, product.start)

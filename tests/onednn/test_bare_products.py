@@ -14,9 +14,7 @@ OF_A_PART = 20
 
 
 def scan(first: int, count: int) -> str:
-    """What `laws.bare_runs` prints. It has a process of its own: where the library fails to generate code,
-    the thread keeps the failure, and kernels that are made once for a process fail for ever.
-    """
+    """What `laws.bare_runs` prints. It has a process of its own, which an implementation may end."""
     command = [sys.executable, "-m", "laws.bare_runs", str(first), str(count)]
     ran = subprocess.run(
         command, cwd=TESTS, capture_output=True, text=True, check=False, timeout=300
