@@ -211,9 +211,15 @@ class Derived:
         )
 
     def product_of_scales(self, scales: Sequence[str], factor: float = 1.0) -> str:
-        """A new constant: the product of scales, in f32, which is what an int32 bias is quantized
-        with.
+        """The product of scales, in f32, which is what an int32 bias is quantized with: a new constant, or
+        where one is known at run time only, a value.
         """
+        if any(self.ctx.constant(name) is None for name in scales):
+            numbers = [self.constant("factor", np.float32(factor))] if factor != 1 else []
+            first, *others = [*scales, *numbers]
+            for name in others:
+                first = self.real("Mul", [first, name], role="bias_scale")
+            return first
         product: npt.NDArray[np.float32] = np.asarray(factor, np.float32)
         for name in scales:
             product = product * self.floats(name, "scale").reshape(-1)

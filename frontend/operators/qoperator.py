@@ -18,7 +18,7 @@ import onnx
 from ...ir.rule import Refusal
 from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
-from .derived import FOLD_HINT, RULE, Derived, written
+from .derived import RULE, Derived, written
 from .foreign import import_foreign
 from .heads import known_size
 
@@ -29,8 +29,6 @@ def _convolution(at: Derived) -> None:
     """QLinearConv(x, xs, xz, w, ws, wz, ys, yz, B?); channels_last (com.microsoft): x and y are [N,
     spatial, C], w is not.
     """
-    if _stays_foreign(at):
-        return
     inputs = [_decoded_channels_first(at), at.decoded(3, "weights", axis=0)]
     if at.input(8):
         scale = at.product_of_scales((at.input(1), at.input(4)))
@@ -54,8 +52,6 @@ def _matrix_product(at: Derived) -> None:
                 why, "scalars or vectors", found, "quantize per tensor, or along rows or columns"
             ),
         )
-        return
-    if _stays_foreign(at):
         return
     operands = [
         at.decoded(0, "a", axis=-2 if _is_vector(at, 1) else None),
@@ -244,24 +240,6 @@ def _with_bias(at: Derived, op: str, inputs: list[str], role: str, bias: str) ->
     result = at.real(op, inputs, role=role, output="" if bias else output)
     if bias:
         at.real("Add", [result, bias], role="bias", output=output)
-
-
-def _stays_foreign(at: Derived) -> bool:
-    """ONNX's own QLinear ops with parameters known at run time only are left to the reference
-    evaluator, which has them; but for single numbers, where no bias is quantized by them.
-    """
-    computed = [
-        at.input(i)
-        for i in (1, 2, 4, 5, 6, 7)
-        if at.input(i) and at.ctx.constant(at.input(i)) is None
-    ]
-    if not computed or at.node.domain != DEFAULT_DOMAIN:
-        return False
-    if not at.input(8) and all(at.ctx.type(value).shape in ((), (1,)) for value in computed):
-        return False
-    why, expected = "a parameter is known at run time only", "constant scales and zero points"
-    _leave(at, Refusal(why, expected, f"{computed[0]} is computed", FOLD_HINT))
-    return True
 
 
 def _leave(at: Derived, why: Refusal) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from support.onnx_cases import model, node, ops, random, run_import, run_ort
 
-from fqfuse.errors import InvalidModel, UnsupportedOp
+import fqfuse
+from fqfuse.errors import InvalidModel
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.decision import Quantizer
@@ -274,7 +275,7 @@ def test_a_matrix_product_by_computed_numbers_is_one_of_what_the_codes_stand_for
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1  # at a tie
 
 
-def test_matrix_products_whose_scales_are_computed_stay_foreign():
+def test_matrix_products_take_computed_scales_of_columns():
     constants = pick("xs", "xz", "ys", "yz") | {"w": codes((9, 7), np.uint8, 3)}
     constants["bz"] = np.full(7, 3, np.uint8)
     inputs = ["x", "xs", "xz", "w", "bs", "bz", "ys", "yz"]
@@ -286,9 +287,8 @@ def test_matrix_products_whose_scales_are_computed_stay_foreign():
         domain="",
         types={"bs": TensorProto.FLOAT},
     )
-    graph, _ = run_import(proto, {"x": codes((8, 9)), "bs": np.full(7, 0.1, np.float32)})
-    assert ops(graph) == ["Onnx"]
-    assert graph.decisions[0].found == "bs is computed"
+    graph = agree(proto, {"x": codes((8, 9)), "bs": np.full(7, 0.1, np.float32)})
+    assert "Onnx" not in ops(graph)
 
 
 @pytest.mark.parametrize("real_result", [False, True])
@@ -546,14 +546,68 @@ def test_attributes_of_a_wrong_kind():
         graph_from_onnx(proto)
 
 
-def test_a_bias_whose_scales_are_computed():
-    constants = pick("xz", "bs", "bz") | {"c": np.int32([1])}
-    inputs = ["x", "xs", "xz", "x", "bs", "bz", "c"]
-    proto = q(
-        "QGemm", inputs, constants, shapes={"x": [3, 3], "xs": []}, types={"xs": TensorProto.FLOAT}
+@pytest.mark.parametrize("seed", range(24))
+def test_a_convolution_whose_parameters_are_fed(seed):
+    """Of one to three spatial dimensions, with any of scales, zero points, weights and bias fed: the
+    integers of the definition, whose scales are powers of two.
+    """
+    rng = np.random.default_rng(seed)
+    rank, many = 1 + seed % 3, int(rng.integers(2, 5))
+    size = (many, *rng.integers(1, 4, rank - 1))  # as long as there are channels
+    of_channels = (many,) if rng.integers(2) else ()
+    given = {
+        "x": rng.integers(0, 256, (2, 3, *size)).astype(np.uint8),
+        "xs": np.float32(0.5),
+        "xz": rng.integers(0, 256, ()).astype(np.uint8),
+        "w": rng.integers(-128, 128, (many, 3, *(1,) * rank)).astype(np.int8),
+        "ws": (2.0 ** rng.integers(-3, 3, of_channels)).astype(np.float32),
+        "wz": rng.integers(-128, 128, of_channels).astype(np.int8),
+        "ys": np.float32(128),
+        "yz": np.uint8(100),
+        "b": rng.integers(-3000, 3001, many).astype(np.int32),
+    }
+    names = list(given)[: 8 + int(rng.integers(2))]
+    fed = ["x", "ws", *(name for name in names[1:] if name != "ws" and rng.integers(2))]
+    graph = helper.make_graph(
+        [helper.make_node("QLinearConv", names, ["y"])],
+        "fed",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(given[name].dtype), given[name].shape
+            )
+            for name in fed
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(given[name], name) for name in names if name not in fed],
     )
-    with pytest.raises(UnsupportedOp, match="the scale of QGemm, 'xs', is known at run time only"):
-        graph_from_onnx(proto)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    along = (-1, *(1,) * rank)
+    codes = given["x"].astype(np.int64) - given["xz"]
+    weights = given["w"].reshape(many, 3) - given["wz"].astype(np.int64).reshape(-1, 1)
+    sums = np.einsum("oi,ni...->no...", weights, codes)
+    if "b" in names:
+        sums += given["b"].reshape(along)
+    real = sums * (0.5 * given["ws"].astype(np.float64)).reshape(along if of_channels else ())
+    wanted = np.clip(np.rint(real / 128) + 100, 0, 255)
+    for backend in ("numpy", "onednn"):
+        session = fqfuse.InferenceSession(fqfuse.compile(proto), backend)
+        (found,) = session.run(None, {name: given[name] for name in fed})
+        np.testing.assert_array_equal(found, wanted, err_msg=backend)
+
+
+def test_a_bias_whose_scales_are_computed():
+    """It has their product, and the factor in front."""
+    constants = pick("bs", "bz") | {"xz": np.uint8(3), "c": np.int32([40, -8, 0])}
+    inputs = ["x", "xs", "xz", "w", "bs", "bz", "c"]
+    constants |= {"w": np.eye(3, dtype=np.int8), "bs": np.float32(0.5), "bz": np.int8(0)}
+    shapes, types = {"x": [3, 3], "xs": []}, {"xs": TensorProto.FLOAT}
+    proto = q("QGemm", inputs, constants, shapes=shapes, types=types, alpha=0.25)
+    x = np.arange(9, dtype=np.uint8).reshape(3, 3)
+    wanted = (x - 3.0 + [40, -8, 0]) * (2.0 * 0.5 * 0.25)
+    for backend in ("numpy", "onednn"):
+        session = fqfuse.InferenceSession(fqfuse.compile(proto), backend)
+        (found,) = session.run(None, {"x": x, "xs": np.float32(2)})
+        np.testing.assert_array_equal(found, wanted, err_msg=backend)
 
 
 def test_windows_of_a_wrong_kind():
