@@ -42,7 +42,7 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "call_loop": (
         CpuIsa.default,
-        "c92984667579f4dc5f8614f0eccba778b5260b06241813d50135ed325e70e3ac",
+        "05bc66d4074d4c1347bd7f35c6efa16969dba1d1716274ab933cb2bda04f2bc0",
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,
