@@ -48,6 +48,7 @@ from .program import (
     plan_buffers,
 )
 from .values import NotLowered, Offer, Values, Wanted
+from .work import work_of, work_of_moving
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
@@ -76,14 +77,13 @@ class Binder(Values):
         settled: the values whose data is known, too (`bind_shapes`).
         engine: the engine; its library's threads are set already.
         constants: the plan's constants, shared by all programs.
-        threads: for steps on NumPy.
+        threads: that a run may use; steps of little work take one.
         budget: how much memory such a step may take.
         exact: refuse implementations that may saturate.
         refused: index of a step -> why it must run on NumPy.
 
     Attributes:
-        index: of the step that is being lowered.
-        threads: for steps on NumPy, and for machine code.
+        index, threads: see `Values`.
         joined: concat steps that run as such, so far, by their first two sources.
     """
 
@@ -102,13 +102,12 @@ class Binder(Values):
         exact: bool,
         refused: Mapping[int, str],
     ) -> None:
-        super().__init__(plan, shapes, engine, constants)
+        super().__init__(plan, shapes, engine, constants, threads)
         self._told = told
         self._settled = settled
         self._results = settled_results(plan, settled)
         self._exact = exact
         self._refused = refused
-        self.threads = threads
         self._budget, self._bodies = budget, bodies
         self._placements: list[Placement] = []
         self._host_views: dict[str, str] = {}
@@ -126,12 +125,12 @@ class Binder(Values):
         for index, step in enumerate(self.plan.steps):
             self.index = index
             self._impl = []
+            self._take(work_of(step, self._shapes))
             self._step(step, None if step.op == "Onnx" else lowerings.get(step.primitive))
             owners += [index] * (len(self._actions) - len(owners))
         between = self._reorders  # what callers read is row-major: no reorder between primitives
-        outputs = {
-            name: self._straight(name) for name in self.plan.outputs if name in self._tensors
-        }
+        outputs = {name: self._brought(name) for name in self.plan.outputs if name in self._tensors}
+        self._end()
         owners += [len(self.plan.steps)] * (len(self._actions) - len(owners))
         result_bytes = hand_out(self._actions, outputs.values())
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
@@ -153,6 +152,11 @@ class Binder(Values):
             scratchpad_bytes=scratchpad,
             result_bytes=result_bytes,
         )
+
+    def _brought(self, name: str) -> Tensor:
+        """An output as callers read it."""
+        self._take(work_of_moving(self._shapes[name]))
+        return self._straight(name)
 
     # -- what lowerings ask ------------------------------------------------------------------------
 
@@ -313,7 +317,7 @@ class Binder(Values):
         if layout is None:
             raise NotLowered(f"{target} cannot be seen as {list(self.dims(step.output))}")
         found, dst = self._destined(step, offer, target)
-        self._actions.append(self._parts(step, offer, found, dst, parts, decoder))
+        self._act(self._parts(step, offer, found, dst, parts, decoder))
         self._define(step.output, dst if layout == target else Tensor(dst.buffer, layout))
 
     def _parts(
@@ -398,7 +402,7 @@ class Binder(Values):
             product: what it gives, row-major f32.
             behind: the primitive that makes the step's output of it; None: it is that.
         """
-        self._actions.append(action)
+        self._act(action)
         if behind is not None:
             self.commit(step, behind)
             return
@@ -467,7 +471,7 @@ class Binder(Values):
             outputs: value -> the tensor in which the action leaves it.
         """
         self._impl.append(implementation)
-        self._actions.append(action)
+        self._act(action)
         for value, tensor in outputs.items():
             self._define(value, tensor)
 
@@ -614,7 +618,7 @@ class Binder(Values):
     def _run_on_host(self, runner: HostStep | HostRunner) -> None:
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
-        self._actions.append(HostAction(runner, inputs, outputs))
+        self._act(HostAction(runner, inputs, outputs))
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:
