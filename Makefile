@@ -11,6 +11,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 JOBS ?= 2
 BIN := .venv/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# A hundred tests at a time: xdist hands out a quarter of what is left at once, and with slow tests among them one process went on
+# for minutes when the other had none left.
+IN_JOBS := -n $(JOBS) --maxschedchunk=100
 # Tests start hundreds of processes: compiling the package in each, where bytecode is not kept, takes longer than many a test.
 # OpenBLAS has one thread, since JOBS processes share the cores.
 PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
@@ -29,14 +32,14 @@ demo: .venv/.base  ## compile the digits model, say what was fused, classify 360
 	$(BIN)/fqfuse demo
 
 test: .venv/.dev .venv-onednn2/.ready  ## run each test on a few of its cases, in JOBS processes (default 2)
-	$(PYTEST) -q -n $(JOBS) -m 'not slow' --quick $(TEST_FLAGS) tests
+	$(PYTEST) -q $(IN_JOBS) -m 'not slow' --quick $(TEST_FLAGS) tests
 
 test-library: .venv/.dev  ## run the tests that concern oneDNN, on a few of their cases, on the library that FQFUSE_ONEDNN names
 	@test -n "$(FQFUSE_ONEDNN)" || { echo "make: name a library, FQFUSE_ONEDNN=/path/of/libdnnl.so.3 (docs/other-machines.md)" >&2; exit 1; }
-	$(PYTEST) -q -n $(JOBS) -m 'not slow' --quick $(TEST_FLAGS) tests/onednn tests/primitives tests/runtime tests/laws
+	$(PYTEST) -q $(IN_JOBS) -m 'not slow' --quick $(TEST_FLAGS) tests/onednn tests/primitives tests/runtime tests/laws
 
 test-all: .venv/.dev .venv-onednn2/.ready  ## run every case of every test
-	$(PYTEST) -q -n $(JOBS) $(TEST_FLAGS) tests
+	$(PYTEST) -q $(IN_JOBS) $(TEST_FLAGS) tests
 
 coverage: TEST_FLAGS := --cov --cov-report=term
 coverage: test  ## run the tests of `make test` and demand the line coverage that pyproject.toml asks for
@@ -54,7 +57,7 @@ types: .venv/.dev  ## mypy --strict on the unpacked wheel
 	cd .venv/wheel/unpacked && MYPYPATH=. ../../bin/python -m mypy --config-file ../../../pyproject.toml --cache-dir ../../../.mypy_cache -p fqfuse
 
 fuzz: .venv/.dev  ## run the Hypothesis tests on thousands of new examples
-	$(PYTEST) -n $(JOBS) -m hypothesis --hypothesis-profile=fuzz tests
+	$(PYTEST) $(IN_JOBS) -m hypothesis --hypothesis-profile=fuzz tests
 
 docs: .venv/.dev  ## write what docs/ generates from the code (rules, findings, dialects, operators, options, JSON, defects), check links and the commands of the README
 	PYTHONPATH=docs $(BIN)/python -m make
