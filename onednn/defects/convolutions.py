@@ -378,7 +378,8 @@ CONVOLUTIONS: tuple[Defect, ...] = (
         "convolution",
         r"jit_1x1:.*amx",
         _three_tiles,
-        "on a CPU with AMX, a 1x1 convolution whose positions, by their largest divisor up to 16, are three tiles: 27, 33, 36, 39, 42, 45 or 48",
+        "on a CPU with AMX, a 1x1 convolution whose positions, by their largest divisor up to 16, are three tiles: "
+        "27, 33, 36, 39, 42, 45 or 48",
         "tiles are stored in pairs, a fourth one beyond the end of the sample: over what lies behind the destination, "
         "or over another sample while another thread computes it",
         _NEXT,
