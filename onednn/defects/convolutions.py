@@ -93,6 +93,13 @@ def _five_positions(request: Request) -> bool:
     return math.prod(dims[2:]) == 5 and (dims[1] > 64 or of_a_group > 16)
 
 
+def _three_tiles(request: Request) -> bool:
+    """The library cuts the positions of a sample into tiles of the same number of rows, at most 16."""
+    positions = math.prod(operand(request, "dst").dims[2:])
+    rows = max(n for n in range(1, 17) if positions % n == 0)
+    return positions == 3 * rows
+
+
 def _strided_tail(lanes: int) -> Callable[[Request], bool]:
     """Strides, and channels that do not fill the last vector of so many lanes."""
 
@@ -365,6 +372,19 @@ CONVOLUTIONS: tuple[Defect, ...] = (
             ("convolution", r"brgconv:", ""),
             ("deconvolution", r"brg_conv:", ", as a convolution of the turned kernel"),
         )
+    ),
+    Defect(
+        "1x1 in three tiles",
+        "convolution",
+        r"jit_1x1:.*amx",
+        _three_tiles,
+        "on a CPU with AMX, a 1x1 convolution whose positions, by their largest divisor up to 16, are three tiles: "
+        "27, 33, 36, 39, 42, 45 or 48",
+        "tiles are stored in pairs, a fourth one beyond the end of the sample: over what lies behind the destination, "
+        "or over another sample while another thread computes it",
+        _NEXT,
+        "170 of 170 drawn shapes; none of 730 with another number of positions up to 81",
+        mended=(3, 13, 2),
     ),
     Defect(
         "convolution with zero points and high padding",

@@ -242,6 +242,28 @@ def depthwise_sum(bare: Bare) -> Case:
     return make, {Arg.SRC: x, Arg.WEIGHTS: w}, 2 * 0x7F - 16 * x.astype(np.int64)
 
 
+def three_tiles(bare: Bare) -> Case:
+    """36 positions: three tiles of 12."""
+    x, w = bare.rng.integers(0, 256, (1, 64, 6, 6)).astype(np.uint8), bare.small(32, 64, 1, 1)
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "convolution",
+            bare.any(x.shape, DataType.u8),
+            bare.any(w.shape, DataType.s8),
+            None,
+            bare.any((1, 32, 6, 6), DataType.f32),
+            strides=(1, 1),
+            dilations=(0, 0),
+            padding_l=(0, 0),
+            padding_r=(0, 0),
+        )
+
+    want = np.einsum("oi,nihw->nohw", w[..., 0, 0].astype(float), x)
+    return make, {Arg.SRC: x, Arg.WEIGHTS: w}, want
+
+
 def five_positions(bare: Bare, kind: str) -> Case:
     """Of 80 channels, or of 40 in two groups."""
     bare.library.set_threads(1)  # two would have half of the channels each
@@ -1072,6 +1094,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "pooling of blocks with a tensor": pooled_blocks,
     "deconvolution behind the last tap": lambda bare: rows_of(bare, 3, 3, 2, 0),
     "deconvolution between the taps": lambda bare: rows_of(bare, 2, 4, 0, 7),
+    "1x1 in three tiles": three_tiles,
     "depthwise sum in vectors of 8": depthwise_sum,
     "depthwise sum in vectors of 4": depthwise_sum,
     "depthwise tail of 8": depthwise,
