@@ -182,7 +182,11 @@ def _end_with_parent() -> None:
 
 def _given_up(part: Part, ending: str) -> InvalidInput:
     rows = f"rows {part.first:,} to {part.first + part.rows - 1:,}"
+    goes_on = "the same command goes on where this one was"
+    hint = f"mend what they wrote above; {goes_on}"
+    if ending == "SIGKILL":
+        hint = f"memory may be short: take a smaller --batch in a new folder, or fewer --workers; {goes_on}"
     return InvalidInput(
         f"{_DEATHS} processes ended one after the other at part {part.index} ({rows}): {ending}",
-        hint="memory may be short: take a smaller --batch in a new folder, or fewer --workers; the same command goes on where this one was",
+        hint=hint,
     )

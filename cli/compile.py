@@ -12,7 +12,7 @@ from typing import Annotated
 
 from ..errors import InvalidInput
 from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Model, Target, option
-from .out import refuse_over
+from .out import refuse_over, sizes_of_plan
 
 
 def command(
@@ -43,7 +43,7 @@ def command(
     from ..report.text import summary_report
     from .console import print_json, show
 
-    size = output.stat().st_size
+    size, told = sizes_of_plan(output)
     if as_json:
         print_json(
             {
@@ -55,7 +55,4 @@ def command(
             }
         )
     else:
-        show(
-            summary_report(plan, title_text(model.name), {"plan": f"{output} ({size:,} bytes)"}),
-            color,
-        )
+        show(summary_report(plan, title_text(model.name), {"plan": told}), color)

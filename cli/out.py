@@ -56,3 +56,13 @@ def refuse_over(output: Path, source: Path, what: str, option: str = "--output")
     """
     if is_there(output) and output.samefile(source):
         raise InvalidInput(what, where=str(output), hint=f"name another file with {option}")
+
+
+def sizes_of_plan(path: Path) -> tuple[int, str]:
+    """Bytes of a plan that was saved, and its files with theirs for a person, who has to copy all."""
+    from ..plan.file import files_of
+
+    sizes = [(file, file.stat().st_size) for file in files_of(path)]
+    return sum(size for _, size in sizes), " and ".join(
+        f"{file} ({size:,} bytes)" for file, size in sizes
+    )

@@ -54,7 +54,7 @@ def write_beside(path: str | os.PathLike[str], constants: Mapping[str, Array | H
     Raises:
         InvalidInput: the file cannot be written.
     """
-    target = checked_path(path)
+    target = _real(checked_path(path))
     places, end = {}, 0
     for name, data in constants.items():
         start = end + -end % ALIGNED
@@ -87,7 +87,7 @@ def remove_beside(path: str | os.PathLike[str], location: str) -> None:
     """Removes the data that a plan named which is no more; what cannot be removed stays, and what was
     written for a plan of another name, which may still be there.
     """
-    target = checked_path(path)
+    target = _real(checked_path(path))
     if _NAME.fullmatch(location) and location.startswith(f"{target.name}."):
         with contextlib.suppress(OSError):
             _beside(target, location).unlink()

@@ -24,6 +24,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError, EncodeError
@@ -38,7 +39,7 @@ from onnx import (
 )
 
 from ..errors import InvalidInput, PlanError
-from ..files import write_atomically
+from ..files import checked_path, write_atomically
 from ..ir.constants import Halves, as_held
 from ..ir.element_types import DTYPES, ELEMENT_TYPES
 from ..ir.lifting import LARGE, Lifted, restored
@@ -124,6 +125,17 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
 def _check_limit(limit: object) -> None:
     if not isinstance(limit, int) or limit < 0:
         raise InvalidInput(f"a limit of {limit!r} bytes", hint="give a whole number from 0 on")
+
+
+def files_of(path: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """What was saved: the plan's file, and the one beside it if there is one."""
+    target = checked_path(path)
+    location = _data_of(target)
+    if not location:
+        return (target,)
+    # a link leads to the folder where both lie
+    held = Path(os.path.realpath(target)) if target.is_symlink() else target
+    return target, held.with_name(location)
 
 
 def plan_bytes(plan: Plan) -> bytes:

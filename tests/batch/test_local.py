@@ -17,7 +17,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import fqfuse
-from fqfuse.batch import folder
+from fqfuse.batch import folder, local
+from fqfuse.batch.parts import Part, Piece
 from fqfuse.batch.reading import Pixels, Reading
 from fqfuse.batch.run import Asked, Outcome, run_batch
 from fqfuse.models.digits import digits_model_path
@@ -335,3 +336,12 @@ def test_a_second_run_keeps_out_and_a_killed_worker_is_replaced(
 
 def cmdline(process: int) -> bytes:
     return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize(("ending", "hint"), [("SIGKILL", "memory"), ("exit code 1", "above")])
+def test_the_hint_fits_how_the_processes_ended(ending: str, hint: str) -> None:
+    """A Python that could not start was told to take a smaller batch."""
+    error = local._given_up(Part(3, 10, (Piece("a.npy", 0, 5, 10),)), ending)
+    assert ending in error.what
+    assert "rows 10 to 14" in error.what
+    assert hint in error.hint

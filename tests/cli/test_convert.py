@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import fqfuse
 from fqfuse.cli.app import app
 from fqfuse.models.digits import digits_model_path
+from fqfuse.plan import file
 from fqfuse.plan.attributes import Eltwise
 
 WAYS = ("mechanical", "semantic")
@@ -176,3 +178,18 @@ def test_a_damaged_plan(call, tmp_path: Path, v2: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "new.onnx").exists()
+
+
+def test_a_plan_of_two_files_is_told_with_both(
+    call, tmp_path: Path, v2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies it needs both, and the first is a few kilobytes."""
+    monkeypatch.setattr(file, "save_plan", partial(file.save_plan, limit=0))
+    output = tmp_path / "new.onnx"
+    for words in (("convert", v2), ("compile", digits_model_path("qdq"))):
+        told = call(*words, "-o", output)
+        (data,) = tmp_path.glob("new.onnx.*.data")
+        size = data.stat().st_size
+        assert f"{data}({size:,}bytes)" in "".join(told.stdout.split())
+        document = json.loads(call(*words, "-o", output, "--json").stdout)
+        assert document["bytes"] == output.stat().st_size + size

@@ -12,7 +12,7 @@ import pytest
 from fqfuse import InferenceSession, files
 from fqfuse.errors import InvalidInput, PlanError
 from fqfuse.plan import beside
-from fqfuse.plan.file import plan_bytes, read_plan, save_plan
+from fqfuse.plan.file import files_of, plan_bytes, read_plan, save_plan
 from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.seal import seal
 from fqfuse.plan.types import Plan
@@ -73,6 +73,22 @@ plan small target=onednn-v3
     save_plan(small, tmp_path / "plan.onnx", limit=0)
     assert not data_of(tmp_path / "plan.onnx")
     assert read_plan(tmp_path / "plan.onnx") == small
+
+
+def test_what_was_saved_is_told(path: Path, tmp_path: Path) -> None:
+    assert files_of(path) == (path, *data_of(path))
+    (tmp_path / "other").mkdir()
+    link = tmp_path / "other" / "link.onnx"
+    link.symlink_to(path)
+    save_plan(plan_of(1.0), link, LIMIT)
+    # over a link, too, what the former plan named goes
+    (saved,) = (other for other in data_of(path) if other.is_file())
+    assert files_of(link) == (link, saved)
+    save_plan(plan_of(2.0), link, LIMIT)
+    assert len(data_of(path)) == 2  # the folder, and the data
+    assert read_plan(path) == read_plan(link) == plan_of(2.0)
+    save_plan(plan_of(1.0), path)
+    assert files_of(path) == (path,)
 
 
 def test_other_tools_find_the_data(path: Path) -> None:
