@@ -5,7 +5,8 @@ one could not be generated. A strided deconvolution of int8 (`brgconv_strided`) 
 comparison as post-op and channels that do not fill the last vector, the primitive comes out without
 that code, and running it jumps to address 0. But the generator keeps its failure in the thread, and
 whatever it makes next fails openly. So something small is made behind each primitive that may be
-such a one.
+such a one. And gemm makes its kernels when it first runs, once for the process: where that is such a
+thread, gemm is refused for good. So nothing is run in a thread in which a primitive may fail.
 """
 
 from __future__ import annotations

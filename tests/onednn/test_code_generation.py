@@ -90,6 +90,39 @@ def test_a_half_made_primitive_is_refused_each_time() -> None:
         assert rest in (["refused"] * 3 + ["others are made"], ["made"] * 3 + ["others are made"])
 
 
+# gemm generates its kernels when it first runs, once for the process, in the thread that runs it.
+FAILING = """
+from fqfuse.ir.types import DType
+from fqfuse.primitives import Binary, Eltwise, PrimitiveAttr, Sum, prim
+
+chain = (Sum("old", 0.25, 0, DType.S32), Binary("lt", "operand"), Eltwise("relu", 0.5))
+tensors = {"src": "s8[2,4,1,3]", "weights": "s8[4,2,1,3,1]", "dst": "s32[2,8,2,3]", "operand": "f32[1,8,1,1]"}
+window = {"strides": (2, 1), "padding_l": (1, 0)}
+prim("deconvolution", PrimitiveAttr(post_ops=chain), engine="onednn", **tensors, **window)
+"""
+PRODUCT = """
+import numpy as np
+from fqfuse.primitives import sgemm
+
+a = np.arange(2400, dtype=np.float32).reshape(40, 60) % 7
+print(np.array_equal(sgemm(a, a.T, engine="onednn"), a @ a.T))
+"""
+
+
+@pytest.mark.parametrize("in_the_thread", [False, True])
+def test_gemm_behind_a_failure_is_right_or_refused(in_the_thread: bool) -> None:
+    """A primitive that a user makes fails in a thread of its own, and gemm is right in the user's. In
+    the one where it failed (nobody runs anything there) the library refuses gemm, to all later callers.
+    """
+    script = (HALF_MADE if in_the_thread else FAILING) + PRODUCT
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    if in_the_thread and done.returncode:
+        assert "oneDNN: sgemm" in done.stderr
+    else:
+        assert done.stdout.split()[-1] == "True", done.stderr
+
+
 def two_deconvolutions() -> tuple[Plan, dict[str, np.ndarray]]:
     """The first one compares with 3 channels of a constant; the second one is like it otherwise,
     and nothing is wrong with it.
