@@ -152,21 +152,6 @@ def shared(library: Library, shares: Sequence[tuple[int, ...]], held: list[objec
     return CCall(function, table.ctypes.data, len(shares))
 
 
-def taking(library: Library, threads: int) -> Callable[[], int]:
-    """`Library.set_threads` as a call that returns a status: of C where machine code can be mapped."""
-    found, setter = kernels(library, "call_loop"), library.threads_setter
-    if found is not None and setter:
-        address, _ = found.functions["tell"]
-        kinds = (ctypes.c_void_p, ctypes.c_int64)
-        return CCall(ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address), setter, threads)
-
-    def call() -> int:
-        library.set_threads(threads)
-        return 0
-
-    return call
-
-
 class Pointers:
     """Memories that each run points to other addresses, all of them by one call.
 

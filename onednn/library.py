@@ -67,11 +67,6 @@ class Library:
         if self._omp_set is not None:
             self._omp_set(count)
 
-    @property
-    def threads_setter(self) -> int:
-        """The address of what `set_threads` calls; 0 where the library is not built on OpenMP."""
-        return ctypes.cast(self._omp_set, ctypes.c_void_p).value or 0 if self._omp_set else 0
-
     def max_threads(self) -> int:
         """OpenMP threads that the calling thread's next primitive may use; 1 where the library is
         not built on OpenMP, although one on SYCL may use more.

@@ -42,7 +42,7 @@ LISTINGS: Final[Mapping[str, tuple[CpuIsa, str]]] = {
     ),
     "call_loop": (
         CpuIsa.default,
-        "c1a58682a5d22b6718a7fdbed7ac64a8713422f424a714779f8afcb7e9a144c1",
+        "93ea1b63b5be63e5e47588018b507171b378bcb0cc4769033a7f07197656456c",
     ),
     "coded_kernels_4": (
         CpuIsa.avx512_core_vnni,

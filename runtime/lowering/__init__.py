@@ -13,6 +13,5 @@ primitives and host calls, and its runs.
 - `host.py`, `host_calls.py`: steps that no primitive takes run on NumPy
 - `binding.py`: one plan bound to shapes; `program.py`: what came of it; `runs.py`: memory of a run
 - `chained.py`: the trips of a Loop or Scan as one list of calls
-- `work.py`: which steps are too small for more than one thread
 - `executor.py`: which lowering serves which primitive; sessions and their threads
 """

@@ -48,7 +48,6 @@ from .program import (
     plan_buffers,
 )
 from .values import NotLowered, Offer, Values, Wanted
-from .work import work_of, work_of_moving
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
@@ -80,13 +79,14 @@ class Binder(Values):
         settled: the values whose data is known, too (`bind_shapes`).
         engine: the engine; its library's threads are set already.
         constants: the plan's constants, shared by all programs.
-        threads: that a run may use; steps of little work take one.
+        threads: for steps on NumPy.
         budget: how much memory such a step may take.
         exact: refuse implementations that may saturate.
         refused: index of a step -> why it must run on NumPy.
 
     Attributes:
-        index, threads: see `Values`.
+        index: of the step that is being lowered.
+        threads: for steps on NumPy, and for machine code.
         joined: concat steps that run as such, so far, by their first two sources.
     """
 
@@ -105,12 +105,13 @@ class Binder(Values):
         exact: bool,
         refused: Mapping[int, str],
     ) -> None:
-        super().__init__(plan, shapes, engine, constants, threads)
+        super().__init__(plan, shapes, engine, constants)
         self._told = told
         self._settled = settled
         self._results = settled_results(plan, settled)
         self._exact = exact
         self._refused = refused
+        self.threads = threads
         self._budget, self._bodies = budget, bodies
         self._placements: list[Placement] = []
         self._host_views: dict[str, str] = {}
@@ -128,12 +129,12 @@ class Binder(Values):
         for index, step in enumerate(self.plan.steps):
             self.index = index
             self._impl = []
-            self._take(work_of(step, self._shapes))
             self._step(step, None if step.op == "Onnx" else lowerings.get(step.primitive))
             owners += [index] * (len(self._actions) - len(owners))
         between = self._reorders  # what callers read is row-major: no reorder between primitives
-        outputs = {name: self._brought(name) for name in self.plan.outputs if name in self._tensors}
-        self._end()
+        outputs = {
+            name: self._straight(name) for name in self.plan.outputs if name in self._tensors
+        }
         owners += [len(self.plan.steps)] * (len(self._actions) - len(owners))
         result_bytes = hand_out(self._actions, outputs.values())
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
@@ -155,11 +156,6 @@ class Binder(Values):
             scratchpad_bytes=scratchpad,
             result_bytes=result_bytes,
         )
-
-    def _brought(self, name: str) -> Tensor:
-        """An output as callers read it."""
-        self._take(work_of_moving(self._shapes[name]))
-        return self._straight(name)
 
     # -- what lowerings ask ------------------------------------------------------------------------
 
@@ -211,7 +207,7 @@ class Binder(Values):
         """Why weights cannot be brought into the blocks that an implementation wants; empty where they can.
 
         oneDNN 3.13 has 1x1 convolutions of groups whose blocks of 48 channels no reorder of its own makes. 3.2
-        packed all of 12,000 drawn products and is not asked: it would take some 0.1 ms each.
+        is not asked: that it has such blocks was never seen, and asking takes some 0.1 ms each.
         """
         if self.library.version.triple[:2] == _BLOCKS_OF or desc.kind not in _WITH_BLOCKS:
             return ""
@@ -340,7 +336,7 @@ class Binder(Values):
         if layout is None:
             raise NotLowered(f"{target} cannot be seen as {list(self.dims(step.output))}")
         found, dst = self._destined(step, offer, target)
-        self._act(self._parts(step, offer, found, dst, parts, decoder))
+        self._actions.append(self._parts(step, offer, found, dst, parts, decoder))
         self._define(step.output, dst if layout == target else Tensor(dst.buffer, layout))
 
     def _parts(
@@ -425,7 +421,7 @@ class Binder(Values):
             product: what it gives, row-major f32.
             behind: the primitive that makes the step's output of it; None: it is that.
         """
-        self._act(action)
+        self._actions.append(action)
         if behind is not None:
             self.commit(step, behind)
             return
@@ -494,7 +490,7 @@ class Binder(Values):
             outputs: value -> the tensor in which the action leaves it.
         """
         self._impl.append(implementation)
-        self._act(action)
+        self._actions.append(action)
         for value, tensor in outputs.items():
             self._define(value, tensor)
 
@@ -641,7 +637,7 @@ class Binder(Values):
     def _run_on_host(self, runner: HostStep | HostRunner) -> None:
         inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
         outputs: dict[str, Tensor] = {}
-        self._act(HostAction(runner, inputs, outputs))
+        self._actions.append(HostAction(runner, inputs, outputs))
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
             if shape is not None and kind is not None and 0 not in shape:

@@ -56,14 +56,15 @@ from .recurrent_dynamic import dynamic_lstm
 from .reorder import quantizing_reorder
 from .runs import Run
 from .values import NotCompiled, NotLowered
-from .work import SMALL, work_of
 
 _PROGRAMS = 8  # shapes of the inputs that stay bound
 _IDLE_RUNS = 4  # memories kept for the next runs of one program
 
+_ALONE = 1 << 20
 _BODY_ALONE = 1 << 22
-"""The work of a trip of a loop, in multiplications, up to which one thread is as fast as several. It
-meets its weights in the cache, which it left there in the trip before.
+"""The work of a run, in multiplications, up to which one thread is as fast as several, which have
+to meet behind each primitive: on a busy machine they wait there a hundred times as long as they
+compute. A body of a loop meets in each of its trips, so it gains later.
 """
 _PER_ELEMENT = 16  # multiplications in the time that an element-wise step takes for an element
 
@@ -288,12 +289,13 @@ class OneDnnExecutor:
         bound, library = self._bound(shapes), self._library
         # OpenMP's number belongs to the calling thread, who may want his own back
         before = library.max_threads()
-        if before != bound.threads:
-            library.set_threads(bound.threads)
+        if before == bound.threads:
+            return self._in_memory(bound, work)
+        library.set_threads(bound.threads)
         try:
             return self._in_memory(bound, work)
         finally:
-            library.set_threads(before)  # a run that fails leaves that of one of its steps
+            library.set_threads(before)
 
     def _in_memory(self, bound: _Bound, work: Callable[[Run], T]) -> T:
         """Calls `work` with the memory of a run of the program."""
@@ -366,11 +368,8 @@ class OneDnnExecutor:
 
     def _threads_for(self, shapes: Mapping[str, StaticShape]) -> int:
         """How many threads a program uses."""
-        if self._is_body:
-            alone = _work(self._lowered, shapes) <= _BODY_ALONE
-        else:
-            alone = all(work_of(step, shapes) <= SMALL for step in self._lowered.steps)
-        return 1 if alone else self._threads
+        alone = _BODY_ALONE if self._is_body else _ALONE
+        return 1 if _work(self._lowered, shapes) <= alone else self._threads
 
     def _bind(
         self,

@@ -111,27 +111,6 @@ class PrimitiveAction:
         return []
 
 
-@dataclass(frozen=True, eq=False)
-class ThreadsAction:
-    """What follows takes so many threads.
-
-    Attributes:
-        count: how many.
-    """
-
-    count: int
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """None."""
-        return []
-
-    @property
-    def placed(self) -> list[Tensor]:
-        """None."""
-        return []
-
-
 @dataclass(eq=False)
 class Program:
     """A bound plan.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...aligned import aligned_bytes
 from ...errors import InternalError
 from ...ir.ops.spec import Array
-from ...onednn.call_loop import CCall, Pointers, Tried, joined, taking
+from ...onednn.call_loop import CCall, Pointers, Tried, joined
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
 from ...onednn.library import Engine, Library, Stream
@@ -34,7 +34,7 @@ from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
 from .host_calls import SingleCall, call_in_c, tried_in_c
-from .program import Action, Buffer, Owner, PrimitiveAction, Program, Tensor, ThreadsAction
+from .program import Action, Buffer, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
 from .rows import RowsProduct
 
@@ -291,8 +291,6 @@ class Run:
             return self._rows_call(action)
         if isinstance(action, StepsAction):
             return action.layer.call(self._memories_of(action.args))
-        if isinstance(action, ThreadsAction):
-            return taking(self.library, action.count)
         if isinstance(action, AverageAction):
             return action.call(self._memories_of(action.args), self._held)
         if isinstance(action, CodedAction):

@@ -23,8 +23,7 @@ from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...plan.shapes import StaticShape
 from ...plan.types import Plan
 from .constants import Constants
-from .program import Action, Buffer, Owner, PrimitiveAction, Tensor, ThreadsAction, data_type
-from .work import SMALL
+from .program import Action, Buffer, Owner, PrimitiveAction, Tensor, data_type
 
 _LARGEST_WRITTEN_OUT = 128 << 20
 """Bytes of constants that one program may hold in a larger shape than the plan's."""
@@ -96,26 +95,18 @@ class Values:
         shapes: the shape of every value that is known.
         engine: the engine.
         constants: the plan's constants.
-        threads: that a run may use.
 
     Attributes:
         index: of the step that is being lowered.
-        threads: that it takes, its primitives and machine code.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        shapes: Mapping[str, StaticShape],
-        engine: Engine,
-        constants: Constants,
-        threads: int,
+        self, plan: Plan, shapes: Mapping[str, StaticShape], engine: Engine, constants: Constants
     ) -> None:
         self.plan = plan
         self.engine = engine
         self.constants = constants
         self.index = 0
-        self.threads = self._all = self._taken = threads
         self._shapes = shapes
         self._tensors: dict[str, list[Tensor]] = {}
         self._first: dict[str, Tensor] = {}
@@ -443,27 +434,7 @@ class Values:
     def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory]) -> None:
         primitive = self._made(desc)
         self._impl.append(desc.impl_info)
-        self._act(PrimitiveAction(primitive, args))
-
-    def _take(self, work: float) -> None:
-        """From here on primitives are described for the threads that so much work is worth."""
-        threads = 1 if work <= SMALL and self.library.threads_setter else self._all
-        if threads != self.threads:
-            self.threads = threads
-            self.library.set_threads(threads)
-
-    def _end(self) -> None:
-        """Leaves all threads behind the last action, as it was in front of the first one."""
-        self._take(math.inf)
-        if self._taken != self._all:
-            self._actions.append(ThreadsAction(self._all))
-
-    def _act(self, action: Action) -> None:
-        """Adds an action, in as many threads as its step takes."""
-        if self._taken != self.threads:
-            self._taken = self.threads
-            self._actions.append(ThreadsAction(self.threads))
-        self._actions.append(action)
+        self._actions.append(PrimitiveAction(primitive, args))
 
 
 def _buffer(value: str, desc: MemoryDesc) -> Buffer:

@@ -35,12 +35,6 @@ int copy_bytes(void *to, const void *from, int64_t count) {
 /* Ends the calls: what follows in their place is none of C. */
 int leave(void) { return 1; }
 
-/* A function of a number that returns nothing, as one that succeeds. */
-int tell(void (*function)(int), int64_t number) {
-  function((int)number);
-  return 0;
-}
-
 /* A function of a work, in several threads where `team` is there to run it (GNU OpenMP's GOMP_parallel). */
 typedef struct {
   void (*team)(void (*)(void *), void *, unsigned, unsigned);

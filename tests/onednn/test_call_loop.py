@@ -12,7 +12,7 @@ import pytest
 from support.executor_plans import F32, U8, Builder, scales
 
 from fqfuse.onednn import call_loop
-from fqfuse.onednn.call_loop import CCall, Repeated, Tried, copying, joined, taking
+from fqfuse.onednn.call_loop import CCall, Repeated, Tried, copying, joined
 from fqfuse.onednn.capi import OneDnnError
 from fqfuse.onednn.coded_kernels import coded_kernels
 from fqfuse.onednn.enums import CpuIsa, DataType
@@ -71,20 +71,6 @@ def run(stretches: list[call_loop.Stretch]) -> tuple[int, int] | None:
         if status := stretch.call():
             return stretch.failed(), status
     return None
-
-
-@pytest.mark.of_3_2("it sets threads of OpenMP")
-@pytest.mark.parametrize("mapping", [True, False])
-def test_threads_are_taken(library: Library, mapping: bool, monkeypatch) -> None:
-    if not mapping:
-        monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
-    before = library.max_threads()
-    calls = [taking(library, count) for count in (3, before)]
-    assert all(isinstance(call, CCall) for call in calls) == mapping
-    assert calls[0]() == 0
-    assert library.max_threads() == 3
-    assert calls[1]() == 0
-    assert library.max_threads() == before
 
 
 @pytest.mark.parametrize("mapping", [True, False])

@@ -47,7 +47,7 @@ _MOVES = {
 _CALLS = {r"call (qword ptr \[r\w+\]|r\w+)": 8}
 """Of a function that is told by its address, and whose stack is its own."""
 
-CALLERS = {"call_loop.call_all", "call_loop.share", "call_loop.tell"}
+CALLERS = {"call_loop.call_all", "call_loop.share"}
 """What is there to call functions that it is given; a kernel calls none."""
 
 

@@ -16,7 +16,6 @@ from support.one_query import keys_of
 import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.runtime.budget import RunBudget
-from fqfuse.runtime.lowering import values
 from fqfuse.runtime.lowering.executor import OneDnnExecutor, _Bound
 from fqfuse.runtime.lowering.pace import Pace, alike_with_any_threads
 
@@ -151,7 +150,6 @@ def held(model: Any, feeds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     """Whether it is said to be alike, which it then is."""
     plan = fqfuse.compile(model)
     results = []
-    monkeypatch.setattr(values, "SMALL", -1)  # or small ones would take one thread by themselves
     for threads in (1, 2, 3, 8):
         monkeypatch.setattr(OneDnnExecutor, "_threads_for", lambda *_, threads=threads: threads)
         session = fqfuse.InferenceSession(plan, "onednn", threads)

@@ -5,8 +5,6 @@ pick rows, and memory that a run before left; all as ONNX Runtime has them.
 from __future__ import annotations
 
 import gc
-import itertools
-import math
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +21,7 @@ from support.onnx_cases import model, node, run_ort, tensor
 import fqfuse
 from fqfuse.onednn.enums import CpuRuntime
 from fqfuse.onednn.loading import load
-from fqfuse.runtime.lowering import binding
 from fqfuse.runtime.lowering.chained import Chained
-from fqfuse.runtime.lowering.executor import OneDnnExecutor
-from fqfuse.runtime.lowering.program import ThreadsAction
 
 LENGTHS = [1, 63, 64, 65, 200]
 """Addresses of 64 trips are laid out together."""
@@ -132,29 +127,6 @@ def test_states_change_places(runtime: str, n: int) -> None:
     given = {"a0": ONE, "b0": OTHER, "c0": ONE, "d0": OTHER}
     session = agrees(proto, runtime, n, **given)
     assert runtime == "numpy" or in_one_go(session)
-
-
-@pytest.mark.of_3_2("the threads of others are not ours to choose")
-@pytest.mark.parametrize("first", [0.0, math.inf])
-def test_steps_of_a_trip_take_one_thread_and_several(
-    first: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    works = itertools.cycle((first, 0.0 if first else math.inf))
-    monkeypatch.setattr(binding, "work_of", lambda *_: next(works))
-    monkeypatch.setattr(OneDnnExecutor, "_threads_for", lambda *_: 2)
-    nodes = [
-        node("Mul", ["a", "half"], ["less"]),
-        node("Concat", ["less", "a"], ["both"], axis=0),
-        node("Transpose", ["both"], ["same"], perm=[0]),
-        node("Slice", ["same", "begin", "end"], ["part"]),
-        node("Sub", ["part", "a"], ["rest"]),
-    ]
-    places = {"begin": np.array([2]), "end": np.array([6])}
-    proto = loop(nodes, {"a": ("rest", F32)}, ["both"], constants={**HALF, **places})
-    session = agrees(proto, "onednn", 65, a0=ONE)
-    assert in_one_go(session)
-    actions = [action for chained in chains(session) for action in chained._run.program.actions]
-    assert any(isinstance(action, ThreadsAction) for action in actions)
 
 
 @EACH_RUNTIME
