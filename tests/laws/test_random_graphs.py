@@ -1,4 +1,4 @@
-"""The three laws on 1,000 random graphs with branches, and the plan of each: its results lie inside
+"""The three laws on 2,800 random graphs with branches, and the plan of each: its results lie inside
 the graph's intervals.
 """
 
