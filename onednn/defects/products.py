@@ -46,6 +46,16 @@ def _of_codes(request: Request) -> bool:
     return operand(request, "src").dtype in (DataType.u8, DataType.s8)
 
 
+def _zero_points_of_rows(request: Request) -> bool:
+    """u8 times weights with a zero point, in 14 rows or more, whose last columns of 64 are fewer than 16."""
+    src, dst = operand(request, "src"), operand(request, "dst")
+    zero_points = request.attributes.zero_points
+    if src.dtype != DataType.u8 or Arg.WEIGHTS not in zero_points or Arg.SRC in zero_points:
+        return False
+    rows, columns = dst.dims[-2:]
+    return rows >= 14 and 1 <= columns % 64 <= 15
+
+
 def _copied_in_pieces(request: Request) -> bool:
     """Codes times row-major matrices, whose kernel copies 64 rows and 32 columns of them at a time, and reads
     that more than once: for several blocks of 16 rows of the source, or for samples that share a matrix.
@@ -98,6 +108,19 @@ PRODUCTS: tuple[Defect, ...] = (
         "122 of 419 drawn shapes; none of 2,581 others, of which 189 have a zero point and 227 matrices whose columns lie in one piece",
         versions=BOTH[1:],
         since=(3, 3, 0),
+    ),
+    Defect(
+        "product by weights with a zero point",
+        "matmul",
+        r"brg:avx2_vnni",
+        _zero_points_of_rows,
+        "on a CPU with AVX2 and VNNI, the source is u8, the weights have a zero point and the source has none, 14 rows or more, "
+        "and the columns are one to 15 more than a multiple of 64",
+        "where the rows are cut by 14, the last of each 14 has in its last columns twice what the zero point takes off, and no product",
+        "the next implementation",
+        "683 of 1,486 drawn shapes; none of 5,514 others",
+        versions=BOTH[:1],
+        mended=(3, 13, 2),
     ),
     Defect(
         "product of codes between the versions",

@@ -116,6 +116,13 @@ def test_anchors_without_vnni(library: Library, isa: str, backend: str) -> None:
     hold_under(library, isa, backend, examples(FEW, fuzz=MANY).max_examples)
 
 
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("backend", ["auto", "onednn"])
+def test_anchors_of_vnni_without_avx512(library: Library, backend: str) -> None:
+    """As laptops have it; kernels of its own, which no wider CPU takes."""
+    hold_under(library, "AVX2_VNNI", backend, examples(FEW, fuzz=MANY).max_examples)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
 def test_many_anchors_without_vnni(library: Library, isa: str) -> None:

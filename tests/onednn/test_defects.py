@@ -313,6 +313,25 @@ def product_of_codes(
     return make, arrays, x.astype(np.int64) @ w.astype(np.int64) + added
 
 
+def weights_with_a_zero_point(bare: Bare) -> Case:
+    """14 rows of 3 columns; another number than 0 in each place of the zero point's share."""
+    x, w = bare.rng.integers(1, 256, (14, 5)).astype(np.uint8), bare.small(5, 3)
+
+    def make() -> PrimitiveDesc:
+        return describe(
+            bare.engine,
+            "matmul",
+            bare.plain(x.shape, DataType.u8),
+            bare.plain(w.shape, DataType.s8),
+            None,
+            bare.plain((14, 3)),
+            attributes=Attributes(zero_points={Arg.WEIGHTS: 0}),
+        )
+
+    arrays = {Arg.SRC: x, Arg.WEIGHTS: w, arg_zero_points(Arg.WEIGHTS): np.array([3], np.int32)}
+    return make, arrays, x.astype(np.int64) @ (w.astype(np.int64) - 3)
+
+
 def large_padding(bare: Bare) -> Case:
     """3 elements of padding and two windows: [-3, 1) and [1, 5) of 8. One of two samples is enough for 3.2, not for
     3.13.
@@ -1122,6 +1141,7 @@ CASES: dict[str, Callable[[Bare], Case]] = {
     "product of codes with row-major matrices": lambda bare: product_of_codes(
         bare, (3, 3, 7, 91), 100, (1, 1, 1, 1)
     ),
+    "product by weights with a zero point": weights_with_a_zero_point,
     "product of codes between the versions": lambda bare: product_of_codes(
         bare, (2, 1, 33, 16), 2, (1, 1, 1, 1)
     ),
@@ -1203,6 +1223,7 @@ UNDER = {
     "1x1 deconvolution over five positions": "AVX512_CORE",
     "strided 1x1 in vectors of 16": "AVX2",
     "strided 1x1 in vectors of 8": "SSE41",
+    "product by weights with a zero point": "AVX2_VNNI",
     **dict.fromkeys(WITHOUT_FMA, "SSE41"),
 }
 """Cases whose implementation the library passes over where it has a better instruction set."""
