@@ -8,23 +8,30 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import FqfuseError, InternalError, InvalidInput
 from .job import Job, Record
 from .parts import Part
 
+if TYPE_CHECKING:
+    from .worker import Worker
+
+PARTS_AT_ONCE = 2
+"""Of a process: one is computed, the one before is written."""
 _DEATHS = 3  # of processes at one part, until the part is given up
 
 
 def run_parts(
     job: Job, parts: Iterable[Part], workers: int, done: Callable[[Record], None]
 ) -> None:
-    """Runs parts on so many processes; each has one part at a time.
+    """Runs parts on so many processes; each has two, so that it computes the second one while the
+    first is on its way to the disk. When a process has died each has one: which ended it is known.
 
     Args:
         job: what for.
@@ -39,26 +46,31 @@ def run_parts(
     deaths: Counter[int] = Counter()
     with _broken_pipes_told(), ExitStack() as stack:
         running = [stack.enter_context(_Process(job)) for _ in left]
-        while any(process.part is not None for process in running) or any(left):
-            for number, process in enumerate(running):
-                if process.part is None and (next_part := taken(left, number)) is not None:
-                    process.give(next_part)
-            wait([process.answers for process in running if process.part is not None])
-            for process in [one for one in running if one.part is not None]:
+        while any(process.parts for process in running) or any(left):
+            _give(running, left, 1 if deaths else PARTS_AT_ONCE)
+            wait([process.answers for process in running if process.parts])
+            for process in [one for one in running if one.parts]:
                 if not process.answers.poll():
                     continue
-                part = process.part
                 record = process.record()
                 if record is not None:
                     done(record)
                     continue
-                assert part is not None
-                deaths[part.index] += 1
-                if deaths[part.index] >= _DEATHS:
-                    raise _given_up(part, process.ending())
+                first = process.parts[0]
+                deaths[first.index] += 1
+                if deaths[first.index] >= _DEATHS:
+                    raise _given_up(first, process.ending())
                 number = running.index(process)
-                left[number].appendleft(part)
+                left[number].extendleft(reversed(process.parts))
                 running[number] = stack.enter_context(_Process(job))
+
+
+def _give(running: Sequence[_Process], left: Sequence[deque[Part]], most: int) -> None:
+    """Hands out parts so that each process has `most`: a second one where all have a first."""
+    for count in range(1, most + 1):
+        for number, process in enumerate(running):
+            if len(process.parts) < count and (part := taken(left, number)) is not None:
+                process.give(part)
 
 
 def shares(parts: Sequence[Part], workers: int) -> list[deque[Part]]:
@@ -87,7 +99,7 @@ class _Process:
     def __init__(self, job: Job) -> None:
         context = multiprocessing.get_context("spawn")
         self.answers, theirs = context.Pipe()
-        self.part: Part | None = None
+        self.parts: list[Part] = []  # that it has no answer to, in the order in which it has them
         self._process: SpawnProcess = context.Process(
             target=_serve, args=(theirs, job), name="fqfuse-batch", daemon=True
         )
@@ -96,14 +108,14 @@ class _Process:
 
     def give(self, part: Part) -> None:
         """Hands it a part; one that has died will not answer."""
-        self.part = part
+        self.parts.append(part)
         try:
             self.answers.send(part)
         except OSError:
             return
 
     def record(self) -> Record | None:
-        """The answer to the part; None: the process has died.
+        """The next answer; None: the process has died.
 
         Raises:
             FqfuseError, InternalError: the worker did.
@@ -114,8 +126,8 @@ class _Process:
             return None
         if isinstance(answer, BaseException):
             raise answer
-        self.part = None
         record: Record = answer
+        self.parts = [part for part in self.parts if part.index != record.part]
         return record
 
     def ending(self) -> str:
@@ -138,23 +150,35 @@ def _serve(pipe: Connection[Any, Any], job: Job) -> None:
     """A worker's process: parts in, records out, until the other side has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it is interrupted, too
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    worker = None
-    while True:
-        try:
-            part = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
+    worker: Worker | None = None
+    making, answering = threading.Lock(), threading.Lock()
+
+    def answered(part: Part) -> Record:
+        nonlocal worker
+        with making:
             if worker is None:
                 from .worker import Worker
 
                 worker = Worker(job)
-            answer: object = worker.run(part)
+        return worker.run(part)
+
+    def answer(part: Part) -> None:
+        try:
+            found: object = answered(part)
         except (FqfuseError, InternalError) as error:
-            answer = error
+            found = error
         except Exception as error:  # noqa: BLE001  # told to whoever started this process
-            answer = InternalError(f"{type(error).__name__}: {error}")
-        pipe.send(answer)
+            found = InternalError(f"{type(error).__name__}: {error}")
+        with answering:
+            pipe.send(found)
+
+    with ThreadPoolExecutor(PARTS_AT_ONCE) as parts:
+        while True:
+            try:
+                part = pipe.recv()
+            except (EOFError, OSError):
+                return
+            parts.submit(answer, part)
 
 
 @contextmanager
@@ -186,6 +210,8 @@ def _given_up(part: Part, ending: str) -> InvalidInput:
     hint = f"mend what they wrote above; {goes_on}"
     if ending == "SIGKILL":
         hint = f"memory may be short: take a smaller --batch in a new folder, or fewer --workers; {goes_on}"
+    if ending == "SIGBUS":
+        hint = f"a file of these rows cannot be read to its end: look at the disk that it lies on; {goes_on}"
     return InvalidInput(
         f"{_DEATHS} processes ended one after the other at part {part.index} ({rows}): {ending}",
         hint=hint,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from .parts import Piece
 from .reading import Found, Reading, Wanted, damage, is_damage
 from .signature import RowShape
 
-_BUFFER = 1 << 18  # bytes of a column that are read at once
+_BUFFER = 1 << 18  # bytes of a column that are read at once, where files cannot be mapped
+_LONG = 1 << 16  # bytes of a read from which on a map costs less than a copy
 _DECODED = (
     4 << 20
 )  # bytes, about, that are decoded at once where a batch has fewer: each call costs
@@ -88,7 +91,7 @@ class Reader:
         """The rows of a piece."""
         if path != self._path:
             self.close()
-            self._file, self._path = _opened(path), path
+            self._file, self._path = _opened(path, mapped=True), path
         first = 0
         for group in range(self._file.num_row_groups):
             stop = first + self._file.metadata.row_group(group).num_rows
@@ -100,7 +103,7 @@ class Reader:
     def close(self) -> None:
         """Closes the file that is open."""
         if self._file is not None:
-            self._file.close()
+            self._file.close(force=True)
         self._file = self._path = self._cursor = None
 
     def _group(self, group: int, first: int, start: int, end: int) -> Iterator[Found]:
@@ -155,11 +158,53 @@ class _Cursor:
             self.at, self._held = end, None
 
 
-def _opened(path: Path) -> Any:
+class _Mapped(io.FileIO):
+    """A file whose long reads are maps of it, so that what decodes them copies them once, not twice.
+
+    Where the file is cut short while it is read, or its disk fails, the system ends the process
+    (SIGBUS): for processes that may end.
+    """
+
+    def read(self, size: int | None = -1) -> Any:
+        """As `FileIO.read`: bytes, or a memoryview of the file.
+
+        Raises:
+            ValueError: the file is shorter.
+        """
+        if size is None or size < _LONG:
+            return super().read(-1 if size is None else size)
+        start = self.tell()
+        before = start % mmap.ALLOCATIONGRANULARITY
+        data = mmap.mmap(
+            self.fileno(), before + size, offset=start - before, access=mmap.ACCESS_READ
+        )
+        if hasattr(mmap, "MADV_SEQUENTIAL"):
+            data.madvise(mmap.MADV_SEQUENTIAL)
+        self.seek(start + size)
+        return memoryview(data)[before:]
+
+
+def _can_be_mapped(path: Path) -> bool:
+    """False of an empty file, and of file systems that map none, such as some of FUSE."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _opened(path: Path, *, mapped: bool = False) -> Any:
     parquet = library("pyarrow.parquet", "Parquet is read with pyarrow")
-    return parquet.ParquetFile(
-        path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
-    )
+    options = {"pre_buffer": False, "page_checksum_verification": True}
+    if not mapped or not _can_be_mapped(path):
+        return parquet.ParquetFile(path, buffer_size=_BUFFER, **options)
+    file = _Mapped(path)
+    try:
+        source = library("pyarrow", "Parquet is read with pyarrow").PythonFile(file, mode="r")
+        return parquet.ParquetFile(source, **options)
+    except BaseException:
+        file.close()
+        raise
 
 
 def _found(batch: Any, start: int, wanted: Wanted) -> Found:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _LEAST_BATCHES = 64  # of a part: enough that opening and closing files is nothing beside them
-_MOST_PARTS = 1000  # of a job: a kill costs each worker one of them
+_MOST_PARTS = 1000  # of a job: a kill costs each worker one of them, or two
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,8 +13,7 @@ import numpy as np
 from ..ir.ops.spec import Array
 
 _Item = TypeVar("_Item")
-
-_WAIT = 0.1  # seconds between two looks whether the other side is still there
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -114,52 +113,26 @@ def filled(rows: Iterable[Rows], size: int) -> Iterator[Rows]:
         yield joined(held)
 
 
-class _End:
-    """Behind the last item: what the thread raised, or nothing."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
-def ahead(items: Iterable[_Item], most: int = 2) -> Iterator[_Item]:
-    """The same items, made by a thread of its own while the last ones are used.
+def in_order(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], threads: Executor, most: int
+) -> Iterator[_Result]:
+    """`work(item)` for each item, in the order of the items, on the threads of an executor. The
+    calling thread makes items meanwhile.
 
     Args:
-        items: an exception of theirs is raised here.
-        most: how many may wait: memory stays bounded.
+        work: an exception of it is raised here.
+        items: as they are made.
+        threads: run the work.
+        most: how many items may be made whose results have not been taken: memory stays bounded.
     """
-    waiting: queue.Queue[_Item | _End] = queue.Queue(most)
-    gone = threading.Event()
-
-    def put(item: _Item | _End) -> bool:
-        while not gone.is_set():
-            try:
-                waiting.put(item, timeout=_WAIT)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def make() -> None:
-        error: BaseException | None = None
-        try:
-            for item in items:
-                if not put(item):
-                    return
-        except BaseException as raised:  # noqa: BLE001  # raised again where the items are used
-            error = raised
-        put(_End(error))
-
-    thread = threading.Thread(target=make, name="fqfuse-batch-reader", daemon=True)
-    thread.start()
+    begun: deque[Future[_Result]] = deque()
     try:
-        while True:
-            item = waiting.get()
-            if isinstance(item, _End):
-                if item.error is not None:
-                    raise item.error
-                return
-            yield item
+        for item in items:
+            begun.append(threads.submit(work, item))
+            if len(begun) == most:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
     finally:
-        gone.set()
-        thread.join()
+        for future in begun:
+            future.cancel()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 
@@ -12,18 +15,25 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType
 from ..plan.file import read_plan
 from ..plan.types import Plan
+from ..runtime.processors import default_threads, machine_bytes
 from ..runtime.session import InferenceSession
 from .job import Job, Record
 from .parts import Part
 from .predictor import run_rows
-from .rows import BadRow, Rows, ahead, filled
+from .rows import BadRow, Rows, filled, in_order
 from .signature import Signature, is_text
 from .sources import FORMATS, rows_of
-from .writers import Writer, written
+from .writers import written
+
+_WAITING = 4  # batches of a part that are ready beside those that run
 
 
 class Worker:
-    """A session, and the job that it works for.
+    """A session, the threads that run batches on it, and the job that it works for.
+
+    Each thread runs a batch of its own: no thread waits for another within a step, and a row's
+    bytes do not depend on the number of threads. Where so many runs take too much memory there are
+    fewer, each of several threads.
 
     Raises:
         FqfuseError: the plan cannot be read, or does not run on rows of zeros (of ones where the type has no zero).
@@ -31,23 +41,34 @@ class Worker:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._session = InferenceSession(read_plan(job.plan), job.backend, job.threads)
+        self._session, count = _session(job)
+        self._runs, self._most = ThreadPoolExecutor(count, "fqfuse-batch"), count + _WAITING
         self._reader = FORMATS[job.format].reader(job.wanted)
-        # What is wrong with every batch, such as too little memory, is no matter of rows.
-        run_rows(self._session, _zeros(job.wanted.signature, self._session.plan))
+        self._reading = threading.Lock()
 
     def run(self, part: Part) -> Record:
         """Computes a part and writes it; the record comes last, and says that it is done.
+
+        Two threads may call this at once: the batches of one part are read and run while the last
+        ones of the other are still running, or are on their way to the disk.
 
         Raises:
             InvalidInput: a file cannot be read now, or the output not be written.
         """
         bad: list[BadRow] = []
         target, count = self._job.file_of(part.index), 0
-        rows = ahead(rows_of(part, self._job.data, self._reader, bad))
-        with written(target, files=self._job.format == "images") as writer:
-            for batch in filled(rows, self._job.wanted.signature.batch):
-                count += self._batch(batch, writer, bad)
+        with (
+            written(target, files=self._job.format == "images") as writer,
+            closing(self._batches(part, bad)) as batches,
+        ):
+            for answers in in_order(self._answers, batches, self._runs, self._most):
+                for rows, answer in answers:
+                    if isinstance(answer, str):
+                        file, file_row = rows.place(0)
+                        bad.append(BadRow(int(rows.numbers[0]), file, file_row, answer))
+                    else:
+                        writer.add(rows, answer)
+                        count += len(rows)
         record = Record(
             part=part.index,
             rows=part.rows,
@@ -61,9 +82,14 @@ class Worker:
         write_atomically(self._job.record_of(part.index), record.text().encode(), lasting=False)
         return record
 
-    def _batch(self, rows: Rows, writer: Writer, bad: list[BadRow]) -> int:
-        """Runs a batch; where that is refused, each row alone, to find those that are to blame. How
-        many have results.
+    def _batches(self, part: Part, bad: list[BadRow]) -> Generator[Rows]:
+        with self._reading:
+            found = rows_of(part, self._job.data, self._reader, bad)
+            yield from filled(found, self._job.wanted.signature.batch)
+
+    def _answers(self, rows: Rows) -> list[tuple[Rows, Mapping[str, Array] | str]]:
+        """The outputs of a batch. Where it is refused each row runs alone, to find those that are to
+        blame: the reason stands for the outputs of such a row.
         """
         try:
             outputs = run_rows(self._session, rows.feeds)
@@ -71,12 +97,32 @@ class Worker:
             if isinstance(error.__cause__, MemoryError):
                 raise
             if len(rows) == 1:
-                file, file_row = rows.place(0)
-                bad.append(BadRow(int(rows.numbers[0]), file, file_row, error.what))
-                return 0
-            return sum(self._batch(rows.part(i, i + 1), writer, bad) for i in range(len(rows)))
-        writer.add(rows, dict(zip(self._session.plan.outputs, outputs, strict=True)))
-        return len(rows)
+                return [(rows, error.what)]
+            alone = (self._answers(rows.part(i, i + 1)) for i in range(len(rows)))
+            return [answer for answers in alone for answer in answers]
+        return [(rows, dict(zip(self._session.plan.outputs, outputs, strict=True)))]
+
+
+def _session(job: Job) -> tuple[InferenceSession, int]:
+    """A session for a job, and how many batches it may run at once: one on each thread, or as many
+    as find room in half of the memory that the job's threads have of this machine.
+    """
+    session = _tried(job, 1)
+    memory, signature = session.memory(), job.wanted.signature
+    rows = signature.batch * sum(row.bytes for row in signature.inputs.values())
+    share = machine_bytes() * job.threads // max(job.threads, default_threads())
+    room = share // 2 // max(1, memory.arena + memory.scratchpad + rows)
+    count = max(1, min(job.threads, room))
+    return session if count == job.threads else _tried(job, job.threads // count), count
+
+
+def _tried(job: Job, threads: int) -> InferenceSession:
+    """A session that has run a batch: what is wrong with each, such as too little memory, is no
+    matter of rows.
+    """
+    session = InferenceSession(read_plan(job.plan), job.backend, threads)
+    run_rows(session, _zeros(job.wanted.signature, session.plan))
+    return session
 
 
 def _zeros(signature: Signature, plan: Plan) -> Mapping[str, Array]:

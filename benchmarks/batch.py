@@ -2,8 +2,9 @@
 
 ``python -m fqfuse.benchmarks.batch`` makes a network of convolutions (66 million multiply-adds a
 row) and 100,000 rows of Parquet. In short turns, one beside the other, a session runs rows of
-memory in a plain loop, and a worker of `fqfuse batch` as many rows from file to file: each turn's
-CPU seconds and time are compared, so that other work of the machine meets both. Then all rows go
+memory in a plain loop, and a worker of `fqfuse batch` as many rows from file to file, two parts at
+once as its process does: each turn's CPU seconds and time are compared, so that other work of the
+machine meets both. Then all rows go
 through `fqfuse batch` as a whole. Then the command is killed 20 times at random moments (SIGKILL)
 and let finish, and all bytes are compared with those of the run that nobody disturbed.
 
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from onnx import TensorProto, helper, numpy_helper
 import fqfuse
 from fqfuse.batch.folder import opened
 from fqfuse.batch.job import Job
+from fqfuse.batch.local import PARTS_AT_ONCE
 from fqfuse.batch.parts import Part, parts_of
 from fqfuse.batch.reading import Wanted
 from fqfuse.batch.run import Asked, checked, run_batch
@@ -42,6 +45,7 @@ from fqfuse.measure.turns import busy_note
 
 ROW, CHANNELS, DEPTH, CHUNK = (3, 32, 32), 64, 8, 5000
 LEAST_RATE = 0.95
+PARTS_OF_A_TURN = 4
 
 
 def build_model() -> onnx.ModelProto:
@@ -120,7 +124,7 @@ class Turn:
 
 
 def turns(plan: fqfuse.Plan, job: Job, parts: Sequence[Part], batch: int) -> Iterator[Turn]:
-    """A turn for each part, which the worker reads, runs, writes and records."""
+    """A turn for each few parts, which the worker reads, runs, writes and records."""
     worker = Worker(job)
     session = fqfuse.InferenceSession(plan, threads=job.threads)
     data = np.random.default_rng(2).random((16 * batch, *ROW), np.float32)
@@ -131,12 +135,14 @@ def turns(plan: fqfuse.Plan, job: Job, parts: Sequence[Part], batch: int) -> Ite
             session.run(None, feeds[number % len(feeds)])
 
     bare(3 * batch)
-    for part in parts:
-        began = _clocks()
-        bare(part.rows)
-        between = _clocks()
-        worker.run(part)
-        yield Turn(_passed(began, between), _passed(between, _clocks()))
+    with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
+        for start in range(0, len(parts), PARTS_OF_A_TURN):
+            some = parts[start : start + PARTS_OF_A_TURN]
+            began = _clocks()
+            bare(sum(part.rows for part in some))
+            between = _clocks()
+            list(threads.map(worker.run, some))
+            yield Turn(_passed(began, between), _passed(between, _clocks()))
 
 
 def _clocks() -> tuple[float, float]:
@@ -161,7 +167,7 @@ def measured(plan: fqfuse.Plan, asked: Asked, count: int) -> tuple[float, float]
     )
     shutil.rmtree(asked.output, ignore_errors=True)
     with opened(job, {}, plan):
-        parts = parts_of(data.files, signature.batch)[:count]
+        parts = parts_of(data.files, signature.batch)[: count * PARTS_OF_A_TURN]
         found = [turn.ratios() for turn in turns(plan, job, parts, signature.batch)]
     cpu, wall = np.array(found).T
     for name, ratios in (("CPU seconds", cpu), ("time", wall)):
@@ -219,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--form", choices=("binary", "tensor"), default="binary")
     parser.add_argument("--kills", type=int, default=20)
     default = Path(__file__).resolve().parent / "build" / "batch"

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import mmap
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fqfuse
+from fqfuse.batch import parquet
 from fqfuse.batch.columns import check_type, column_of, reason_of, row_shape, values_of
-from fqfuse.batch.reading import Reading
+from fqfuse.batch.parts import Part, Piece
+from fqfuse.batch.reading import Reading, Wanted
 from fqfuse.batch.rows import Rows
 from fqfuse.batch.run import Asked, Outcome, run_batch
-from fqfuse.batch.signature import RowType
+from fqfuse.batch.signature import RowType, Signature
 from fqfuse.batch.writers import written
 
 pa = pytest.importorskip("pyarrow")
@@ -209,6 +214,52 @@ def test_a_page_with_a_wrong_bit_is_found_by_its_checksum(
     answers = found.column("logits").combine_chunks().to_numpy_ndarray()
     assert np.array_equal(answers, logits[good])
     assert "CRC" in (tmp_path / "out" / "_bad_rows.jsonl").read_text()
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_file_system_that_maps_no_files_is_read_all_the_same(
+    tmp_path: Path, images: np.ndarray, monkeypatch, mapped: bool
+) -> None:
+    """Row groups of 128 KB, which are mapped where they can be, and a last one that is shorter."""
+    rows = np.concatenate([images] * 3)
+    table = pa.table({"image": pa.FixedShapeTensorArray.from_numpy_ndarray(rows)})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=512, compression="none", use_dictionary=False)
+    maps = []
+    monkeypatch.setattr(parquet, "_can_be_mapped", lambda _: mapped)
+    monkeypatch.setattr(
+        parquet.mmap, "mmap", lambda *a, mmap=mmap.mmap, **k: maps.append(a) or mmap(*a, **k)
+    )
+    row = RowType(np.dtype(np.float32), images.shape[1:])
+    reader = parquet.Reader(Wanted(Signature({"image": row}, (), 100, False), Reading()))
+    found = [*reader.read(path, Piece("a.parquet", 5, len(rows), 0))]
+    reader.close()
+    assert np.array_equal(np.concatenate([some.feeds["image"] for some in found]), rows[5:])
+    assert len(maps) == (3 if mapped else 0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="the system cuts no mapped files")
+def test_rows_of_a_file_that_is_cut_short_meanwhile_are_bad(
+    tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray
+) -> None:
+    """The worker dies, and the one that replaces it finds a damaged file."""
+    rows = np.resize(images, (60_000, *images.shape[1:]))
+    table = pa.table({"image": pa.FixedShapeTensorArray.from_numpy_ndarray(rows)})
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "a.parquet"
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+
+    def cut(part: Part | None, _: int) -> None:
+        if part is not None and path.stat().st_size > 5 << 20:
+            os.truncate(path, 5 << 20)
+
+    asked = Asked(tmp_path / "data", tmp_path / "out", batch=32, backend="numpy", threads=1)
+    outcome = run_batch(plan, asked, cut)
+    assert outcome.written + outcome.bad == 60_000
+    assert 2048 <= outcome.written <= 20_480  # what had been decoded by then
+    assert outcome.written % 2048 == 0  # whole parts
+    told = (tmp_path / "out" / "_bad_rows.jsonl").read_text().splitlines()
+    assert all("the file is damaged" in json.loads(line)["reason"] for line in told)
 
 
 def test_columns_of_other_types_are_refused_with_the_file(

@@ -17,10 +17,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import fqfuse
-from fqfuse.batch import folder, local
+from fqfuse.batch import folder, local, worker
+from fqfuse.batch.job import Job
 from fqfuse.batch.parts import Part, Piece
-from fqfuse.batch.reading import Pixels, Reading
-from fqfuse.batch.run import Asked, Outcome, run_batch
+from fqfuse.batch.reading import Pixels, Reading, Wanted
+from fqfuse.batch.run import Asked, Outcome, checked, run_batch
 from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.file import save_plan
 
@@ -97,6 +98,49 @@ def test_bad_rows_are_told_with_their_file_and_the_others_run(
     rows = arrays_of(tmp_path / "out", "__row__")
     assert sorted([*rows, *(row["row"] for row in bad_rows(tmp_path / "out"))]) == list(range(374))
     assert np.array_equal(arrays_of(tmp_path / "out", "logits")[:360], logits)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_more_threads_give_the_same_bytes(
+    tmp_path: Path, plan: fqfuse.Plan, npz: Path, contents, threads: int
+) -> None:
+    """Rows that are bad, too, and parts that end within a file."""
+    np.savez(npz / "b" / "a.npz", image=np.zeros((4, 1, 7, 8), np.float32))
+    run(plan, npz, tmp_path / "one", batch=2)
+    outcome = run(plan, npz, tmp_path / "more", batch=2, threads=threads, backend="auto")
+    assert (outcome.parts, outcome.bad) == (3, 4)
+    other = run(plan, npz, tmp_path / "numpy", batch=2, threads=threads)
+    assert other.threads == threads
+    assert contents(tmp_path / "numpy") == contents(tmp_path / "one")
+    for name in ("logits", "__row__"):
+        assert np.array_equal(arrays_of(tmp_path / "more", name), arrays_of(tmp_path / "one", name))
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [(100, (6, 1)), (4, (4, 1)), (2, (2, 3)), (0.5, (1, 6))],
+    ids=["plenty", "four", "two", "none"],
+)
+def test_as_many_batches_run_at_once_as_find_room(
+    tmp_path: Path, plan: fqfuse.Plan, npz: Path, monkeypatch, runs: float, expected
+) -> None:
+    """(batches at once, threads of each) of six threads, by the memory of a machine of 12 processors:
+    half of half of it is the worker's to fill.
+    """
+    asked = Asked(npz, tmp_path / "out", batch=32, backend="numpy", threads=6)
+    data, signature = checked(plan, asked)
+    wanted = Wanted(signature, asked.reading)
+    job = Job(data.root, data.format, wanted, tmp_path / "out", "numpy", 6)
+    one = fqfuse.InferenceSession(plan, backend="numpy", threads=1)
+    image = np.zeros((32, 1, 8, 8), np.float32)
+    one.run(None, {"image": image})
+    memory = one.memory()
+    bytes_ = memory.arena + memory.scratchpad + image.nbytes
+    monkeypatch.setattr(worker, "machine_bytes", lambda: int(runs * 4 * bytes_))
+    monkeypatch.setattr(worker, "default_threads", lambda: 12)
+    with folder.opened(job, {}, plan):
+        session, count = worker._session(job)
+    assert (count, session.threads) == expected
 
 
 def gathering(path: Path) -> None:
@@ -338,7 +382,9 @@ def cmdline(process: int) -> bytes:
     return Path(f"/proc/{process}/cmdline").read_bytes()
 
 
-@pytest.mark.parametrize(("ending", "hint"), [("SIGKILL", "memory"), ("exit code 1", "above")])
+@pytest.mark.parametrize(
+    ("ending", "hint"), [("SIGKILL", "memory"), ("SIGBUS", "disk"), ("exit code 1", "above")]
+)
 def test_the_hint_fits_how_the_processes_ended(ending: str, hint: str) -> None:
     """A Python that could not start was told to take a smaller batch."""
     error = local._given_up(Part(3, 10, (Piece("a.npy", 0, 5, 10),)), ending)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fqfuse.batch.local import shares, taken
 from fqfuse.batch.parts import DataFile, parts_of, rows_of_part
-from fqfuse.batch.rows import Rows, ahead, filled
+from fqfuse.batch.rows import Rows, filled, in_order
 
 COUNTS = st.lists(st.integers(0, 900), max_size=8)
 
@@ -106,22 +111,43 @@ def test_a_worker_that_has_done_its_share_takes_half_of_the_longest() -> None:
     assert [[part.index for part in share] for share in left] == [[8], [6]]
 
 
-def test_what_reads_ahead_holds_no_more_than_it_may_and_passes_errors_on() -> None:
-    made = []
+@pytest.mark.parametrize("threads", [1, 3])
+def test_work_comes_back_in_order_and_no_more_is_made_than_may_be(threads: int) -> None:
+    """Early items take longest, so that later ones are done before them."""
+    made, at_once, most_at_once, lock = [], 0, 0, threading.Lock()
 
     def items():
-        for number in range(100):
+        for number in range(40):
             made.append(number)
             yield number
         raise ValueError("behind the last")
 
-    reading = ahead(items(), 2)
-    assert next(reading) == 0
-    assert len(made) <= 5
-    caught = ""
-    try:
-        assert [0, *reading] == []
-    except ValueError as error:
-        caught = str(error)
-    assert caught == "behind the last"
-    assert made == list(range(100))
+    def work(number: int) -> int:
+        nonlocal at_once, most_at_once
+        with lock:
+            at_once += 1
+            most_at_once = max(most_at_once, at_once)
+        time.sleep(0.002 * (number % 4 == 0))
+        with lock:
+            at_once -= 1
+        return number
+
+    with ThreadPoolExecutor(threads) as executor:
+        results = in_order(work, items(), executor, 5)
+        taken_out = []
+        for result in itertools.islice(results, 36):
+            taken_out.append(result)
+            assert len(made) - len(taken_out) <= 4
+        with pytest.raises(ValueError, match="behind the last"):
+            taken_out += results
+    assert taken_out == list(range(36))  # the others had not been taken when items ended badly
+    assert made == list(range(40))
+    assert most_at_once <= threads
+
+
+def test_what_the_work_raises_is_raised_where_its_result_is_taken() -> None:
+    with ThreadPoolExecutor(2) as executor:
+        results = in_order(lambda number: 6 // (3 - number), range(9), executor, 4)
+        assert [next(results) for _ in range(3)] == [2, 3, 6]
+        with pytest.raises(ZeroDivisionError):
+            next(results)
