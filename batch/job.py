@@ -27,7 +27,8 @@ class Job:
         format: of the data, a name of `sources.FORMATS`.
         wanted: what a row holds, and how it is read.
         output: the folder.
-        backend, threads: of each worker's session.
+        backend: of each worker's session.
+        threads: of each worker, which run a batch each.
     """
 
     data: Path

@@ -35,7 +35,7 @@ class Asked:
         batch: rows of a batch; None: what the model demands, else 32.
         sizes: of dimensions that model and data leave open.
         workers: processes, or actors of Ray.
-        threads: of each; None: the processors, shared among them.
+        threads: of each, which run a batch each; None: the processors, shared among them.
         backend: `auto`, `numpy` or `onednn`.
         engine: of `ENGINES`.
     """

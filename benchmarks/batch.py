@@ -188,23 +188,25 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def killed_runs(model: Path, data: Path, output: Path, kills: int, options: Sequence[str]) -> int:
+def killed_runs(
+    model: Path, data: Path, output: Path, kills: int, part_seconds: float, options: Sequence[str]
+) -> int:
     """Starts the command and kills it, again and again, then lets it end; how often it was killed
     before it was done.
 
-    Moments are random: behind up to three further parts, and in between; so kills meet all that a
-    run does, however fast the machine is.
+    Moments are random: before anything is done or behind one further part, and in between, by the
+    time that a part takes; so kills meet all that a run does, however fast the machine is.
     """
     draw, done, parts = random.Random(0), 0, 0  # noqa: S311  (moments)
     shutil.rmtree(output, ignore_errors=True)
     command = [sys.executable, "-m", "fqfuse", "batch", str(model), "-i", str(data)]
     command += ["-o", str(output), *options]
     for number in range(kills):
-        wanted = parts + draw.randint(0, 3)
+        wanted = parts + draw.randint(0, 1)
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while running.poll() is None and _parts(output) < wanted:
             time.sleep(0.005)
-        time.sleep(draw.uniform(0, 1))
+        time.sleep(draw.uniform(0, 2 * part_seconds))
         done += running.poll() is None
         running.kill()
         running.wait()
@@ -260,9 +262,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     words = ["--batch", str(options.batch), "--threads", str(options.threads)]
     words += ["--workers", str(options.workers)]
-    killed = killed_runs(model, data, folder / "killed", options.kills, words)
+    part_seconds = outcome.seconds / outcome.parts
+    killed = killed_runs(model, data, folder / "killed", options.kills, part_seconds, words)
     same = digests(folder / "whole") == digests(folder / "killed")
-    print(f"{killed} kills: the bytes are {'the same' if same else 'DIFFERENT'}")
+    print(f"{killed} kills in the middle: the bytes are {'the same' if same else 'DIFFERENT'}")
     fast = cpu >= LEAST_RATE and (wall >= LEAST_RATE or bool(note))
     return 0 if fast and same and outcome.written == options.rows else 1
 

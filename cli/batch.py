@@ -90,7 +90,7 @@ WorkerThreads = Annotated[
     int | None,
     number(
         "--threads",
-        "How many threads of a worker may compute; the processors shared among them if not given.",
+        "Batches that a worker runs at once, each on a thread; the processors shared among them if not given.",
         "N",
         most=999_999_999,
         what="number of threads",
