@@ -53,8 +53,17 @@ class Worker:
         ones of the other are still running, or are on their way to the disk.
 
         Raises:
-            InvalidInput: a file cannot be read now, or the output not be written.
+            InvalidInput: a file cannot be read now, the output not be written, or memory is short.
         """
+        try:
+            return self._run(part)
+        except MemoryError as error:
+            raise InvalidInput(
+                f"there is not enough memory for part {part.index}: {error}".rstrip(": "),
+                hint="take fewer --workers or --threads, or a smaller --batch in a new folder",
+            ) from error
+
+    def _run(self, part: Part) -> Record:
         bad: list[BadRow] = []
         target, count = self._job.file_of(part.index), 0
         with (

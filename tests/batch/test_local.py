@@ -17,9 +17,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import fqfuse
-from fqfuse.batch import folder, local, worker
+from fqfuse.batch import folder, local, worker, writers
 from fqfuse.batch.job import Job
-from fqfuse.batch.parts import Part, Piece
+from fqfuse.batch.parts import Part, Piece, parts_of
 from fqfuse.batch.reading import Pixels, Reading, Wanted
 from fqfuse.batch.run import Asked, Outcome, checked, run_batch
 from fqfuse.models.digits import digits_model_path
@@ -170,6 +170,29 @@ def test_outputs_that_wait_to_be_written_count_in_the_memory(tmp_path: Path, mon
     assert count > 1
     waiting = 2 * (count + beside) * 16 * (1 << 18)
     assert count * session.memory().arena + waiting <= 64 << 20
+
+
+def test_memory_that_ends_outside_of_a_run_is_told(
+    tmp_path: Path, plan: fqfuse.Plan, npz: Path, monkeypatch
+) -> None:
+    """While outputs are joined to be written, say: it was told as an internal error."""
+    asked = Asked(npz, tmp_path / "out", batch=3, backend="numpy", threads=2)
+    data, signature = checked(plan, asked)
+    job = Job(data.root, "arrays", Wanted(signature, Reading()), tmp_path / "out", "numpy", 2)
+
+    def add(*_: object) -> None:
+        raise MemoryError("Unable to allocate 122. MiB")
+
+    with folder.opened(job, {}, plan):
+        made = worker.Worker(job)
+        parts = parts_of(data.files, 3)
+        with monkeypatch.context() as patched:
+            patched.setattr(writers.ArchiveWriter, "add", add)
+            with pytest.raises(fqfuse.InvalidInput, match="not enough memory for part 1: Unable"):
+                made.run(parts[1])
+        assert not list((tmp_path / "out").glob("*part-*"))
+        assert made.run(parts[1]).written == parts[1].rows  # the reader's lock is free again
+    made._reader.close()
 
 
 def gathering(path: Path) -> None:
