@@ -17,6 +17,9 @@ RECORDS = "_batch"
 """The folder in the output that knows what is done; readers of data sets leave out what begins
 with `_`."""
 
+PARTS_AT_ONCE = 2
+"""Of a process: one is computed, the one before is written."""
+
 
 @dataclass(frozen=True)
 class Job:

@@ -16,14 +16,12 @@ from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import FqfuseError, InternalError, InvalidInput
-from .job import Job, Record
+from .job import PARTS_AT_ONCE, Job, Record
 from .parts import Part
 
 if TYPE_CHECKING:
     from .worker import Worker
 
-PARTS_AT_ONCE = 2
-"""Of a process: one is computed, the one before is written."""
 _DEATHS = 3  # of processes at one part, until the part is given up
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import mmap
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from .signature import RowShape
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once, where files cannot be mapped
 _LONG = 1 << 16  # bytes of a read from which on a map costs less than a copy
+_BLOCK = 1 << 26  # bytes of a file that are mapped at once; any system's pages divide it
 _DECODED = (
     4 << 20
 )  # bytes, about, that are decoded at once where a batch has fewer: each call costs
@@ -161,9 +164,16 @@ class _Cursor:
 class _Mapped(io.FileIO):
     """A file whose long reads are maps of it, so that what decodes them copies them once, not twice.
 
+    Reads within a block share its map: each map holds a descriptor, and a row group has a read for
+    each column. A map is there as long as what was read of it.
+
     Where the file is cut short while it is read, or its disk fails, the system ends the process
     (SIGBUS): for processes that may end.
     """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._blocks: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
 
     def read(self, size: int | None = -1) -> Any:
         """As `FileIO.read`: bytes, or a memoryview of the file.
@@ -173,15 +183,24 @@ class _Mapped(io.FileIO):
         """
         if size is None or size < _LONG:
             return super().read(-1 if size is None else size)
-        start = self.tell()
-        before = start % mmap.ALLOCATIONGRANULARITY
-        data = mmap.mmap(
-            self.fileno(), before + size, offset=start - before, access=mmap.ACCESS_READ
-        )
+        start, end = self.tell(), os.fstat(self.fileno()).st_size
+        if start + size > end:
+            raise ValueError("it is shorter than its footer says")
+        number, at = divmod(start, _BLOCK)
+        if at + size <= _BLOCK:
+            data = self._blocks.get(number) or self._map(start - at, min(_BLOCK, end - start + at))
+            self._blocks[number] = data
+        else:  # at most one of the columns lies across a block's end
+            at = start % mmap.ALLOCATIONGRANULARITY
+            data = self._map(start - at, at + size)
+        self.seek(start + size)
+        return memoryview(data)[at : at + size]
+
+    def _map(self, start: int, size: int) -> mmap.mmap:
+        data = mmap.mmap(self.fileno(), size, offset=start, access=mmap.ACCESS_READ)
         if hasattr(mmap, "MADV_SEQUENTIAL"):
             data.madvise(mmap.MADV_SEQUENTIAL)
-        self.seek(start + size)
-        return memoryview(data)[before:]
+        return data
 
 
 def _can_be_mapped(path: Path) -> bool:

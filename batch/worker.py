@@ -17,7 +17,7 @@ from ..plan.file import read_plan
 from ..plan.types import Plan
 from ..runtime.processors import default_threads, machine_bytes
 from ..runtime.session import InferenceSession
-from .job import Job, Record
+from .job import PARTS_AT_ONCE, Job, Record
 from .parts import Part
 from .predictor import run_rows
 from .rows import BadRow, Rows, filled, in_order
@@ -25,7 +25,7 @@ from .signature import Signature, is_text
 from .sources import FORMATS, rows_of
 from .writers import written
 
-_WAITING = 4  # batches of a part that are ready beside those that run
+_WAITING = 4  # batches of a part, at most, that are ready beside those that run
 
 
 class Worker:
@@ -41,8 +41,8 @@ class Worker:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._session, count = _session(job)
-        self._runs, self._most = ThreadPoolExecutor(count, "fqfuse-batch"), count + _WAITING
+        self._session, count, beside = _session(job)
+        self._runs, self._most = ThreadPoolExecutor(count, "fqfuse-batch"), count + beside
         self._reader = FORMATS[job.format].reader(job.wanted)
         self._reading = threading.Lock()
 
@@ -53,8 +53,17 @@ class Worker:
         ones of the other are still running, or are on their way to the disk.
 
         Raises:
-            InvalidInput: a file cannot be read now, or the output not be written.
+            InvalidInput: a file cannot be read now, the output not be written, or memory is short.
         """
+        try:
+            return self._run(part)
+        except MemoryError as error:
+            raise InvalidInput(
+                f"there is not enough memory for part {part.index}: {error}".rstrip(": "),
+                hint="take fewer --workers or --threads, or a smaller --batch in a new folder",
+            ) from error
+
+    def _run(self, part: Part) -> Record:
         bad: list[BadRow] = []
         target, count = self._job.file_of(part.index), 0
         with (
@@ -103,26 +112,32 @@ class Worker:
         return [(rows, dict(zip(self._session.plan.outputs, outputs, strict=True)))]
 
 
-def _session(job: Job) -> tuple[InferenceSession, int]:
-    """A session for a job, and how many batches it may run at once: one on each thread, or as many
-    as find room in half of the memory that the job's threads have of this machine.
+def _session(job: Job) -> tuple[InferenceSession, int, int]:
+    """A session for a job; how many batches it may run at once: one on each thread, or as many as
+    find room in half of the memory that the job's threads have of this machine; and how many may be
+    ready beside them, by what is left of that.
     """
-    session = _tried(job, 1)
+    session, outputs = _tried(job, 1)
     memory, signature = session.memory(), job.wanted.signature
-    rows = signature.batch * sum(row.bytes for row in signature.inputs.values())
-    share = machine_bytes() * job.threads // max(job.threads, default_threads())
-    room = share // 2 // max(1, memory.arena + memory.scratchpad + rows)
-    count = max(1, min(job.threads, room))
-    return session if count == job.threads else _tried(job, job.threads // count), count
+    inputs = signature.batch * sum(row.bytes for row in signature.inputs.values())
+    # a batch of each part that is not run yet, or whose outputs are not written yet
+    waiting = PARTS_AT_ONCE * max(1, inputs + outputs)
+    running = memory.arena + memory.scratchpad + waiting
+    share = machine_bytes() * job.threads // max(job.threads, default_threads()) // 2
+    count = max(1, min(job.threads, share // running))
+    beside = max(0, min(_WAITING, (share - count * running) // waiting))
+    if count < job.threads:
+        session, _ = _tried(job, job.threads // count)
+    return session, count, beside
 
 
-def _tried(job: Job, threads: int) -> InferenceSession:
-    """A session that has run a batch: what is wrong with each, such as too little memory, is no
-    matter of rows.
+def _tried(job: Job, threads: int) -> tuple[InferenceSession, int]:
+    """A session that has run a batch, and the bytes of its outputs: what is wrong with each, such as
+    too little memory, is no matter of rows.
     """
     session = InferenceSession(read_plan(job.plan), job.backend, threads)
-    run_rows(session, _zeros(job.wanted.signature, session.plan))
-    return session
+    outputs = run_rows(session, _zeros(job.wanted.signature, session.plan))
+    return session, sum(array.nbytes for array in outputs)
 
 
 def _zeros(signature: Signature, plan: Plan) -> Mapping[str, Array]:

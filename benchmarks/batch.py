@@ -35,8 +35,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fqfuse
 from fqfuse.batch.folder import opened
-from fqfuse.batch.job import Job
-from fqfuse.batch.local import PARTS_AT_ONCE
+from fqfuse.batch.job import PARTS_AT_ONCE, Job
 from fqfuse.batch.parts import Part, parts_of
 from fqfuse.batch.reading import Wanted
 from fqfuse.batch.run import Asked, checked, run_batch

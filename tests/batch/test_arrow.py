@@ -235,7 +235,59 @@ def test_a_file_system_that_maps_no_files_is_read_all_the_same(
     found = [*reader.read(path, Piece("a.parquet", 5, len(rows), 0))]
     reader.close()
     assert np.array_equal(np.concatenate([some.feeds["image"] for some in found]), rows[5:])
-    assert len(maps) == (3 if mapped else 0)
+    assert bool(maps) == mapped
+
+
+def test_reads_of_a_mapped_file_are_its_bytes_wherever_they_lie(
+    tmp_path: Path, monkeypatch
+) -> None:
+    """Within a block, across the ends of some, at the end of the file, and beyond it."""
+    monkeypatch.setattr(parquet, "_BLOCK", 1 << 17)
+    draw = np.random.default_rng(3)
+    content = draw.bytes((1 << 20) + 12_345)
+    (tmp_path / "a").write_bytes(content)
+    with parquet._Mapped(tmp_path / "a") as file:
+        held = []
+        for size in draw.integers(0, 300_000, 200).tolist():
+            start = int(draw.integers(0, len(content) - size + 1))
+            file.seek(start)
+            held.append((start, file.read(size)))
+            assert file.tell() == start + size
+        assert all(read == content[start : start + len(read)] for start, read in held)
+        for start in (len(content) - 70_000, 1 << 20, len(content), 1 << 30):
+            file.seek(start)
+            with pytest.raises(ValueError, match="shorter"):
+                file.read(70_001)
+        file.seek(len(content) - 70_000)
+        assert file.read(70_000) == content[-70_000:]
+
+
+def descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts descriptors in /proc")
+def test_a_row_group_of_many_columns_takes_few_descriptors(tmp_path: Path) -> None:
+    """Each map holds one, and a system gives a process 1,024: as many columns could not be read."""
+    names = [f"c{number}" for number in range(100)]
+    numbers = np.arange(10_000.0)
+    table = pa.table({name: numbers + at for at, name in enumerate(names)})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    wanted = Wanted(
+        Signature({"c0": RowType(np.dtype(np.float64), ())}, (), 999, False),
+        Reading(keep=tuple(names[1:])),
+    )
+    reader, before = parquet.Reader(wanted), descriptors()
+    most, found = 0, []
+    for some in reader.read(path, Piece("a.parquet", 0, 10_000, 0)):
+        most = max(most, descriptors())
+        found.append(some.kept)
+    reader.close()
+    assert pa.Table.from_batches(found).equals(table.drop_columns("c0"))
+    assert most <= before + 4
+    del some, found
+    assert descriptors() == before
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="the system cuts no mapped files")

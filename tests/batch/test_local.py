@@ -17,9 +17,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import fqfuse
-from fqfuse.batch import folder, local, worker
+from fqfuse.batch import folder, local, worker, writers
 from fqfuse.batch.job import Job
-from fqfuse.batch.parts import Part, Piece
+from fqfuse.batch.parts import Part, Piece, parts_of
 from fqfuse.batch.reading import Pixels, Reading, Wanted
 from fqfuse.batch.run import Asked, Outcome, checked, run_batch
 from fqfuse.models.digits import digits_model_path
@@ -118,14 +118,14 @@ def test_more_threads_give_the_same_bytes(
 
 @pytest.mark.parametrize(
     ("runs", "expected"),
-    [(100, (6, 1)), (4, (4, 1)), (2, (2, 3)), (0.5, (1, 6))],
+    [(100, (6, 1, 4)), (4, (4, 1, 0)), (2, (2, 3, 0)), (0.5, (1, 6, 0))],
     ids=["plenty", "four", "two", "none"],
 )
 def test_as_many_batches_run_at_once_as_find_room(
     tmp_path: Path, plan: fqfuse.Plan, npz: Path, monkeypatch, runs: float, expected
 ) -> None:
-    """(batches at once, threads of each) of six threads, by the memory of a machine of 12 processors:
-    half of half of it is the worker's to fill.
+    """(batches at once, threads of each, batches ready beside them) of six threads, by the memory of a
+    machine of 12 processors: half of half of it is the worker's to fill.
     """
     asked = Asked(npz, tmp_path / "out", batch=32, backend="numpy", threads=6)
     data, signature = checked(plan, asked)
@@ -133,14 +133,66 @@ def test_as_many_batches_run_at_once_as_find_room(
     job = Job(data.root, data.format, wanted, tmp_path / "out", "numpy", 6)
     one = fqfuse.InferenceSession(plan, backend="numpy", threads=1)
     image = np.zeros((32, 1, 8, 8), np.float32)
-    one.run(None, {"image": image})
+    (logits,) = one.run(None, {"image": image})
     memory = one.memory()
-    bytes_ = memory.arena + memory.scratchpad + image.nbytes
+    # two parts have a batch each that waits, with its inputs or its outputs
+    bytes_ = memory.arena + memory.scratchpad + 2 * (image.nbytes + logits.nbytes)
     monkeypatch.setattr(worker, "machine_bytes", lambda: int(runs * 4 * bytes_))
     monkeypatch.setattr(worker, "default_threads", lambda: 12)
     with folder.opened(job, {}, plan):
-        session, count = worker._session(job)
-    assert (count, session.threads) == expected
+        session, count, beside = worker._session(job)
+    assert (count, session.threads, beside) == expected
+
+
+def test_outputs_that_wait_to_be_written_count_in_the_memory(tmp_path: Path, monkeypatch) -> None:
+    """A row of 4 bytes gives one of 256 KB: eight threads could have 24 batches of them in memory,
+    by the inputs' bytes.
+    """
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 1])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 1 << 16])
+    ones = helper.make_tensor("ones", TensorProto.FLOAT, [1, 1 << 16], [1.0] * (1 << 16))
+    node = helper.make_node("Mul", ["x", "ones"], ["y"])
+    opsets = [helper.make_opsetid("", 19)]
+    model = helper.make_model(
+        helper.make_graph([node], "large", [x], [y], [ones]), opset_imports=opsets, ir_version=9
+    )
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data" / "x.npy", np.zeros((9, 1), np.float32))
+    plan = fqfuse.compile(tmp_path / "m.onnx")
+    asked = Asked(tmp_path / "data", tmp_path / "out", batch=16, backend="numpy", threads=8)
+    data, signature = checked(plan, asked)
+    job = Job(data.root, "arrays", Wanted(signature, Reading()), tmp_path / "out", "numpy", 8)
+    monkeypatch.setattr(worker, "machine_bytes", lambda: 128 << 20)
+    monkeypatch.setattr(worker, "default_threads", lambda: 8)
+    with folder.opened(job, {}, plan):
+        session, count, beside = worker._session(job)
+    assert count > 1
+    waiting = 2 * (count + beside) * 16 * (1 << 18)
+    assert count * session.memory().arena + waiting <= 64 << 20
+
+
+def test_memory_that_ends_outside_of_a_run_is_told(
+    tmp_path: Path, plan: fqfuse.Plan, npz: Path, monkeypatch
+) -> None:
+    """While outputs are joined to be written, say: it was told as an internal error."""
+    asked = Asked(npz, tmp_path / "out", batch=3, backend="numpy", threads=2)
+    data, signature = checked(plan, asked)
+    job = Job(data.root, "arrays", Wanted(signature, Reading()), tmp_path / "out", "numpy", 2)
+
+    def add(*_: object) -> None:
+        raise MemoryError("Unable to allocate 122. MiB")
+
+    with folder.opened(job, {}, plan):
+        made = worker.Worker(job)
+        parts = parts_of(data.files, 3)
+        with monkeypatch.context() as patched:
+            patched.setattr(writers.ArchiveWriter, "add", add)
+            with pytest.raises(fqfuse.InvalidInput, match="not enough memory for part 1: Unable"):
+                made.run(parts[1])
+        assert not list((tmp_path / "out").glob("*part-*"))
+        assert made.run(parts[1]).written == parts[1].rows  # the reader's lock is free again
+    made._reader.close()
 
 
 def gathering(path: Path) -> None:
