@@ -167,8 +167,11 @@ def _serve(pipe: Connection[Any, Any], job: Job) -> None:
             found = error
         except Exception as error:  # noqa: BLE001  # told to whoever started this process
             found = InternalError(f"{type(error).__name__}: {error}")
-        with answering:
-            pipe.send(found)
+        try:
+            with answering:
+                pipe.send(found)
+        except BaseException:  # noqa: BLE001  # whoever waits for the answer sees the process end
+            os._exit(1)
 
     with ThreadPoolExecutor(PARTS_AT_ONCE) as parts:
         while True:

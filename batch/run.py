@@ -12,6 +12,7 @@ from ..errors import InvalidInput
 from ..plan.file import plan_digest
 from ..plan.types import Plan
 from ..runtime.processors import default_threads
+from ..runtime.session import checked_threads
 from . import local, on_ray
 from .folder import Identity, done, finish, opened
 from .job import Job, Record
@@ -100,7 +101,7 @@ def run_batch(plan: Plan, asked: Asked, progress: Callable[[Part | None, int], N
     started = time.perf_counter()
     data, signature = checked(plan, asked)
     parts = parts_of(data.files, signature.batch)
-    threads = asked.threads or max(1, default_threads() // asked.workers)
+    threads = checked_threads(asked.threads or max(1, default_threads() // asked.workers))
     wanted = Wanted(signature, asked.reading)
     job = Job(
         data.root.resolve(), data.format, wanted, asked.output.resolve(), asked.backend, threads
