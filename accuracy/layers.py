@@ -54,7 +54,7 @@ class Layer:
         lost: the part of `computed` by what a missing Relu or Clip would have cut off, as a sum of squares.
         low, high: f32's smallest and largest entry, where there is a quantizer.
         room: what the quantizer's range spans.
-        step: the quantizer's largest step.
+        step, finest: the quantizer's largest and smallest step, which are one where all channels share it.
     """
 
     pair: Pair
@@ -71,6 +71,7 @@ class Layer:
     high: float = -math.inf
     room: float = 0.0
     step: float | None = None
+    finest: float = math.inf
 
     def take(self, grid: Grid, wanted: Floats, rounded: Floats, own: Floats) -> None:
         """What a quantizer does to f32's value, and how far the int8 model's own one is from it in codes."""
@@ -92,6 +93,7 @@ class Layer:
         self.high = max(self.high, float(wanted.max(where=keep, initial=-math.inf)))
         self.room = max(self.room, float(np.max(grid.high - grid.low)))
         self.step = float(max(self.step or 0.0, np.max(grid.step)))
+        self.finest = float(min(self.finest, np.min(grid.step)))
 
     @property
     def saturated(self) -> float:

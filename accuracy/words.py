@@ -43,7 +43,10 @@ def reason_of(layer: Layer) -> str:
     clause = why(layer)
     if layer.step is None or layer.cause in (Cause.COMPUTED, Cause.BROKEN, Cause.MISSING):
         return clause
-    span = f"f32 spans {layer.low:.3g} to {layer.high:.3g}, a code is {layer.step:.3g}"
+    code = f"{layer.step:.3g}"
+    if layer.finest < layer.step:
+        code = f"{layer.finest:.3g} to {code}, by channel"
+    span = f"f32 spans {layer.low:.3g} to {layer.high:.3g}, a code is {code}"
     if layer.cause is Cause.SATURATED:
         return f"{clause}: {share_shown(layer.saturated)} of them; {span}"
     return f"{clause}: {span}"

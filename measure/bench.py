@@ -173,7 +173,8 @@ def measured(plan: Plan, original: Any, label: str, asked: Measurement) -> dict[
             hint="give the ONNX model that it was compiled from",
         )
     settings = asked.settings()
-    machine = replace(this_machine(), cores=settings.threads)
+    machine = this_machine()
+    machine = replace(machine, cores=min(settings.threads, machine.cores))
     load = [round(one, 2) for one in os.getloadavg()]
     cases = list(_cases(plan, asked))
     with tempfile.TemporaryDirectory(prefix="fqfuse-bench-") as folder:

@@ -28,7 +28,7 @@ def f32_model() -> Any:
     return model(nodes, inputs={"x": [2, 4]}, constants={"w": WEIGHTS})
 
 
-def int8_model(scale: float = 0.05, zero: int = 0, *, weights: Any = WEIGHTS) -> Any:
+def int8_model(scale: Any = 0.05, zero: Any = 0, *, weights: Any = WEIGHTS) -> Any:
     """The same as ONNX Runtime writes it: the Relu went into a quantizer, its value's name to the first product."""
     nodes = [
         node("MatMul", ["x", "w"], ["positive"], name="first"),
@@ -131,6 +131,15 @@ def test_values_beyond_the_range_are_counted() -> None:
     assert layer.cause is Cause.SATURATED
     assert layer.saturated == np.mean(255.5 * scale < POSITIVE) > 0
     assert layer.codes == 0  # f32 saturates alike
+
+
+def test_steps_by_channel_are_told_as_a_span() -> None:
+    """With the largest alone it looked as if nothing lay beyond the range."""
+    scales = np.array([0.003, 0.05, 0.05, 0.05], np.float32)
+    layer = layers_of(int8_model(scales, np.zeros(4)), X)["positive"]
+    assert layer.cause is Cause.SATURATED
+    assert "a code is 0.003 to 0.05, by channel" in reason_of(layer)
+    assert "a code is 0.001" in reason_of(layers_of(int8_model(0.001), X)["positive"])
 
 
 def test_an_absurd_scale_is_called_too_wide() -> None:

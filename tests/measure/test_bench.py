@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_products_of_packed_weights_are_alike_in_all_engines_and_are_said_to_be(
 
 def test_without_packed_weights_nothing_is_said_of_them(found: dict) -> None:
     assert {engine["note"] for case in found["cases"] for engine in case["engines"]} == {""}
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_limits_are_those_of_the_processors_that_there_are(monkeypatch, cores: int) -> None:
+    """99 threads made a machine of 99 cores, of which each step took less than 1 %."""
+    one = replace(module.this_machine(), cores=1)
+    monkeypatch.setattr(module, "this_machine", lambda: replace(one, cores=cores))
+    asked = module.Measurement(threads=2, rounds=1, seconds=0.002, backend="numpy")
+    plan = fqfuse.compile(digits_model_path("qdq"))
+    told = module.measured(plan, None, "digits", asked)
+    assert told["machine"] == replace(one, cores=cores).description
+    assert told["threads"] == 2
 
 
 def test_each_combination_of_sizes_is_a_case(found: dict) -> None:
