@@ -90,13 +90,21 @@ class Derived:
             ctx.decoded[key] = made.output(0)
         return ctx.decoded[key]
 
-    def quantized(self, value: str, first: int, *, like: int = 0, perm: Sequence[int] = ()) -> None:
+    def quantized(
+        self,
+        value: str,
+        first: int,
+        *,
+        like: int = 0,
+        perm: Sequence[int] = (),
+        axis: int | None = None,
+    ) -> None:
         """The codes of a real value, as the node's output: a QuantizeLinear in its place, whose
         scale is input `first`, and the zero point the one behind it. The quantizer is called like
         the node.
 
         Without a zero point the codes are of the type that the codes of input `like` have; `perm`:
-        the output are the codes in this order of dimensions.
+        the output are the codes in this order of dimensions; `axis`: of scales that are a vector.
         """
         ctx, node = self.ctx, self.node
         scale, zero_point = self.input(first), self.input(first + 1)
@@ -105,6 +113,7 @@ class Derived:
         attrs = (
             {} if zero_point else {"output_dtype": ELEMENT_TYPES[ctx.type(self.input(like)).dtype]}
         )
+        attrs |= {} if axis is None else {"axis": axis}
         inputs = [name for name in (value, scale, zero_point) if name]
         codes = ctx.fresh(f"{node.name}.codes") if perm else node.output(0)
         made = ctx.derived(node, "quantize", "QuantizeLinear", inputs, attrs, output=codes)

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import onnx
+from onnx import TensorProto
 
-from ...ir.rule import Refusal
+from ...ir.ops import dims
+from ...ir.types import Shape
 from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
-from .derived import RULE, Derived, written
-from .foreign import import_foreign
+from .derived import Derived, written
 from .heads import known_size
 
 _MICROSOFT: Final = "com.microsoft"
@@ -40,24 +41,91 @@ def _convolution(at: Derived) -> None:
 
 def _matrix_product(at: Derived) -> None:
     """QLinearMatMul(a, as, az, b, bs, bz, ys, yz): scales of one entry, one for each row of a, one
-    for each column of b.
+    for each column of b; or tensors [..., M, 1] for a, [..., 1, N] for b, that multiply the product.
     """
-    scales_of_rank = [at.ctx.type(at.input(i)).shape for i in (1, 4) if at.input(i)]
-    if any(shape is None or len(shape) > 1 for shape in scales_of_rank):
-        found = ", ".join(str(shape) for shape in scales_of_rank)
-        why = "scales for each matrix of a batch have no per-axis form"
-        _leave(
-            at,
-            Refusal(
-                why, "scalars or vectors", found, "quantize per tensor, or along rows or columns"
-            ),
+    operands, factors = [], []
+    for first, role, axis in ((0, "a", -2), (3, "b", -1)):
+        if all(len(_shape(at, first + i)) < 2 for i in (1, 2)):
+            along = axis if _is_vector(at, first + 1) else None
+            operands.append(at.decoded(first, role, axis=along))
+            continue
+        _check_broadcast(at, first, axis)
+        operands.append(_less_zero_points(at, first, role, axis))
+        factors.append((role, _of_product(at, first, role, axis)))
+    product = at.real("MatMul", operands)
+    for role, factor in factors:
+        product = at.real("Mul", [product, factor], role=f"scale of {role}")
+    at.quantized(product, 6, axis=-1 if _is_vector(at, 6) else None)
+
+
+def _shape(at: Derived, index: int) -> Shape:
+    """The shape of an input; () of an absent one.
+
+    Raises:
+        InvalidModel: its rank is not known.
+    """
+    value = at.input(index)
+    if not value:
+        return ()
+    at.ctx.rank(at.node, value)
+    return at.ctx.type(value).shape or ()
+
+
+def _check_broadcast(at: Derived, first: int, axis: int) -> None:
+    """Refuses scales and zero points of an operand that have more dimensions than it, or that differ
+    inside of a sum of products.
+
+    Raises:
+        InvalidModel: there are such.
+    """
+    codes, summed = _shape(at, first), -1 if axis == -2 else -2
+    for index in (first + 1, first + 2):
+        shape = _shape(at, index)
+        inside = len(shape) > 1 and dims.differ(shape[summed], 1)
+        if inside or len(shape) > max(len(codes), 1):
+            raise at.node.invalid(
+                f"{at.input(index)!r} is {at.ctx.type(at.input(index))}, and {at.input(first)!r} is "
+                f"{at.ctx.type(at.input(first))}",
+                "give one number, or one for each row of the first operand or column of the second",
+            )
+
+
+def _less_zero_points(at: Derived, first: int, role: str, axis: int) -> str:
+    """The codes of an operand less their zero points, as real numbers.
+
+    Equal zero points are one, which int8 products have.
+    """
+    codes, zero = at.input(first), at.input(first + 2)
+    one, known = at.constant(f"one of {role}", 1.0), at.ctx.constant(zero) if zero else None
+    if known is not None and known.size and (known == known.flat[0]).all():
+        single = at.ctx.add_constant(
+            at.node, f"zero of {role}", known.flat[0], at.ctx.type(zero).dtype
         )
-        return
-    operands = [
-        at.decoded(0, "a", axis=-2 if _is_vector(at, 1) else None),
-        at.decoded(3, "b", axis=-1 if _is_vector(at, 4) else None),
-    ]
-    at.quantized(at.real("MatMul", operands), 6)
+        return at.dequantized(codes, one, single, role)
+    wide = at.dequantized(codes, one, "", role)
+    if not zero:
+        return wide
+    real = at.real("Cast", [zero], {"to": TensorProto.FLOAT}, role=f"zero of {role}")
+    placed = _beside(at, real, first + 2, role, axis)
+    return at.real("Sub", [wide, placed], role=f"{role} less its zero")
+
+
+def _beside(at: Derived, value: str, index: int, role: str, axis: int) -> str:
+    """Numbers of an input as they broadcast to its operand: a vector for rows of a is [M, 1]."""
+    if axis == -1 or not _is_vector(at, index) or len(_shape(at, index)) > 1:
+        return value
+    return at.real("Unsqueeze", [value, at.integers("column", [-1])], role=f"column of {role}")
+
+
+def _of_product(at: Derived, first: int, role: str, axis: int) -> str:
+    """The scales of an operand as they broadcast to the product, which lacks a dimension where the other
+    operand is a vector.
+    """
+    scale = _beside(at, at.input(first + 1), first + 1, role, axis)
+    if len(_shape(at, 3 - first)) > 1 or len(at.ctx.type(scale).shape or ()) < 2:
+        return scale
+    missing = -1 if axis == -2 else -2
+    return at.real("Squeeze", [scale, at.integers("missing", [missing])], role=f"flat {role}")
 
 
 def _gemm(at: Derived) -> None:
@@ -240,11 +308,6 @@ def _with_bias(at: Derived, op: str, inputs: list[str], role: str, bias: str) ->
     result = at.real(op, inputs, role=role, output="" if bias else output)
     if bias:
         at.real("Add", [result, bias], role="bias", output=output)
-
-
-def _leave(at: Derived, why: Refusal) -> None:
-    at.ctx.refuse(at.node, RULE, why)
-    import_foreign(at.ctx, at.node)
 
 
 def _is_vector(at: Derived, index: int) -> bool:
