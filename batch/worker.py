@@ -33,7 +33,7 @@ class Worker:
 
     Each thread runs a batch of its own: no thread waits for another within a step, and a row's
     bytes do not depend on the number of threads. Where so many runs take too much memory there are
-    fewer, each of several threads.
+    fewer, each of several threads, by whose number f32 products may round otherwise.
 
     Raises:
         FqfuseError: the plan cannot be read, or does not run on rows of zeros (of ones where the type has no zero).
