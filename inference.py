@@ -33,8 +33,8 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
     Args:
         model: a Plan, a plan file, or an ONNX model (path, bytes, another buffer, or
             `onnx.ModelProto`), which is compiled for the default target first.
-        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed and exact on this CPU,
-            NumPy otherwise. In this place ONNX Runtime has `sess_options`, which are taken as well.
+        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, NumPy otherwise. Both give
+            exact products of codes on every CPU. In this place ONNX Runtime has `sess_options`, which are taken as well.
         threads: how many threads a run may use; None: as `sess_options` say, or as many as the
             process may run on. In this place ONNX Runtime has `providers`, which are taken as well.
         provider_options: looked at by nothing.
@@ -47,6 +47,8 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         budgets: limits on what the model may ask for, `run_bytes` on what a run may.
         isa: what oneDNN 3.2 would answer on a CPU with this instruction set, emulated on NumPy:
             `vnni`, `avx512_core`, `avx2` or `sse41` (None: exact products; docs/isa.md).
+        exact: False: on a CPU without VNNI, take oneDNN's own int8 kernels. Their sums saturate there,
+            as those of other runtimes do: faster, and possibly wrong.
 
     Raises:
         FqfuseError: what `compile` or `load_plan` raise, or BackendUnavailable.
@@ -66,6 +68,7 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         enable_fallback: int = 1,
         budgets: Budgets = DEFAULT,
         isa: Literal["vnni", "avx512_core", "avx2", "sse41"] | None = None,
+        exact: bool = True,
     ) -> None:
         del disabled_optimizers, enable_fallback
         given = _only(model, path_or_bytes, "model", "path_or_bytes")
@@ -82,7 +85,7 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
             given = bytes(given)
         plan, meta = _read(given, budgets)
         count: Any = asked if threads is None else threads
-        super().__init__(plan, backend, count, run_bytes=budgets.run_bytes, isa=isa)
+        super().__init__(plan, backend, count, run_bytes=budgets.run_bytes, isa=isa, exact=exact)
         self._meta = meta
 
 

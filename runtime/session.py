@@ -46,6 +46,7 @@ _STATE = {
     "run_bytes": int | None,
     "meta": dict,
     "isa": str | None,
+    "exact": bool,
 }
 
 _MOST_THREADS = 1024  # each has memory of its own
@@ -61,9 +62,9 @@ class InferenceSession:
     Args:
         path_or_plan: a plan or the path of a plan file (`fqfuse.InferenceSession` also takes an
             ONNX model, and compiles it).
-        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, else NumPy; on a CPU
-            without VNNI only the steps that cannot saturate there. `session.backend` tells which it
-            is, `session.backend_reason` why, `session.placement()` where each step runs.
+        backend: `numpy`, `onednn`, or `auto`: oneDNN where it is installed, else NumPy.
+            `session.backend` names it, `session.backend_reason` says why, `session.placement()` where
+            each step runs.
         threads: how many threads a run may use, the caller's included (None: one for each processor
             that the process may use).
         run_bytes: the most that one value, or the memory of one run, may take (None: the machine's
@@ -71,6 +72,9 @@ class InferenceSession:
         isa: the NumPy runtime gives what oneDNN 3.2 would give on a CPU whose newest instruction
             set this is: `avx512_core`, `avx2` or `sse41`, whose int8 products lose bits, or `vnni`
             (None: exact products, which are those of `vnni`; docs/isa.md).
+        exact: False: on a CPU without VNNI, take oneDNN's own int8 kernels, whose sums of pairs of
+            products saturate there, as those of other runtimes do. They are faster, and their results
+            may be wrong.
 
     Raises:
         BackendUnavailable: `onednn` was asked for and is not installed.
@@ -86,16 +90,17 @@ class InferenceSession:
         *,
         run_bytes: int | None = None,
         isa: str | None = None,
+        exact: bool = True,
     ) -> None:
         check_backend(backend)
         check_isa(isa, backend)
-        self._asked, self._isa = backend, isa
+        self._asked, self._isa, self._exact = backend, isa, bool(exact)
         self._threads = checked_threads(threads)
         self._run_bytes = run_bytes
         self._meta: ModelMeta | None = None
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
-            self.plan, backend, self._threads, run_budget(run_bytes), isa
+            self.plan, backend, self._threads, run_budget(run_bytes), isa, exact=self._exact
         )
         self._inputs = {name: self.plan.type(name) for name in self.plan.inputs}
         # what needs no further check
@@ -325,6 +330,7 @@ class InferenceSession:
             "run_bytes": self._run_bytes,
             "meta": self.get_modelmeta().state(),
             "isa": self._isa,
+            "exact": self._exact,
         }
 
     def __setstate__(self, state: object) -> None:
@@ -338,8 +344,15 @@ class InferenceSession:
             )
         plan, backend, threads = read_plan(state["plan"]), state["backend"], state["threads"]
         meta = meta_from_state(state["meta"])
-        run_bytes, isa = state["run_bytes"], state["isa"]
-        InferenceSession.__init__(self, plan, backend, threads, run_bytes=run_bytes, isa=isa)
+        InferenceSession.__init__(
+            self,
+            plan,
+            backend,
+            threads,
+            run_bytes=state["run_bytes"],
+            isa=state["isa"],
+            exact=state["exact"],
+        )
         self._meta = meta
 
     # -- feeds -------------------------------------------------------------------------------------
@@ -504,7 +517,7 @@ def checked_threads(threads: int | None) -> int:
 
 
 def _executor(
-    plan: Plan, backend: str, threads: int, budget: RunBudget, isa: str | None
+    plan: Plan, backend: str, threads: int, budget: RunBudget, isa: str | None, *, exact: bool
 ) -> tuple[NumpyExecutor | OneDnnExecutor, str, str]:
     """The executor, its name, and why it is this one."""
     if isa is not None:
@@ -520,7 +533,7 @@ def _executor(
     from .lowering.executor import OneDnnExecutor
 
     try:
-        executor = OneDnnExecutor(plan, threads, exact=backend == "auto", budget=budget)
+        executor = OneDnnExecutor(plan, threads, exact=exact, budget=budget)
     except BackendUnavailable as error:
         if backend == "onednn":
             raise

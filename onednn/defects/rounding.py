@@ -12,7 +12,7 @@ from .defect import BOTH, Defect, operand
 _SUMMING = ("convolution", "deconvolution", "matmul")
 
 
-def _rounded_twice(request: Request) -> bool:
+def rounded_twice(request: Request) -> bool:
     """True where something is added to a product that f32 does not hold: one rounding, or two,
     makes a difference.
     """
@@ -39,7 +39,7 @@ def _without_fma(request: Request) -> bool:
         return False
     if request.kind in _SUMMING and operand(request, "src").dtype == DataType.f32:
         return False  # sums in no defined order
-    return _rounded_twice(request)
+    return rounded_twice(request)
 
 
 _TWICE = "the product and the sum are rounded one by one: the last bit differs from that of other implementations, which round once"
@@ -53,7 +53,7 @@ ROUNDING: tuple[Defect, ...] = (
             f"{kind} that rounds twice",
             kind,
             implementation,
-            _rounded_twice,
+            rounded_twice,
             _INEXACT,
             _TWICE,
             "the next implementation, or NumPy",

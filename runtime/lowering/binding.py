@@ -8,6 +8,7 @@ for; a reorder makes the further ones, once each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from ...ir.ops.spec import Array
 from ...onednn.capi import OneDnnError, Status
 from ...onednn.defects import defect_of
-from ...onednn.enums import Arg, CpuIsa, DataType
+from ...onednn.enums import AlgKind, Arg, CpuIsa, DataType
 from ...onednn.layouts import relaid, row_major, spaced, viewed
 from ...onednn.library import Engine
 from ...onednn.memory import Memory, MemoryDesc
@@ -132,9 +133,7 @@ class Binder(Values):
             self._step(step, None if step.op == "Onnx" else lowerings.get(step.primitive))
             owners += [index] * (len(self._actions) - len(owners))
         between = self._reorders  # what callers read is row-major: no reorder between primitives
-        outputs = {
-            name: self._straight(name) for name in self.plan.outputs if name in self._tensors
-        }
+        outputs = {name: self._straight(name) for name in self.plan.outputs if self.reaches(name)}
         owners += [len(self.plan.steps)] * (len(self._actions) - len(owners))
         result_bytes = hand_out(self._actions, outputs.values())
         offsets, size = plan_buffers(self._actions, self._seen, outputs.values())
@@ -151,6 +150,7 @@ class Binder(Values):
             reorders=between,
             host_views=self._host_views,
             settled=self._results,
+            lanes={value: zero_point for value, (_, zero_point) in self._lanes.items()},
             offsets=offsets,
             arena_bytes=size,
             scratchpad_bytes=scratchpad,
@@ -173,35 +173,27 @@ class Binder(Values):
         """The data of a value that is known for these shapes, or None."""
         return self._settled.get(value)
 
-    def is_alive(self, value: str) -> bool:
-        """True while the value's bytes are there to be read, even if the plan has no further
-        reader: nothing was written over them.
-        """
-        return bool(self._tensors.get(value))
-
-    def objection(
-        self,
-        desc: PrimitiveDesc,
-        weights: Callable[[], NDArray[Any] | None] | None = None,
-        source: str | None = None,
-    ) -> str:
-        """Why an implementation will not do; empty where it will.
-
-        Args:
-            desc: the descriptor.
-            weights, source: see `first_accepted`.
-        """
+    def objection(self, desc: PrimitiveDesc) -> str:
+        """Why an implementation will not do; empty where it will."""
         if desc.is_reference:
             return f"oneDNN has only the reference implementation {desc.impl_info} for it"
         defect = defect_of(desc)
         if defect is not None:
             return f"{desc.impl_info} computes it wrongly ({defect.name}): {defect.when}"
-        if self._exact and may_saturate(desc):
-            data = None if weights is None else weights()
-            largest, blocks = self._largest_code(desc, source), self._gemm_blocks(desc, data)
-            if not cannot_saturate(desc, data, largest, blocks):
-                return f"{desc.impl_info} may saturate: its int8 products are added in 16 bits"
         return self._not_packed(desc)
+
+    def saturates(
+        self,
+        desc: PrimitiveDesc,
+        weights: Callable[[], NDArray[Any] | None] | None,
+        source: str | None,
+    ) -> bool:
+        """True where an exact result is asked for, and not proven; arguments as of `first_accepted`."""
+        if not self._exact or not may_saturate(desc):
+            return False
+        data = None if weights is None else weights()
+        largest, blocks = self._largest_code(desc, source), self._gemm_blocks(desc, data)
+        return not cannot_saturate(desc, data, largest, blocks)
 
     def _not_packed(self, desc: PrimitiveDesc) -> str:
         """Why weights cannot be brought into the blocks that an implementation wants; empty where they can.
@@ -242,6 +234,10 @@ class Binder(Values):
         if desc.kind != "matmul" or weights is None or isa is None or not known:
             return None
         return gemm_blocks(isa, weights.shape[-2])
+
+    def codes(self, value: str) -> Codes:
+        """The least and the largest code that a value of codes can hold."""
+        return self._codes.get(value, self.plan.type(value).dtype.range)
 
     @cached_property
     def _codes(self) -> dict[str, Codes]:
@@ -288,7 +284,10 @@ class Binder(Values):
         if relay is not None:
             last = Buffer(step.output, Owner.ARENA, relay.size)
             out = self._moved(out, relay, last, f"layout of {step.output}")
-        self._define(step.output, out)
+        if offer.zero_point is None:
+            self._define(step.output, out)
+        else:
+            self._define_lanes(step.output, offer.zero_point, out)
 
     def _destined(
         self, step: Step, offer: Offer, wanted: MemoryDesc
@@ -453,6 +452,22 @@ class Binder(Values):
             if value:
                 self._define(value, Tensor(written[arg].buffer, layout))
 
+    def multiplied(self, left: Wanted | Memory, right: Wanted | Memory) -> Tensor:
+        """The product of two f32 operands, one of which may be a single number."""
+        wide, one = sorted((left, right), key=lambda factor: -math.prod(factor.desc.dims))
+        made = describe(
+            self.engine,
+            "binary",
+            wide.desc,
+            one.desc,
+            wide.desc,
+            alg=AlgKind.binary_mul,
+            origin="scales",
+        )
+        target = Tensor(Buffer("scales", Owner.ARENA, wide.desc.size), wide.desc)
+        self.commit_part(Offer(made, {Arg.SRC_0: wide, Arg.SRC_1: one}), target)
+        return target
+
     def commit_part(self, offer: Offer, target: Tensor) -> None:
         """Runs a primitive as a part of a step, whose other actions read its result.
 
@@ -514,7 +529,7 @@ class Binder(Values):
         Raises:
             NotLowered: the value's layout has no such boxes, or the box is empty.
         """
-        first = self._tensors[source][0]
+        first = self._found(source)[0]
         if not first.desc.is_plain or 0 in dims:
             raise NotLowered("a layout that strides cannot describe")
         try:
@@ -563,7 +578,7 @@ class Binder(Values):
             desc: the output's shape and layout, over the first tensor of `source`.
             source: the value.
         """
-        buffer = self._tensors[source][0].buffer
+        buffer = self._found(source)[0].buffer
         self._define(step.output, Tensor(buffer, desc))
         self._place("view")
 
@@ -635,7 +650,7 @@ class Binder(Values):
         self._place("onednn", " + ".join(dict.fromkeys(runner.implementations)))
 
     def _run_on_host(self, runner: HostStep | HostRunner) -> None:
-        inputs = {value: self._readable(value) for value in runner.inputs if value in self._tensors}
+        inputs = {value: self._readable(value) for value in runner.inputs if self.reaches(value)}
         outputs: dict[str, Tensor] = {}
         self._actions.append(HostAction(runner, inputs, outputs))
         for value in runner.outputs:
@@ -661,7 +676,7 @@ class Binder(Values):
         settled = step.op != "Onnx" and self.is_settled(step)
         hidden = (
             source in self.plan.values
-            and source not in self._tensors
+            and not self.reaches(source)
             and self.index not in self._refused
         )
         view = step.primitive in RESHAPES and settled and hidden and shape is not None
@@ -737,7 +752,13 @@ def first_accepted(
             reasons.append(str(refusal))
             continue
         for _ in range(_IMPLEMENTATIONS):
-            objection = binder.objection(offer.desc, weights, source)
+            if binder.saturates(offer.desc, weights, source):
+                # the implementations behind it add pairs of products in 16 bits as well
+                reasons.append(
+                    f"{offer.desc.impl_info} may saturate: its int8 products are added in 16 bits"
+                )
+                break
+            objection = binder.objection(offer.desc)
             if not objection:
                 return offer
             reasons.append(objection)

@@ -12,23 +12,24 @@ from numpy.typing import NDArray
 from ...ir.ops import OPS
 from ...ir.ops.rows import integer
 from ...ir.ops.windows import Window
-from ...onednn.enums import Arg
-from ...onednn.memory import MemoryDesc
-from ...plan.attributes import Binary
+from ...onednn.enums import Arg, DataType
+from ...onednn.memory import Memory, MemoryDesc
+from ...plan.attributes import Binary, PrimitiveAttr
 from ...plan.types import Step
 from ..padding import has_fraction
 from .binding import Binder, first_lowered, need
 from .convolving import (
-    Weights,
     by_position,
     convolution_window,
     offered,
     space_to_depth,
     space_to_depth_of,
 )
-from .joining import wide
-from .translation import bias_of
-from .values import NotLowered, Wanted
+from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
+from .joining import Frame, wide
+from .translation import Scaled, bias_of, same_frame
+from .values import NotLowered, Offer, Wanted
+from .weights import Weights
 
 
 def convolution(binder: Binder, step: Step) -> None:
@@ -96,19 +97,64 @@ def _with_zero_taps(win: Window) -> Iterator[Window]:
 
 def _windowed(binder: Binder, step: Step, weights: Weights, win: Window, channels: int) -> None:
     """The step as it is, or with the operands of its post-ops broadcast beforehand: kernels
-    broadcast in a few patterns only.
+    broadcast in a few patterns only. Where kernels of codes would saturate, in f32.
     """
-    src = need(step, "src")
-    given = MemoryDesc.any(binder.library, binder.dims(src), binder.dtype(src))
-    bias = bias_of(binder, step, (channels,))
+    spread = (frozenset[str](), _broadcast_operands(binder, step))
+    ways = [(written_out, in_f32) for in_f32 in (False, True) for written_out in spread]
 
-    def lower(written_out: frozenset[str]) -> None:
+    def lower(way: tuple[frozenset[str], bool]) -> None:
+        written_out, in_f32 = way
+        if in_f32:
+            _in_f32(binder, step, weights, win, channels, written_out)
+            return
+        src = need(step, "src")
+        given = MemoryDesc.any(binder.library, binder.dims(src), binder.dtype(src))
+        bias = bias_of(binder, step, (channels,))
         offer = offered(
             binder, step, step.attr, given, weights, bias, win, step.primitive, written_out
         )
         binder.commit(step, offer.reading({Arg.SRC: Wanted(src, offer.desc.src_md())}))
 
-    first_lowered((frozenset(), _broadcast_operands(binder, step)), lower)
+    first_lowered(ways, lower)
+
+
+def _in_f32(
+    binder: Binder,
+    step: Step,
+    weights: Weights,
+    win: Window,
+    channels: int,
+    written_out: frozenset[str],
+) -> None:
+    grouped = len(weights.dims) > len(binder.dims(step.output))
+    along = (1, channels, *(1 for _ in win.kernel))
+    product = product_in_f32(
+        binder, step, weights, range(2 if grouped else 1, len(weights.dims)), along
+    )
+    source = MemoryDesc.any(binder.library, binder.dims(product.source), DataType.f32)
+    bias = operand_in_f32(binder, step.arg("bias"), along)
+
+    def offer(
+        attr: PrimitiveAttr, part: Weights, bias: Wanted | Memory | None, scaled: Scaled
+    ) -> Offer:
+        found = offered(
+            binder,
+            step,
+            attr,
+            source,
+            part,
+            bias,
+            win,
+            step.primitive,
+            written_out,
+            scaled=scaled,
+        )
+        return found.reading({Arg.SRC: Wanted(product.source, found.desc.src_md())})
+
+    def frames(like: MemoryDesc) -> tuple[Frame]:
+        return (same_frame(binder.dims(step.output), like, written_out),)
+
+    commit_in_f32(binder, step, product, bias, offer, frames)
 
 
 def _broadcast_operands(binder: Binder, step: Step) -> frozenset[str]:

@@ -36,6 +36,7 @@ class Constants:
 
     def __init__(self, plan: Plan, engine: Engine, stream: Stream) -> None:
         self._data = plan.constants
+        self._derived: dict[str, NDArray[Any]] = {}
         self._engine = engine
         self._stream = stream
         self._slabs = Slabs(sum(data.nbytes for data in as_held(plan.constants).values()))
@@ -44,11 +45,16 @@ class Constants:
         self._arrays: dict[tuple[str, str], NDArray[Any]] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._data
+        return name in self._data or name in self._derived
 
     def data(self, name: str) -> NDArray[Any]:
         """The array of a constant."""
-        return self._data[name]
+        found = self._derived.get(name)
+        return self._data[name] if found is None else found
+
+    def derive(self, name: str, data: NDArray[Any]) -> None:
+        """Adds a constant that is made of one of the plan's; the name says how."""
+        self._derived.setdefault(name, data)
 
     def held(self, name: str) -> int:
         """Bytes of a constant in the forms that primitives and machine code read; where none does,
@@ -107,14 +113,14 @@ class Constants:
             self._arrays[name, form] = kept
         return kept
 
-    def vector(self, values: NDArray[Any]) -> Memory:
-        """A small one-dimensional memory: scales (f32), zero points (s32), biases; one for each
-        content.
+    def vector(self, values: NDArray[Any], dims: tuple[int, ...] = (-1,)) -> Memory:
+        """A small memory: scales (f32), zero points (s32), biases; one for each content and shape, by
+        default of one dimension.
         """
-        flat = np.array(values).reshape(-1)
-        key = (flat.dtype.str, flat.tobytes())
+        shaped = np.array(values).reshape(dims)
+        key = (f"{shaped.dtype.str}{shaped.shape}", shaped.tobytes())
         if key not in self._vectors:
-            self._vectors[key] = Memory.wrap(self._engine, flat)
+            self._vectors[key] = Memory.wrap(self._engine, shaped)
         return self._vectors[key]
 
     def _made(self, array: NDArray[Any], desc: MemoryDesc, attributes: Attributes) -> Memory:

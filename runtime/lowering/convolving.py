@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from ...ir.ops.windows import Window
 from ...onednn.attributes import Attributes
 from ...onednn.capi import OneDnnError
-from ...onednn.enums import Arg, DataType, arg_scales
+from ...onednn.enums import AlgKind, Arg, DataType, arg_scales
 from ...onednn.layouts import channels_last, relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
@@ -29,57 +28,12 @@ from ..windows import window_of
 from .binding import Binder, first_accepted, is_refusal, need
 from .faster import faster_convolution
 from .joining import Frame
-from .translation import bias_of, numbers, same_frame, translate
+from .translation import Scaled, bias_of, numbers, same_frame, translate
 from .values import Args, NotLowered, Offer, Wanted
+from .weights import Weights
 
 _CODES = (DataType.u8, DataType.s8)
 _LARGE_MAP = 28 * 28
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The weights argument.
-
-    Attributes:
-        name: the plan's constant or value.
-        dims, dtype: what the primitive sees.
-        form: how the constant becomes it, in words: with the name it identifies the content.
-        data: gives the weights in the primitive's shape; None where they are computed at run time.
-    """
-
-    name: str
-    dims: tuple[int, ...]
-    dtype: DataType
-    form: str
-    data: Callable[[], NDArray[Any]] | None
-
-    @classmethod
-    def of(
-        cls,
-        binder: Binder,
-        name: str,
-        dims: tuple[int, ...],
-        view: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
-        form: str = "weights",
-    ) -> Weights:
-        """Weights of the plan, reshaped or seen by `view`."""
-
-        def data() -> NDArray[Any]:
-            array = binder.constants.data(name)
-            return array.reshape(dims) if view is None else view(array)
-
-        constant = data if binder.is_constant(name) else None
-        return cls(name, dims, binder.dtype(name), f"{form} {list(dims)}", constant)
-
-    def known(self) -> NDArray[Any] | None:
-        """The data, or None."""
-        return None if self.data is None else self.data()
-
-    def argument(self, binder: Binder, desc: MemoryDesc) -> Wanted | Memory:
-        """The weights in the layout `desc`: packed once when constant."""
-        if self.data is None:
-            return Wanted(self.name, desc)
-        return binder.constants.packed(self.name, self.form, self.data(), desc)
 
 
 def check_sums(binder: Binder, step: Step) -> None:
@@ -109,6 +63,7 @@ def offered(
     written_out: frozenset[str] = frozenset(),
     *,
     guessed: bool = False,
+    scaled: Scaled | None = None,
 ) -> Offer:
     """A (de)convolution for a step, but for its source, whose post-op operands have the
     destination's layout: channels last, else as the library chose it.
@@ -122,19 +77,38 @@ def offered(
         kind: `deconvolution`, too.
         written_out: operands of post-ops that are broadcast beforehand.
         guessed: channels last only.
+        scaled: it computes in f32, and the bias is a post-op.
     """
     check_sums(binder, step)
-    dims, dtype, library = binder.dims(step.output), binder.dtype(step.output), binder.library
+    dims, library = binder.dims(step.output), binder.library
+    dtype = binder.dtype(step.output) if scaled is None else DataType.f32
     mask = 1 if len(weights.dims) == len(dims) else 3
     positions = _positions(binder, step) if has_fraction(step) else None
     bias = bias if positions is None else None
-    bias_desc = None if bias is None else bias.desc
-    make = partial(_described, binder, step, kind, source, weights, bias_desc, win)
+    bias_desc = None if bias is None or scaled else bias.desc
+
+    def make(attributes: Attributes) -> PrimitiveDesc:
+        return binder.describe(
+            step,
+            kind,
+            source,
+            MemoryDesc.any(library, weights.dims, weights.dtype),
+            bias_desc,
+            MemoryDesc.any(library, dims, dtype),
+            strides=win.strides,
+            dilations=tuple(d - 1 for d in win.dilations),
+            padding_l=win.begin,
+            padding_r=win.end,
+            attributes=attributes,
+        )
 
     def attempt(like: MemoryDesc) -> Offer:
         frame = same_frame(dims, like, written_out)
-        first = None if positions is None else _as_operand(binder, step, positions, frame)
-        translated = translate(binder, attr, frame, dtype, mask, step, first)
+        first = bias if scaled else None
+        if positions is not None:
+            first = _as_operand(binder, step, positions, frame)
+        leading = () if first is None else ((AlgKind.binary_add, first),)
+        translated = translate(binder, attr, frame, dtype, mask, step, leading, scaled)
         return translated.offer(make(translated.attributes), {})
 
     layouts = _layouts(channels_last(library, dims, dtype), make, guessed=guessed)
@@ -144,35 +118,9 @@ def offered(
     args: dict[int, Wanted | Memory] = {
         Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md())
     }
-    if bias is not None:
+    if bias is not None and not scaled:
         args[Arg.BIAS] = bias
     return offer.reading(args)
-
-
-def _described(
-    binder: Binder,
-    step: Step,
-    kind: str,
-    source: MemoryDesc,
-    weights: Weights,
-    bias: MemoryDesc | None,
-    win: Window,
-    attributes: Attributes,
-) -> PrimitiveDesc:
-    library = binder.library
-    return binder.describe(
-        step,
-        kind,
-        source,
-        MemoryDesc.any(library, weights.dims, weights.dtype),
-        bias,
-        MemoryDesc.any(library, binder.dims(step.output), binder.dtype(step.output)),
-        strides=win.strides,
-        dilations=tuple(d - 1 for d in win.dilations),
-        padding_l=win.begin,
-        padding_r=win.end,
-        attributes=attributes,
-    )
 
 
 def _layouts(

@@ -144,8 +144,8 @@ class OneDnnExecutor:
         plan: the plan. One for `onednn-v2` is converted mechanically for the library, which takes
             the attributes of `onednn-v3`; its steps that run on NumPy do so as they are.
         threads: how many OpenMP threads a run uses (None: `default_threads`).
-        exact: on a CPU without VNNI, give NumPy the steps whose weights may make its int8
-            instructions saturate. A CPU with VNNI never runs a saturating implementation.
+        exact: on a CPU without VNNI, compute products whose pairs may saturate in f32. A CPU with VNNI
+            never runs a saturating implementation.
         library: the path of a libdnnl; None: the installed one.
         budget: how much memory a run may take (None: the machine's).
         programs: for how many shapes of the inputs it stays bound.
@@ -194,7 +194,7 @@ class OneDnnExecutor:
         if self._library.effective_isa().has_vnni:
             return text
         kept = (
-            "steps whose weights may saturate run on NumPy"
+            "products of codes that may saturate are computed in f32"
             if self._exact
             else "int8 products may saturate"
         )

@@ -154,7 +154,8 @@ def _moved(binder: Binder, desc: PrimitiveDesc, wanted: re.Pattern[str] | None) 
     name, layout = desc.impl_info, desc.dst_md()  # in which the operands of post-ops lie, too
     while desc.next_impl():
         if wanted.fullmatch(desc.impl_info):
-            if desc.dst_md() == layout and not binder.objection(desc):
+            exact = not binder.saturates(desc, None, None)
+            if desc.dst_md() == layout and exact and not binder.objection(desc):
                 return desc
             break
     again = PrimitiveDesc(desc.engine, desc.request)

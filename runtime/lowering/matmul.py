@@ -11,26 +11,28 @@ attention, say, is written out in full where it is a constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, product
 from typing import Any
 
 from numpy.typing import NDArray
 
-from ...onednn.enums import Arg, DataType
+from ...onednn.enums import AlgKind, Arg, DataType
 from ...onednn.layouts import row_major, viewed
 from ...onednn.memory import Memory, MemoryDesc, numpy_dtype
 from ...plan.arguments import PACKED
-from ...plan.attributes import Binary, Prelu
+from ...plan.attributes import Binary, Prelu, PrimitiveAttr
 from ...plan.types import Step
 from .binding import Binder, distinct, first_accepted, first_lowered, need
-from .convolving import Weights, check_sums
+from .convolving import check_sums
 from .faster import faster_dots, faster_product
+from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
 from .joining import Frame, Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
-from .translation import translate
+from .translation import Scaled, translate
 from .values import Args, NotLowered, Offer, Wanted
+from .weights import Weights
 
 _PANEL = 32
 _WORTH_PANELS = 1 << 18
@@ -49,13 +51,12 @@ def matmul(binder: Binder, step: Step) -> None:
         packed_matmul(binder, step, _views(binder, step))
         return
     check_sums(binder, step)
-    first_lowered(
-        chain([None], _views(binder, step)),
-        lambda view: _of_one_row(binder, step) if view is None else _product(binder, step, view),
-    )
+    # as it is, and where kernels of codes would saturate, in f32
+    ways = ((lower, view) for lower in (_product, _in_f32) for view in _views(binder, step))
+    first_lowered(chain([(_of_one_row, None)], ways), lambda way: way[0](binder, step, way[1]))
 
 
-def _of_one_row(binder: Binder, step: Step) -> None:
+def _of_one_row(binder: Binder, step: Step, _view: None) -> None:
     """A row of f32 times a constant matrix, as a batch of products with 32 columns each.
 
     The kernel for a single row goes through 64 columns four times, 16 at a time: read from memory, a
@@ -214,17 +215,67 @@ def _product(binder: Binder, step: Step, view: Way) -> None:
         )
         return translated.offer(desc, {} if shift is None else {Arg.BIAS: shift})
 
-    anything = MemoryDesc.any(library, matrix, weights.dtype)
-    matrices = [anything] if binder.is_constant(name) else _layouts(binder, name, matrix)
+    binder.commit(step, _multiplied(binder, (src, inner), weights, attempt))
+
+
+def _multiplied(
+    binder: Binder,
+    source: tuple[str, tuple[int, ...]],
+    weights: Weights,
+    attempt: Callable[[tuple[MemoryDesc, MemoryDesc]], Offer],
+) -> Offer:
+    """The product of a value, seen under a shape, with weights: of the layouts that both may have, the
+    first that goes.
+    """
+    (src, inner), library = source, binder.library
+    anything = MemoryDesc.any(library, weights.dims, weights.dtype)
+    constant = weights.data is not None
+    matrices = [anything] if constant else _layouts(binder, weights.name, weights.dims)
     candidates = product(_layouts(binder, src, inner), matrices)
     offer = first_accepted(binder, candidates, attempt, weights.known, src)
-    faster = faster_product if binder.is_constant(name) else faster_dots
+    faster = faster_product if constant else faster_dots
     offer = replace(offer, desc=faster(binder, offer.desc))
     factors: Args = {
         Arg.SRC: Wanted(src, offer.desc.src_md()),
         Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md()),
     }
-    binder.commit(step, offer.reading(factors))
+    return offer.reading(factors)
+
+
+def _in_f32(binder: Binder, step: Step, view: Way) -> None:
+    """See `in_f32.py`."""
+    dims, library = binder.dims(step.output), binder.library
+    target = row_major(library, (*joined(dims, view.groups), dims[-1]), DataType.f32)
+    frame = joined_frame(dims, (*view.groups, (len(dims) - 1,)), target, view.written_out)
+    (_, inner), (name, matrix) = _factors(binder, step, view)
+    along = (*(1 for _ in frame.dims[1:]), dims[-1])
+    rows = len(matrix) - 2
+    weights = Weights.of(binder, name, matrix)
+    found = product_in_f32(binder, step, weights, (rows,), along)
+
+    def offer(
+        attr: PrimitiveAttr, part: Weights, bias: Wanted | Memory | None, scaled: Scaled
+    ) -> Offer:
+        leading = () if bias is None else ((AlgKind.binary_add, bias),)
+        translated = translate(binder, attr, frame, DataType.f32, 0, step, leading, scaled)
+
+        def attempt(factors: tuple[MemoryDesc, MemoryDesc]) -> Offer:
+            attributes = translated.attributes
+            desc = binder.describe(step, "matmul", *factors, None, target, attributes=attributes)
+            return translated.offer(desc, {})
+
+        return _multiplied(binder, (found.source, inner), part, attempt)
+
+    bias, shape = step.arg("bias"), None
+    if bias is not None:
+        shape = frame.operand(wide(binder.dims(bias), len(dims)))
+        if shape is None:
+            raise NotLowered(f"a bias {list(binder.dims(bias))} for {list(dims)}")
+    operand = operand_in_f32(binder, bias, shape or ())
+    flat = (tuple(range(len(dims) - 1)), (len(dims) - 1,))
+    rows_of = row_major(library, joined(dims, flat), DataType.f32)
+    frames = frame, joined_frame(dims, flat, rows_of, view.written_out)
+    commit_in_f32(binder, step, found, operand, offer, lambda _: frames)
 
 
 def _bias(

@@ -311,7 +311,7 @@ def _joined_before(
     best: tuple[int, int, str] | None = None
     for start, pair in enumerate(pairwise(sources)):
         for earlier in binder.joined.get(pair, ()):
-            if not binder.is_alive(earlier.output) or binder.dtype(earlier.output) != dtype:
+            if not binder.reaches(earlier.output) or binder.dtype(earlier.output) != dtype:
                 continue
             parts, old = _scaled_sources(earlier)
             count = len(parts)

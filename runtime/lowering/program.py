@@ -130,6 +130,7 @@ class Program:
             ones.
         host_views: value that only NumPy sees -> the value that it is another shape of.
         settled: value -> its data, where the sizes of the inputs decide that: no action makes it.
+        lanes: value -> the number that was subtracted from its codes, which lie in f32.
         offsets: buffer -> place in the arena.
         arena_bytes, scratchpad_bytes: memory of one run.
         result_bytes: memory of the arrays that one run hands out without a copy.
@@ -145,6 +146,7 @@ class Program:
     reorders: int
     host_views: Mapping[str, str]
     settled: Mapping[str, Array]
+    lanes: Mapping[str, float]
     offsets: Mapping[Buffer, int]
     arena_bytes: int
     scratchpad_bytes: int

@@ -98,7 +98,9 @@ def product(binder: Binder, step: Step, role: str, of: Sequence[int], rows: int)
         (Sum(),) if role == "r" else (),
     )
     desc = binder.describe(step, "matmul", *operands, attributes=attributes)
-    objection = binder.objection(desc, lambda: codes)
+    if binder.saturates(desc, lambda: codes, None):
+        raise NotLowered(f"{desc.impl_info} may saturate")
+    objection = binder.objection(desc)
     if objection:
         raise NotLowered(objection)
     packed = binder.constants.packed(

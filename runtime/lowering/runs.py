@@ -109,7 +109,7 @@ class Run:
         def keep(index: int) -> None:
             for value in self.program.written.get(index, ()):
                 if value not in self.program.settled:
-                    found[value] = self._reader(value, first=True)()
+                    found[value] = self._codes(value, self._reader(value, first=True)())
 
         try:
             self.feed(feeds)
@@ -250,6 +250,13 @@ class Run:
             return result
 
         return read
+
+    def _codes(self, value: str, array: Array) -> Array:
+        """A value as the plan has it, of what was written first: codes may lie in f32."""
+        shift = self.program.lanes.get(value)
+        if shift is None:
+            return array
+        return (array + np.float32(shift)).astype(self.plan.type(value).dtype.numpy)
 
     def _straightened(self, tensor: Tensor) -> Array:
         """A value in a layout of the library's own, as a row-major array."""

@@ -23,7 +23,7 @@ from ...plan.attributes import PrimitiveAttr
 from ...plan.types import Step
 from .binding import Binder
 from .joining import Frame
-from .program import data_type
+from .program import Tensor, data_type
 from .values import Args, NotLowered, Offer, Wanted
 
 _ROLES = {
@@ -43,15 +43,36 @@ class Translated:
         attributes: for the primitive descriptor.
         args: execution argument -> memory or value.
         sum_operand: the value that lies in the destination beforehand.
+        zero_point: see `Offer`.
     """
 
     attributes: Attributes
-    args: dict[int, Wanted | Memory] = field(default_factory=dict)
+    args: dict[int, Wanted | Tensor | Memory] = field(default_factory=dict)
     sum_operand: str | None = None
+    zero_point: int | None = None
 
     def offer(self, desc: PrimitiveDesc, args: Args) -> Offer:
         """A primitive with these attributes, and what else it reads."""
-        return Offer(desc, {**self.args, **args}, self.sum_operand)
+        return Offer(desc, {**self.args, **args}, self.sum_operand, self.zero_point)
+
+
+Leading = Sequence[tuple[AlgKind, Wanted | Tensor | Memory]]
+"""Binary post-ops in front of those of a step, with their operands."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """What an f32 kernel does around the post-ops of a step whose codes it multiplies.
+
+    Attributes:
+        leading: in front of them.
+        trailing: behind them.
+        zero_point: see `Offer`.
+    """
+
+    leading: Leading = ()
+    trailing: Sequence[Eltwise] = ()
+    zero_point: int | None = None
 
 
 def algorithm(kind: str, name: str) -> AlgKind:
@@ -73,7 +94,8 @@ def translate(
     dtype: DataType,
     weights_mask: int = 0,
     step: Step | None = None,
-    first: Memory | None = None,
+    leading: Leading = (),
+    scaled: Scaled | None = None,
 ) -> Translated:
     """The attributes of a step.
 
@@ -84,12 +106,32 @@ def translate(
         dtype: of the destination.
         weights_mask: of the scales of the weights as the primitive sees them, if not per tensor.
         step: has the parameters that are computed at run time, where it may have such.
-        first: added in front of the post-ops.
+        leading: applied in front of the post-ops.
+        scaled: the primitive is an f32 one, which does this in place of scales and zero points.
 
     Raises:
         NotLowered: the library has no such attribute.
     """
     result = Translated(Attributes())
+    scales, zero_points = ({}, {}) if scaled else _factors(binder, attr, weights_mask, step, result)
+    chain: list[PostOp] = []
+    for alg, operand in (*(scaled.leading if scaled else ()), *leading):
+        result.args[arg_post_op(len(chain), Arg.SRC_1)] = operand
+        chain.append(Binary(alg, operand.desc))
+    stored = dtype if step is None else binder.dtype(step.output)
+    for op in attr.post_ops:
+        _append(binder, op, frame, dtype, chain, result, stored)
+    if scaled is not None:
+        chain += scaled.trailing
+        result.zero_point = scaled.zero_point
+    result.attributes = Attributes(scales, zero_points, tuple(chain))
+    return result
+
+
+def _factors(
+    binder: Binder, attr: PrimitiveAttr, weights_mask: int, step: Step | None, result: Translated
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The masks of scales and zero points of each argument; their memories go into the result."""
     scales: dict[int, int] = {}
     zero_points: dict[int, int] = {}
     for role, scale in attr.scales.items():
@@ -113,14 +155,7 @@ def translate(
         else:
             zero_points[arg] = 0
             result.args[arg_zero_points(arg)] = numbers(binder, value, count, DataType.s32)
-    chain: list[PostOp] = []
-    if first is not None:
-        chain.append(Binary(AlgKind.binary_add, first.desc))
-        result.args[arg_post_op(0, Arg.SRC_1)] = first
-    for op in attr.post_ops:
-        _append(binder, op, frame, dtype, chain, result)
-    result.attributes = Attributes(scales, zero_points, tuple(chain))
-    return result
+    return scales, zero_points
 
 
 def numbers(binder: Binder, value: str, count: int, dtype: DataType) -> Wanted | Memory:
@@ -139,6 +174,7 @@ def _append(
     dtype: DataType,
     chain: list[PostOp],
     result: Translated,
+    stored: DataType,
 ) -> None:
     index = len(chain)
     match op:
@@ -149,10 +185,16 @@ def _append(
             chain.append(Binary(algorithm("binary", name), need.desc))
             result.args[arg_post_op(index, Arg.SRC_1)] = need
         case plan_attributes.Sum(operand, scale, zero_point, kind):
-            read_as = dtype if kind is None else data_type(kind)
+            read_as = stored if kind is None else data_type(kind)
             if read_as is None or result.sum_operand is not None:
                 raise NotLowered("a sum of that type, or a second sum")
-            binder.desc(operand)  # refuses what lies outside of oneDNN's reach
+            if dtype != stored:  # codes, by a primitive that computes in f32
+                if read_as != binder.dtype(operand):
+                    raise NotLowered("codes that a sum reads as those of another type")
+                if read_as != dtype:
+                    operand, read_as, zero_point = binder.less(operand, zero_point), dtype, 0
+            else:
+                binder.desc(operand)  # refuses what lies outside of oneDNN's reach
             chain.append(Sum(scale, zero_point, DataType.undef if read_as == dtype else read_as))
             result.sum_operand = operand
         case plan_attributes.Prelu(operand):

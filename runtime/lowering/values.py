@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InternalError
+from ...onednn.attributes import Attributes
 from ...onednn.capi import OneDnnError
-from ...onednn.enums import AlgKind, Arg, DataType
+from ...onednn.enums import AlgKind, Arg, DataType, arg_zero_points
 from ...onednn.layouts import relaid, row_major, viewed
 from ...onednn.library import Engine, Library
 from ...onednn.memory import Memory, MemoryDesc
@@ -67,6 +68,9 @@ class Wanted:
 Args = Mapping[int, Wanted | Tensor | Memory]
 """Execution argument -> what a primitive reads there."""
 
+Zero = int | str
+"""A zero point: a constant, or the value that holds it at run time."""
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -76,11 +80,14 @@ class Offer:
         desc: the descriptor.
         args: what it reads.
         sum_operand: the value that a `sum` post-op expects in the destination.
+        zero_point: the primitive writes codes less this number, in f32; None: it writes the type of the
+            step's output.
     """
 
     desc: PrimitiveDesc
     args: Args
     sum_operand: str | None = None
+    zero_point: int | None = None
 
     def reading(self, args: Args) -> Offer:
         """The same with further arguments."""
@@ -115,6 +122,8 @@ class Values:
         self._written: dict[int, list[str]] = {}
         self._seen: list[tuple[int, Tensor]] = []
         self._spread_names: dict[str, str] = {}
+        self._less: dict[str, tuple[str, Zero]] = {}
+        self._lanes: dict[str, tuple[str, int]] = {}
         self._spread: dict[tuple[str, MemoryDesc], Tensor] = {}
         self._written_out: dict[tuple[str, tuple[int, ...], MemoryDesc], Memory] = {}
         self._written_bytes = {False: 0, True: 0}
@@ -140,7 +149,7 @@ class Values:
         Raises:
             NotLowered: data decides it, or it has no elements.
         """
-        shape = self._shapes.get(value)
+        shape = self._shapes.get(self._less[value][0] if value in self._less else value)
         if shape is None:
             raise NotLowered(f"the shape of {value} depends on data")
         if 0 in shape:
@@ -153,6 +162,8 @@ class Values:
         Raises:
             NotLowered: primitives take none of that type.
         """
+        if value in self._less:
+            return DataType.f32
         kind = self.plan.type(value).dtype
         found = data_type(kind)
         if found is None:
@@ -171,7 +182,7 @@ class Values:
         """
         if self.is_constant(value):
             return row_major(self.library, self.dims(value), self.dtype(value))
-        found = self._tensors.get(value)
+        found = self._found(value)
         if not found:
             raise NotLowered(f"{value} lies outside of oneDNN's reach")
         return found[0].desc
@@ -183,7 +194,7 @@ class Values:
             return self.constants.packed(need.value, f"{list(need.desc.dims)}", array, need.desc)
         if need.value in self._spread_names:
             return self._spread_out(self._spread_names[need.value], need.desc)
-        known = self._tensors[need.value]
+        known = self._found(need.value)
         for tensor in known:
             view = viewed(tensor.desc, need.desc.dims)
             if view is not None and view == need.desc:
@@ -320,7 +331,7 @@ class Values:
         if self.is_constant(value):
             return Wanted(value, desc)
         name = f"{value} as {desc.strides}"
-        self._tensors[name] = [Tensor(self._tensors[value][0].buffer, desc)]
+        self._tensors[name] = [Tensor(self._found(value)[0].buffer, desc)]
         return Wanted(name, desc)
 
     def flattened(self, value: str, lies: MemoryDesc) -> Wanted:
@@ -340,23 +351,136 @@ class Values:
         self._tensors[name] = [Tensor(found.buffer, flat)]
         return Wanted(name, flat)
 
+    def less(self, value: str, zero_point: Zero) -> str:
+        """The name of a value's codes less a zero point in f32, which is exact; made when it is fetched.
+
+        Args:
+            value: u8, s8 or s32.
+            zero_point: an integer.
+        """
+        for needed in (value, zero_point):
+            if isinstance(needed, str) and not self.reaches(needed):
+                raise NotLowered(f"{needed} lies outside of oneDNN's reach")
+        name = f"{value} less {zero_point}"
+        if self.is_constant(value):
+            if isinstance(zero_point, str):
+                raise NotLowered(f"a zero point of the constant {value} that is computed")
+            data = self.constants.data(value).astype(np.float32) - np.float32(zero_point)
+            self.constants.derive(name, data)
+        self._less[name] = value, zero_point
+        return name
+
+    def derived(self, name: str, value: str, tensor: Tensor) -> None:
+        """Defines f32 numbers of the shape of a value, under a name of their own that can be fetched."""
+        tensor.buffer.values.add(name)
+        self._less[name] = self._less[value]
+        self._tensors[name] = [tensor]
+
+    def reaches(self, value: str) -> bool:
+        """True while primitives can read the value's bytes: nothing was written over them."""
+        if value in self._tensors:
+            return bool(self._tensors[value])
+        return self.is_constant(value) or value in self._lanes
+
+    def _found(self, value: str) -> list[Tensor]:
+        """The tensors of a value. Codes that a product left in f32, and those less a zero point, are made
+        of each other when they are first asked for.
+        """
+        if value not in self._tensors:
+            if value in self._less:
+                self._tensors[value] = [self._shifted(value)]
+            elif value in self._lanes:
+                self._tensors[value] = [self._codes_of_lanes(value)]
+        return self._tensors.get(value, [])
+
+    def _shifted(self, name: str) -> Tensor:
+        """Codes less a zero point, in f32."""
+        value, zero_point = self._less[name]
+        return self._in_type(value, DataType.f32, Arg.SRC, zero_point, {value, name})
+
+    def _codes_of_lanes(self, value: str) -> Tensor:
+        """The codes that lie in f32 lanes, in their own type."""
+        lanes, zero_point = self._lanes[value]
+        return self._in_type(lanes, self.dtype(value), Arg.DST, zero_point, {value})
+
+    def _in_type(
+        self, value: str, dtype: DataType, arg: Arg, zero_point: Zero, held: set[str]
+    ) -> Tensor:
+        """A value in another type, element by element in the order of addresses: a reorder of several
+        dimensions may be a hundred times as slow.
+
+        Args:
+            value: dense, or brought into row-major order first.
+            dtype: of the result.
+            arg: whose zero point it is: that of the source is subtracted, that of the destination added.
+            zero_point: of the codes.
+            held: the names under which the result is used.
+        """
+        lies = self.desc(value)
+        layout = relaid(lies, lies.dims, dtype) if lies.is_plain and not lies.offset else None
+        if layout is None:
+            lies = row_major(self.library, lies.dims, lies.dtype)
+            layout = row_major(self.library, lies.dims, dtype)
+        source, count = self.fetch(Wanted(value, lies)), (math.prod(lies.dims),)
+        assert isinstance(source, Tensor)  # constants are derived
+        buffer = Buffer(min(held), Owner.ARENA, layout.size, set(held))
+        given, target = (row_major(self.library, count, kind) for kind in (lies.dtype, dtype))
+        zeros = {arg: 0} if zero_point else {}
+        made = describe(
+            self.engine,
+            "reorder",
+            given,
+            target,
+            attributes=Attributes(zero_points=zeros),
+            origin=f"codes of {value}",
+        )
+        args: dict[int, Tensor | Memory] = {
+            Arg.SRC: Tensor(source.buffer, given),
+            Arg.DST: Tensor(buffer, target),
+        }
+        if zero_point:
+            args[arg_zero_points(arg)] = self._zero_point(zero_point)
+        self._run(made, args)
+        return Tensor(buffer, layout)
+
+    def _zero_point(self, zero_point: Zero) -> Tensor | Memory:
+        """As the library reads it."""
+        if not isinstance(zero_point, str):
+            return self.constants.vector(np.asarray([zero_point], np.int32))
+        desc = row_major(self.library, (1,), DataType.s32)
+        as_is = self.is_constant(zero_point) or self.dtype(zero_point) == DataType.s32
+        return self.fetch(Wanted(zero_point, desc) if as_is else self.convert(zero_point, desc))
+
+    def _define_lanes(self, value: str, zero_point: int, tensor: Tensor) -> None:
+        """Defines a value of codes by these less a zero point, in f32."""
+        name = f"{value} less {zero_point}"
+        self._less[name] = value, zero_point
+        tensor.buffer.values |= {value, name}
+        self._tensors[name] = [tensor]
+        self._lanes[value] = name, zero_point
+        self._record(value, tensor)
+
     def _define(self, value: str, tensor: Tensor) -> None:
         tensor.buffer.values.add(value)
         self._tensors[value] = [tensor]
+        self._record(value, tensor)
+
+    def _record(self, value: str, tensor: Tensor) -> None:
+        """Notes where a value was first written, behind which action."""
         self._first[value] = tensor
         self._written.setdefault(len(self._actions) - 1, []).append(value)
         self._seen.append((len(self._actions) - 1, tensor))
 
     def _readable(self, value: str) -> Tensor:
         """A tensor of a value that NumPy can read: any plain layout."""
-        for tensor in self._tensors[value]:
+        for tensor in self._found(value):
             if tensor.desc.is_plain:
                 return tensor
         return self._straight(value)
 
     def _straight(self, value: str) -> Tensor:
         """A row-major tensor of a value: the library transposes faster than NumPy copies."""
-        first = self._tensors[value][0]
+        first = self._found(value)[0]
         found = self.fetch(
             Wanted(value, row_major(self.library, first.desc.dims, first.desc.dtype))
         )
@@ -367,7 +491,7 @@ class Values:
         """A tensor of the value under another shape; brought into row-major order first where its
         layout does not allow that.
         """
-        first = self._tensors[value][0]
+        first = self._found(value)[0]
         view = viewed(first.desc, dims)
         if view is None:
             if math.prod(dims) != math.prod(first.desc.dims):
@@ -399,7 +523,7 @@ class Values:
         nothing reads it later, else a copy.
         """
         if not self.is_constant(operand.value):
-            for tensor in self._tensors[operand.value]:
+            for tensor in self._found(operand.value):
                 view = viewed(tensor.desc, operand.desc.dims)
                 if (
                     view is not None

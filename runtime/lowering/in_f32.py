@@ -1,0 +1,404 @@
+"""Products of codes by f32 kernels, where the library's int8 kernels would saturate: CPUs without VNNI.
+
+Codes less their zero points are integers, and so are their products and sums. f32 holds every integer up to
+2^24, so an f32 kernel adds them exactly, in any order, while no sum of some of the terms is larger. Post-ops do
+the rest in the order of the int8 kernels, with the same roundings: scale, bias, the post-ops of the step,
+destination scale and zero point, rounding, clipping. The bytes are those of VNNI.
+
+Where the sums may be larger, weights are cut into 16 * high + low. Both sums are exact then, and their own sum is
+rounded once, as the conversion of an s32 sum to f32 is.
+
+Results that are codes stay in f32 until a reader wants them in their own type: most readers are further products,
+and want them less their zero point in f32 (`Values.less`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...onednn.attributes import Attributes, Binary, Eltwise
+from ...onednn.enums import AlgKind, Arg, DataType, arg_post_op
+from ...onednn.layouts import channels_last, relaid, row_major
+from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.primitive_desc import PrimitiveDesc
+from ...plan.accumulator import EXACT_IN_F32
+from ...plan.arguments import AT_RUN_TIME, at_run_time
+from ...plan.attributes import PrimitiveAttr
+from ...plan.types import Step
+from .binding import Binder, first_accepted, need
+from .joining import Frame
+from .program import Buffer, Owner, Tensor
+from .translation import Leading, Scaled, translate
+from .values import Args, NotLowered, Offer, Wanted, Zero
+from .weights import Weights
+
+_CODES = (DataType.u8, DataType.s8)
+_HIGH = 16
+"""Weights are cut into so many times a code of 4 bits, and one of 4 bits: the bounds of both sums are a sixteenth
+of that of the whole, for weights of full range.
+"""
+
+_LARGEST_PART = 16
+"""Of the magnitudes of high and low parts, whatever the weights less their zero point: 255 / 16, rounded."""
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Product:
+    """The factors of a step as f32 kernels read them.
+
+    Attributes:
+        source: the value of codes less their zero point.
+        weights: likewise; what is multiplied last.
+        high: what is multiplied first, to be added 16 times; None where one product is exact.
+        scaled: what stands around the post-ops, but for `high` and the bias.
+    """
+
+    source: str
+    weights: Weights
+    high: Weights | None
+    scaled: Scaled
+
+
+def product_in_f32(
+    binder: Binder, step: Step, weights: Weights, summed: Sequence[int], along: tuple[int, ...]
+) -> Product:
+    """How a step computes its product of codes in f32.
+
+    Args:
+        binder: the binder.
+        step: a convolution, deconvolution or matmul of codes.
+        weights: as its int8 kernel reads them.
+        summed: the axes of the weights that are summed over.
+        along: the shape of an operand along the output channels, as the primitive sees it.
+
+    Raises:
+        NotLowered: it multiplies no codes, or its sums may be too large.
+    """
+    source = need(step, "src")
+    if binder.dtype(source) not in _CODES or weights.dtype not in _CODES:
+        raise NotLowered("no product of codes")
+    if binder.library.effective_isa().has_vnni:
+        raise NotLowered("f32 is for CPUs without VNNI")
+    zeros = {role: _zero_point(step, role) for role in ("src", "weights")}
+    codes = binder.codes(source)
+    left = _less(codes, zeros["src"])
+    made = _in_f32(binder, weights, zeros["weights"])
+    scaled = Scaled(_scales(binder, step, along), *_stored(binder, step))
+    less = binder.less(source, zeros["src"])
+    if _bound(binder, weights, made, zeros["weights"], left, summed) < EXACT_IN_F32:
+        return Product(less, made, None, scaled)
+    if _bound_of_parts(made, left, summed) >= EXACT_IN_F32:
+        raise NotLowered("sums of products that f32 does not hold, of two parts either")
+    return Product(less, *_parts(binder, step, made), scaled)
+
+
+def _zero_point(step: Step, role: str) -> Zero:
+    computed = step.arg(f"zero_points_{role}")
+    if computed is not None:
+        return computed
+    zeros = step.attr.zero_points.get(role)
+    values = (0,) if zeros is None else tuple(zeros.array.tolist())
+    if len(set(values)) > 1:
+        raise NotLowered(f"zero points of {role} along an axis")
+    return int(values[0])
+
+
+def _less(codes: Range, zero_point: Zero) -> Range:
+    """The range of codes less a zero point, and 0, which padding adds."""
+    low, high = codes
+    if isinstance(zero_point, str):  # a code of the same type
+        return low - high, high - low
+    return min(low - zero_point, 0), max(high - zero_point, 0)
+
+
+def _in_f32(binder: Binder, weights: Weights, zero_point: Zero) -> Weights:
+    """Weights less their zero point."""
+    data = weights.data
+    if data is None:
+        name = binder.less(weights.name, zero_point)
+        return replace(weights, name=name, dtype=DataType.f32)
+    if isinstance(zero_point, str):
+        raise NotLowered("constant weights by a zero point that is computed")
+    form = f"{weights.form} less {zero_point}"
+    less = np.float32(zero_point)
+    return replace(
+        weights, dtype=DataType.f32, form=form, data=lambda: data().astype(np.float32) - less
+    )
+
+
+def _bound(
+    binder: Binder,
+    weights: Weights,
+    made: Weights,
+    zero_point: Zero,
+    codes: Range,
+    summed: Sequence[int],
+) -> float:
+    """A bound on the magnitude of all sums of some of the terms."""
+    if made.data is not None:
+        return _largest(made.data(), codes, summed)
+    low, high = _less(binder.codes(weights.name), zero_point)
+    terms = math.prod(weights.dims[axis] for axis in summed)
+    return float(terms * max(map(abs, codes)) * max(-low, high))
+
+
+def _largest(weights: NDArray[Any], codes: Range, summed: Sequence[int]) -> float:
+    """The same for constant weights less their zero point."""
+    axes = tuple(summed)
+    positive = np.maximum(weights, 0).sum(axes, dtype=np.float64)
+    negative = np.minimum(weights, 0).sum(axes, dtype=np.float64)
+    least, most = codes
+    sums = (positive * most + negative * least, positive * least + negative * most)
+    return max(float(np.abs(found).max(initial=0)) for found in sums)
+
+
+def _high(data: NDArray[Any]) -> NDArray[Any]:
+    return np.rint(data / np.float32(_HIGH))
+
+
+def _bound_of_parts(weights: Weights, codes: Range, summed: Sequence[int]) -> float:
+    """A bound as of `_bound` on the sums by low and by high parts of weights."""
+    if weights.data is None:
+        terms = math.prod(weights.dims[axis] for axis in summed)
+        return float(terms * max(map(abs, codes)) * _LARGEST_PART)
+    data = weights.data()
+    high = _high(data)
+    return max(_largest(part, codes, summed) for part in (high, data - _HIGH * high))
+
+
+def _parts(binder: Binder, step: Step, weights: Weights) -> tuple[Weights, Weights]:
+    """Low and high parts of weights."""
+    data = weights.data
+    if data is None:
+        low, high = _parts_of_value(binder, step, weights.name)
+        return replace(weights, name=low), replace(weights, name=high)
+    return (
+        replace(weights, form=f"{weights.form} low", data=lambda: data() - _HIGH * _high(data())),
+        replace(weights, form=f"{weights.form} high", data=lambda: _high(data())),
+    )
+
+
+def _parts_of_value(binder: Binder, step: Step, value: str) -> tuple[str, str]:
+    """The names of low and high parts of a value in f32: high = round(x / 16), low = x - 16 * high."""
+    names = f"{value} low", f"{value} high"
+    if binder.reaches(names[0]):
+        return names
+    lies, library = binder.desc(value), binder.library
+    if not lies.is_plain or lies.offset:
+        raise NotLowered(f"{value} lies as {lies}")
+    flat = binder.flattened(value, lies)
+    scalar, multiply = row_major(library, (1,), DataType.f32), AlgKind.binary_mul
+
+    def part(
+        name: str, source: Wanted | Tensor, factor: float, post_op: Eltwise | Binary, args: Args
+    ) -> Tensor:
+        attributes = Attributes(post_ops=(post_op,))
+        desc = binder.describe(
+            step, "binary", flat.desc, scalar, flat.desc, alg=multiply, attributes=attributes
+        )
+        target = Tensor(Buffer(name, Owner.ARENA, flat.desc.size), flat.desc)
+        number = binder.constants.vector(np.asarray([factor], np.float32))
+        binder.commit_part(Offer(desc, {Arg.SRC_0: source, Arg.SRC_1: number, **args}), target)
+        binder.derived(name, value, Tensor(target.buffer, lies))
+        return target
+
+    low, high = names
+    rounded = Eltwise(AlgKind.eltwise_round, 0.0, 0.0)
+    whole = part(high, flat, 1 / _HIGH, rounded, {})
+    added = Binary(AlgKind.binary_add, flat.desc)
+    part(low, whole, -float(_HIGH), added, {arg_post_op(0, Arg.SRC_1): flat})
+    return names
+
+
+def _scales(
+    binder: Binder, step: Step, along: tuple[int, ...]
+) -> tuple[tuple[AlgKind, Wanted | Tensor | Memory], ...]:
+    """The product of the scales of source and weights, rounded to f32 as the library rounds it."""
+    computed = {
+        AT_RUN_TIME[role][1]: value
+        for role, value in at_run_time(step.op, step.args).items()
+        if AT_RUN_TIME[role][0] == "scales"
+    }
+    known = np.float32(1)
+    for role in ("src", "weights"):
+        if role in step.attr.scales and role not in computed:
+            known = known * step.attr.scales[role].array
+    ones = (1,) * len(along)
+    if not computed:
+        if np.all(known == 1) and not step.attr.post_ops:
+            return ()
+        scales = binder.constants.vector(known, along if np.size(known) > 1 else ones)
+        return ((AlgKind.binary_mul, scales),)
+    factors: list[Wanted | Memory] = [
+        Wanted(value, row_major(binder.library, dims, DataType.f32))
+        for value in computed.values()
+        for dims in (along if math.prod(binder.dims(value)) > 1 else ones,)
+    ]
+    if len(factors) < len(("src", "weights")):
+        if np.all(known == 1):
+            return ((AlgKind.binary_mul, factors[0]),)
+        factors.append(binder.constants.vector(known, along if np.size(known) > 1 else ones))
+    return ((AlgKind.binary_mul, binder.multiplied(*factors)),)
+
+
+def _stored(binder: Binder, step: Step) -> tuple[tuple[Eltwise, ...], int | None]:
+    """What stores codes in f32 behind the post-ops, and the zero point that they are less; sums in s32 are
+    left to a reorder.
+    """
+    dtype, attr = binder.dtype(step.output), step.attr
+    if dtype == DataType.f32:
+        return (), None
+    found = []
+    if "dst" in attr.scales:
+        inverse = np.float32(1) / attr.scales["dst"].array[0]
+        found.append(Eltwise(AlgKind.eltwise_linear, float(inverse), 0.0))
+    zero_point = 0
+    if "dst" in attr.zero_points:
+        zero_point = int(attr.zero_points["dst"].array[0])
+    if zero_point:
+        found.append(Eltwise(AlgKind.eltwise_linear, 1.0, float(zero_point)))
+    if dtype == DataType.s32:  # a reorder rounds
+        return tuple(found), None
+    least, most = binder.plan.type(step.output).dtype.range
+    found.append(Eltwise(AlgKind.eltwise_round, 0.0, 0.0))
+    found.append(Eltwise(AlgKind.eltwise_clip, float(least), float(most)))
+    if zero_point:
+        found.append(Eltwise(AlgKind.eltwise_linear, 1.0, float(-zero_point)))
+    return tuple(found), zero_point
+
+
+def operand_in_f32(
+    binder: Binder, name: str | None, dims: tuple[int, ...]
+) -> Wanted | Memory | None:
+    """A bias as the operand of a binary post-op, of this shape; None where there is none."""
+    if name is None:
+        return None
+    if binder.is_constant(name):
+        return binder.constants.vector(binder.constants.data(name).astype(np.float32), dims)
+    desc = row_major(binder.library, dims, DataType.f32)
+    return Wanted(name, desc) if binder.dtype(name) == DataType.f32 else binder.convert(name, desc)
+
+
+Operand = Wanted | Tensor | Memory
+
+OfferOf = Callable[[PrimitiveAttr, Weights, Wanted | Memory | None, Scaled], Offer]
+"""The f32 primitive with these attributes, weights, bias, and what stands around its post-ops."""
+
+
+def commit_in_f32(
+    binder: Binder,
+    step: Step,
+    product: Product,
+    bias: Wanted | Memory | None,
+    offer: OfferOf,
+    frames: Callable[[MemoryDesc], Iterable[Frame]],
+) -> None:
+    """Runs a step as one or two f32 products, whose kernel applies the post-ops, or a binary behind it.
+
+    Args:
+        binder: the binder.
+        step: the step.
+        product: its factors.
+        bias: its bias as an operand.
+        offer: makes the primitive.
+        frames: how a binary may see what lies so.
+
+    Raises:
+        NotLowered: the library has no such primitives.
+    """
+    scaled, before = product.scaled, list[tuple[Offer, Tensor]]()
+
+    def run(made: Offer, what: str) -> Tensor:
+        desc = made.desc.dst_md()
+        target = Tensor(Buffer(f"{step.output} {what}", Owner.ARENA, desc.size), desc)
+        before.append((made, target))
+        return target
+
+    def part(weights: Weights, what: str, around: Scaled) -> Tensor:
+        found = run(offer(PrimitiveAttr(), weights, None, around), what)
+        last = channels_last(binder.library, found.desc.dims, DataType.f32)
+        if step.primitive == "matmul" or found.desc == last:
+            return found
+        relaid = binder.describe(step, "reorder", found.desc, last)
+        return run(Offer(relaid, {Arg.SRC: found}), f"{what}, channels last")
+
+    high: Leading = ()
+    if product.high is not None:
+        times = Scaled((), (Eltwise(AlgKind.eltwise_linear, float(_HIGH), 0.0),))
+        high = ((AlgKind.binary_add, part(product.high, "high", times)),)
+    try:
+        last = offer(
+            step.attr, product.weights, bias, replace(scaled, leading=(*high, *scaled.leading))
+        )
+        _as_int8(last.desc)
+    except NotLowered:
+        sums = part(product.weights, "sums", Scaled(high))
+        last = first_accepted(
+            binder, frames(sums.desc), partial(_behind, binder, step, sums, bias, scaled)
+        )
+    for made, target in before:
+        binder.commit_part(made, target)
+    written = last.desc.dst_md()
+    to_s32 = binder.dtype(step.output) == DataType.s32
+    binder.commit(step, last, relay=relaid(written, written.dims, DataType.s32) if to_s32 else None)
+
+
+_OTHER_POST_OPS = re.compile(r".*(gemm|conv:any|sse41)")
+"""Implementations in f32 whose post-ops are not those of int8 kernels to the bit: a linear one, or a sum, rounds
+twice, and relu gives -0 for negative numbers.
+"""
+
+
+def _as_int8(desc: PrimitiveDesc) -> None:
+    """Raises NotLowered where post-ops would round otherwise than those of int8 kernels."""
+    others = any(not isinstance(op, Binary) for op in desc.attributes.post_ops)
+    if others and _OTHER_POST_OPS.match(desc.impl_info):
+        raise NotLowered(f"{desc.impl_info} rounds post-ops otherwise than int8 kernels")
+
+
+def _behind(
+    binder: Binder,
+    step: Step,
+    sums: Tensor,
+    bias: Wanted | Memory | None,
+    scaled: Scaled,
+    frame: Frame,
+) -> Offer:
+    """All that stands behind the sums, as a binary that sees them as the frame has it."""
+    library, like = binder.library, frame.like
+    ones = row_major(library, (1,) * len(frame.dims), DataType.f32)
+    one = (AlgKind.binary_mul, Memory(binder.engine, ones, np.ones(1, np.float32)))
+    leading = [*(scaled.leading or [one])]
+    if bias is not None:
+        leading.append((AlgKind.binary_add, bias))
+    seen = [(alg, _seen(binder, operand, sums.desc, frame)) for alg, operand in leading]
+    (alg, factor), *more = seen
+    translated = translate(
+        binder, step.attr, frame, DataType.f32, 0, step, more, replace(scaled, leading=())
+    )
+    attributes = translated.attributes
+    desc = binder.describe(step, "binary", like, factor.desc, like, alg=alg, attributes=attributes)
+    return translated.offer(desc, {Arg.SRC_0: Tensor(sums.buffer, like), Arg.SRC_1: factor})
+
+
+def _seen(binder: Binder, operand: Operand, target: MemoryDesc, frame: Frame) -> Operand:
+    """An operand of a destination, in the frame's shape: along the last dimension, or one number."""
+    dims = operand.desc.dims
+    if target == frame.like or dims == frame.dims:
+        return operand
+    if math.prod(dims) not in (1, dims[-1]):
+        raise NotLowered(f"an operand {list(dims)} for {list(frame.dims)}")
+    desc = row_major(binder.library, (*(1 for _ in frame.dims[1:]), dims[-1]), DataType.f32)
+    if isinstance(operand, Memory):
+        return Memory(binder.engine, desc, operand.view())
+    return replace(operand, desc=desc)
