@@ -20,7 +20,7 @@ from ...ir.ops.spec import Array
 from ...onednn.capi import OneDnnError, Status
 from ...onednn.defects import defect_of
 from ...onednn.enums import AlgKind, Arg, CpuIsa, DataType
-from ...onednn.layouts import relaid, row_major, spaced, viewed
+from ...onednn.layouts import channels_last, relaid, row_major, spaced, viewed
 from ...onednn.library import Engine
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc, describe
@@ -284,10 +284,17 @@ class Binder(Values):
         if relay is not None:
             last = Buffer(step.output, Owner.ARENA, relay.size)
             out = self._moved(out, relay, last, f"layout of {step.output}")
-        if offer.zero_point is None:
-            self._define(step.output, out)
-        else:
+        dtype = self.dtype(step.output)
+        if offer.zero_point is not None:
             self._define_lanes(step.output, offer.zero_point, out)
+        elif out.desc.dtype != dtype:
+            if relaid(out.desc, out.desc.dims, dtype) is None:
+                last = channels_last(self.library, out.desc.dims, out.desc.dtype)
+                buffer = Buffer(f"{step.output} channels last", Owner.ARENA, last.size)
+                out = self._moved(out, last, buffer, f"layout of {step.output}")
+            self._define(step.output, self._retyped(out, dtype, {step.output}, {}))
+        else:
+            self._define(step.output, out)
 
     def _destined(
         self, step: Step, offer: Offer, wanted: MemoryDesc

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ...onednn.attributes import Attributes, Binary, Eltwise
 from ...onednn.enums import AlgKind, Arg, DataType, arg_post_op
-from ...onednn.layouts import channels_last, relaid, row_major
+from ...onednn.layouts import channels_last, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan.accumulator import EXACT_IN_F32
@@ -124,11 +124,9 @@ def _less(codes: Range, zero_point: Zero) -> Range:
 def _in_f32(binder: Binder, weights: Weights, zero_point: Zero) -> Weights:
     """Weights less their zero point."""
     data = weights.data
-    if data is None:
+    if data is None or isinstance(zero_point, str):
         name = binder.less(weights.name, zero_point)
-        return replace(weights, name=name, dtype=DataType.f32)
-    if isinstance(zero_point, str):
-        raise NotLowered("constant weights by a zero point that is computed")
+        return replace(weights, name=name, dtype=DataType.f32, data=None)
     form = f"{weights.form} less {zero_point}"
     less = np.float32(zero_point)
     return replace(
@@ -348,9 +346,7 @@ def commit_in_f32(
         )
     for made, target in before:
         binder.commit_part(made, target)
-    written = last.desc.dst_md()
-    to_s32 = binder.dtype(step.output) == DataType.s32
-    binder.commit(step, last, relay=relaid(written, written.dims, DataType.s32) if to_s32 else None)
+    binder.commit(step, last)
 
 
 _OTHER_POST_OPS = re.compile(r".*(gemm|conv:any|sse41)")

@@ -362,9 +362,7 @@ class Values:
             if isinstance(needed, str) and not self.reaches(needed):
                 raise NotLowered(f"{needed} lies outside of oneDNN's reach")
         name = f"{value} less {zero_point}"
-        if self.is_constant(value):
-            if isinstance(zero_point, str):
-                raise NotLowered(f"a zero point of the constant {value} that is computed")
+        if self.is_constant(value) and isinstance(zero_point, int):
             data = self.constants.data(value).astype(np.float32) - np.float32(zero_point)
             self.constants.derive(name, data)
         self._less[name] = value, zero_point
@@ -396,7 +394,25 @@ class Values:
     def _shifted(self, name: str) -> Tensor:
         """Codes less a zero point, in f32."""
         value, zero_point = self._less[name]
+        if isinstance(zero_point, str) and self.is_constant(value):
+            return self._constant_less(name, self.less(value, 0), zero_point)
         return self._in_type(value, DataType.f32, Arg.SRC, zero_point, {value, name})
+
+    def _constant_less(self, name: str, constant: str, zero_point: str) -> Tensor:
+        """A constant in f32 less a zero point that is computed."""
+        layout = self.desc(constant)
+        scalar = row_major(self.library, (1,) * len(layout.dims), DataType.f32)
+        shift = Wanted(zero_point, scalar)
+        if self.dtype(zero_point) != DataType.f32:
+            shift = self.convert(zero_point, scalar)
+        made = describe(
+            self.engine, "binary", layout, scalar, layout, alg=AlgKind.binary_sub, origin=name
+        )
+        target = Tensor(Buffer(name, Owner.ARENA, layout.size, {name}), layout)
+        given = self.fetch(Wanted(constant, layout))
+        args = {Arg.SRC_0: given, Arg.SRC_1: self.fetch(shift), Arg.DST: target}
+        self._run(made, args)
+        return target
 
     def _codes_of_lanes(self, value: str) -> Tensor:
         """The codes that lie in f32 lanes, in their own type."""
@@ -417,29 +433,34 @@ class Values:
             held: the names under which the result is used.
         """
         lies = self.desc(value)
-        layout = relaid(lies, lies.dims, dtype) if lies.is_plain and not lies.offset else None
-        if layout is None:
+        if not lies.is_plain or lies.offset or relaid(lies, lies.dims, dtype) is None:
             lies = row_major(self.library, lies.dims, lies.dtype)
-            layout = row_major(self.library, lies.dims, dtype)
-        source, count = self.fetch(Wanted(value, lies)), (math.prod(lies.dims),)
+        source = self.fetch(Wanted(value, lies))
         assert isinstance(source, Tensor)  # constants are derived
+        read = {arg: self._zero_point(zero_point)} if zero_point else {}
+        return self._retyped(source, dtype, held, read)
+
+    def _retyped(
+        self,
+        source: Tensor,
+        dtype: DataType,
+        held: set[str],
+        zero_points: Mapping[int, Tensor | Memory],
+    ) -> Tensor:
+        """A dense tensor in another type; see `_in_type`."""
+        lies = source.desc
+        layout, count = relaid(lies, lies.dims, dtype), (math.prod(lies.dims),)
+        assert layout is not None
         buffer = Buffer(min(held), Owner.ARENA, layout.size, set(held))
         given, target = (row_major(self.library, count, kind) for kind in (lies.dtype, dtype))
-        zeros = {arg: 0} if zero_point else {}
-        made = describe(
-            self.engine,
-            "reorder",
-            given,
-            target,
-            attributes=Attributes(zero_points=zeros),
-            origin=f"codes of {value}",
-        )
+        attributes = Attributes(zero_points=dict.fromkeys(zero_points, 0))
+        origin = f"codes of {buffer.name}"
+        made = describe(self.engine, "reorder", given, target, attributes=attributes, origin=origin)
         args: dict[int, Tensor | Memory] = {
             Arg.SRC: Tensor(source.buffer, given),
             Arg.DST: Tensor(buffer, target),
         }
-        if zero_point:
-            args[arg_zero_points(arg)] = self._zero_point(zero_point)
+        args |= {arg_zero_points(arg): zero for arg, zero in zero_points.items()}
         self._run(made, args)
         return Tensor(buffer, layout)
 
