@@ -24,6 +24,8 @@ _NO_VNNI = frozenset({"sse41", "avx", "avx2", "avx512_core"})
 LARGEST = 255
 """Of u8 data."""
 
+_AT_ONCE = 64  # output channels whose pairs are looked at together
+
 
 def may_saturate(desc: PrimitiveDesc) -> bool:
     """True where int8 products may lose bits, unless the weights forbid it: see `cannot_saturate`.
@@ -119,12 +121,16 @@ def pairs_fit(weights: NDArray[Any], axis: int, largest: int = LARGEST) -> bool:
             alone.
         largest: of the values.
     """
-    length = weights.shape[axis]
-    padded = np.zeros(
-        (*weights.shape[:axis], length + length % 2, *weights.shape[axis + 1 :]), np.int32
-    )
-    padded[(slice(None),) * axis + (slice(0, length),)] = weights
-    pairs = padded.reshape(*weights.shape[:axis], (length + 1) // 2, 2, *weights.shape[axis + 1 :])
-    highest = np.maximum(pairs, 0).sum(axis=axis + 1) * largest
-    lowest = np.minimum(pairs, 0).sum(axis=axis + 1) * largest
-    return bool(highest.max(initial=0) <= _HIGHEST and lowest.min(initial=0) >= _LOWEST)
+    most, least = _HIGHEST // max(largest, 1), -(-_LOWEST // max(largest, 1))
+    along = np.moveaxis(weights, axis, 0)
+    along = along if along.ndim > 1 else along[:, None]
+    for start in range(0, along.shape[1], _AT_ONCE):  # most weights that do not fit soon show it
+        part = along[:, start : start + _AT_ONCE]
+        for sign, limit in ((np.maximum, most), (np.minimum, least)):
+            one, two = (sign(part[first::2], 0, dtype=np.int16) for first in (0, 1))
+            one[: len(two)] += two
+            if sign is np.maximum and one.max(initial=0) > limit:
+                return False
+            if sign is np.minimum and one.min(initial=0) < limit:
+                return False
+    return True

@@ -100,7 +100,10 @@ def _windowed(binder: Binder, step: Step, weights: Weights, win: Window, channel
     broadcast in a few patterns only. Where kernels of codes would saturate, in f32.
     """
     spread = (frozenset[str](), _broadcast_operands(binder, step))
-    ways = [(written_out, in_f32) for in_f32 in (False, True) for written_out in spread]
+    # a depthwise kernel waits for memory: in f32 it is as fast as by codes, and codes need not be converted
+    depthwise = weights.dims[1:3] == (1, 1) and len(weights.dims) > len(binder.dims(step.output))
+    first = depthwise and binder.in_lanes(need(step, "src"))
+    ways = [(written_out, in_f32) for in_f32 in (first, not first) for written_out in spread]
 
     def lower(way: tuple[frozenset[str], bool]) -> None:
         written_out, in_f32 = way

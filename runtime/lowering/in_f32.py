@@ -143,18 +143,20 @@ def _bound(
     summed: Sequence[int],
 ) -> float:
     """A bound on the magnitude of all sums of some of the terms."""
-    if made.data is not None:
-        return _largest(made.data(), codes, summed)
-    low, high = _less(binder.codes(weights.name), zero_point)
+    low, high = _less(binder.plan.type(weights.name).dtype.range, zero_point)
     terms = math.prod(weights.dims[axis] for axis in summed)
-    return float(terms * max(map(abs, codes)) * max(-low, high))
+    bound = float(terms * max(map(abs, codes)) * max(-low, high))
+    if bound < EXACT_IN_F32 or made.data is None:
+        return bound
+    return _largest(made.data(), codes, summed)  # the weights themselves say more
 
 
 def _largest(weights: NDArray[Any], codes: Range, summed: Sequence[int]) -> float:
     """The same for constant weights less their zero point."""
     axes = tuple(summed)
-    positive = np.maximum(weights, 0).sum(axes, dtype=np.float64)
-    negative = np.minimum(weights, 0).sum(axes, dtype=np.float64)
+    # sums of integers in f32: exact where they are small enough, and else not below 2^24 either
+    positive = np.maximum(weights, 0).sum(axes).astype(np.float64)
+    negative = weights.sum(axes) - positive
     least, most = codes
     sums = (positive * most + negative * least, positive * least + negative * most)
     return max(float(np.abs(found).max(initial=0)) for found in sums)

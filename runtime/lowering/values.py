@@ -182,6 +182,8 @@ class Values:
         """
         if self.is_constant(value):
             return row_major(self.library, self.dims(value), self.dtype(value))
+        if self.in_lanes(value):
+            return self._dense(self._tensors[self._lanes[value][0]][0].desc, self.dtype(value))[1]
         found = self._found(value)
         if not found:
             raise NotLowered(f"{value} lies outside of oneDNN's reach")
@@ -374,6 +376,10 @@ class Values:
         self._less[name] = self._less[value]
         self._tensors[name] = [tensor]
 
+    def in_lanes(self, value: str) -> bool:
+        """True for codes that lie in f32 alone."""
+        return value in self._lanes and value not in self._tensors
+
     def reaches(self, value: str) -> bool:
         """True while primitives can read the value's bytes: nothing was written over them."""
         if value in self._tensors:
@@ -432,13 +438,19 @@ class Values:
             zero_point: of the codes.
             held: the names under which the result is used.
         """
-        lies = self.desc(value)
-        if not lies.is_plain or lies.offset or relaid(lies, lies.dims, dtype) is None:
-            lies = row_major(self.library, lies.dims, lies.dtype)
+        lies, _ = self._dense(self.desc(value), dtype)
         source = self.fetch(Wanted(value, lies))
         assert isinstance(source, Tensor)  # constants are derived
         read = {arg: self._zero_point(zero_point)} if zero_point else {}
         return self._retyped(source, dtype, held, read)
+
+    def _dense(self, lies: MemoryDesc, dtype: DataType) -> tuple[MemoryDesc, MemoryDesc]:
+        """A layout without gaps, and the same of another type: that which is given, or row-major."""
+        layout = relaid(lies, lies.dims, dtype) if lies.is_plain and not lies.offset else None
+        if layout is not None:
+            return lies, layout
+        straight, other = (row_major(self.library, lies.dims, kind) for kind in (lies.dtype, dtype))
+        return straight, other
 
     def _retyped(
         self,
