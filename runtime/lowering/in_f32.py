@@ -1,4 +1,5 @@
-"""Products of codes by f32 kernels, where the library's int8 kernels would saturate: CPUs without VNNI.
+"""Products of codes by f32 kernels, where the library has no exact int8 kernel: most of all on CPUs without VNNI,
+where sums of pairs of products saturate.
 
 Codes less their zero points are integers, and so are their products and sums. f32 holds every integer up to
 2^24, so an f32 kernel adds them exactly, in any order, while no sum of some of the terms is larger. Post-ops do
@@ -87,8 +88,6 @@ def product_in_f32(
     source = need(step, "src")
     if binder.dtype(source) not in _CODES or weights.dtype not in _CODES:
         raise NotLowered("no product of codes")
-    if binder.library.effective_isa().has_vnni:
-        raise NotLowered("f32 is for CPUs without VNNI")
     zeros = {role: _zero_point(step, role) for role in ("src", "weights")}
     codes = binder.codes(source)
     left = _less(codes, zeros["src"])
@@ -148,15 +147,22 @@ def _bound(
     bound = float(terms * max(map(abs, codes)) * max(-low, high))
     if bound < EXACT_IN_F32 or made.data is None:
         return bound
-    return _largest(made.data(), codes, summed)  # the weights themselves say more
+    return largest_sum(made.data(), codes, summed)  # the weights themselves say more
 
 
-def _largest(weights: NDArray[Any], codes: Range, summed: Sequence[int]) -> float:
-    """The same for constant weights less their zero point."""
+def largest_sum(weights: NDArray[Any], codes: Range, summed: Sequence[int]) -> float:
+    """The largest magnitude that a sum of some of the products of weights with codes may have.
+
+    Args:
+        weights: integers in f32.
+        codes: the least and the largest one, with 0 between them.
+        summed: the axes of the weights that are summed over.
+    """
     axes = tuple(summed)
-    # sums of integers in f32: exact where they are small enough, and else not below 2^24 either
-    positive = np.maximum(weights, 0).sum(axes).astype(np.float64)
-    negative = weights.sum(axes) - positive
+    # integers of one sign in f32: their sum is exact where it is small enough, and else not below 2^24 either
+    positive, negative = (
+        one(weights, 0).sum(axes).astype(np.float64) for one in (np.maximum, np.minimum)
+    )
     least, most = codes
     sums = (positive * most + negative * least, positive * least + negative * most)
     return max(float(np.abs(found).max(initial=0)) for found in sums)
@@ -173,7 +179,7 @@ def _bound_of_parts(weights: Weights, codes: Range, summed: Sequence[int]) -> fl
         return float(terms * max(map(abs, codes)) * _LARGEST_PART)
     data = weights.data()
     high = _high(data)
-    return max(_largest(part, codes, summed) for part in (high, data - _HIGH * high))
+    return max(largest_sum(part, codes, summed) for part in (high, data - _HIGH * high))
 
 
 def _parts(binder: Binder, step: Step, weights: Weights) -> tuple[Weights, Weights]:
