@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnxruntime import InferenceSession
+from support.judge import ort_session
 
 import fqfuse
 from fqfuse.plan.attributes import Eltwise
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_onnx_runtime(
     kind: str, channels: int, order: str, act: str
 ) -> None:
     made, given = model(kind, 28, channels, order, act), feeds(kind, 28, channels)
-    expected = InferenceSession(made.SerializeToString()).run(None, given)[0].astype(int)
+    expected = ort_session(made, optimized=True).run(None, given)[0].astype(int)
     plan = fqfuse.compile(made)
     for backend in ("numpy", "onednn"):
         found = fqfuse.InferenceSession(plan, backend=backend, threads=1).run(None, given)[0]

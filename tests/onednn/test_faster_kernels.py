@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import numpy_helper
+from support.judge import ort_session
 from support.one_query import keys_of
 from support.versions import is_3_2
 
@@ -186,7 +186,7 @@ def test_a_query_times_many_keys_is_as_near_as_before(seed: int, threads: int) -
         assert (abs(session.run(None, given)[0] - exact) <= bound).all()
     for peer in (
         fqfuse.InferenceSession(plan, backend="numpy"),
-        onnxruntime.InferenceSession(made.SerializeToString()),
+        ort_session(made, optimized=True),
     ):
         assert (abs(peer.run(None, given)[0] - exact) <= bound).all()
 
