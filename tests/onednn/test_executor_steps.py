@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from support.runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attributes
+from support.codes import has_vnni
+from support.runtime_draws import CHAINS, TRANSCENDENTAL, Draw, attributes
 from support.runtime_plans import one_step
 from support.steps_compared import Difference, compare_steps
 from support.versions import is_3_2, nan_or
@@ -32,12 +33,6 @@ TYPES = (U8, S8, F32)
 SHAPE = (2, 16, 6, 5)
 
 
-@pytest.fixture(autouse=True)
-def _needs_vnni(library: Library) -> None:
-    if not library.effective_isa().has_vnni and S8_LIMIT > 64:
-        pytest.skip("without VNNI int8 products saturate")
-
-
 @pytest.fixture(params=["random-0", "ties-1"])
 def draw(request: pytest.FixtureRequest) -> Draw:
     kind, seed = request.param.split("-")
@@ -56,7 +51,7 @@ def _has_avx512() -> bool:
     return isa & CpuIsa.avx512_core == CpuIsa.avx512_core
 
 
-WIDE = S8_LIMIT > 64 and _has_avx512()
+WIDE = has_vnni() and _has_avx512()
 """False under an instruction set without VNNI, or without AVX-512 (`test_isa.py`): what may saturate is NumPy's,
 and kernels are others; bytes are the same.
 """
