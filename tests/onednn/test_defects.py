@@ -1479,7 +1479,6 @@ def test_convolutions_whose_padding_behind_is_negative(bare: Bare) -> None:
     assert taken > 50
 
 
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize(
     ("kind", "codes"),
     [

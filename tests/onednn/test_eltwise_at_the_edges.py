@@ -11,8 +11,6 @@ from support.onnx_cases import model, node
 
 import fqfuse
 
-pytestmark = pytest.mark.usefixtures("vnni")
-
 NAN, INF = math.nan, math.inf
 
 

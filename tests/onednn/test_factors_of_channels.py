@@ -67,7 +67,6 @@ def test_the_numbers_are_those_of_onnx_runtime(
         assert abs(found.astype(int) - expected).max() <= (act == "Tanh")
 
 
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize(("side", "convolves"), [(28, True), (14, False)])
 def test_a_large_map_is_multiplied_by_a_convolution(side: int, convolves: bool) -> None:
     plan = fqfuse.compile(model("int8", side, 32, "factors, values", "Identity"))
