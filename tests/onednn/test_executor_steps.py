@@ -56,14 +56,14 @@ WIDE = has_vnni() and _has_avx512()
 and kernels are others; bytes are the same.
 """
 
-RAN_ON_ONEDNN: list[str] = []
+IMPLEMENTATIONS: list[str] = []
+"""Of the steps that were compared, empty where NumPy ran one."""
 
 
 def differences(plan: Plan, feeds: Mapping[str, np.ndarray]) -> tuple[list[Difference], Placement]:
     executor = OneDnnExecutor(plan, 2)
     found, placement = compare_steps(plan, executor, feeds), executor.placement()[0]
-    if placement.runtime == "onednn":
-        RAN_ON_ONEDNN.append(placement.implementation)
+    IMPLEMENTATIONS.append(placement.implementation if placement.runtime == "onednn" else "")
     return found, placement
 
 
@@ -829,13 +829,12 @@ def test_a_primitive_without_a_lowering_runs_on_numpy(draw: Draw) -> None:
 
 
 def test_most_steps_ran_on_onednn_elsewhere_too() -> None:
-    """The last of a process that runs this whole file: two runtimes that are both NumPy would
-    always agree.
-    """
-    if WIDE:
-        pytest.skip("each test above says where its step runs")
-    assert len(RAN_ON_ONEDNN) >= 1200
-    assert any("int8" in implementation for implementation in RAN_ON_ONEDNN)
+    """Of those that this process has run: two runtimes that are both NumPy would always agree."""
+    if WIDE or len(IMPLEMENTATIONS) < 100:
+        pytest.skip("each test above says where its step runs, or another process ran them")
+    ran = [implementation for implementation in IMPLEMENTATIONS if implementation]
+    assert len(ran) >= 0.85 * len(IMPLEMENTATIONS)
+    assert any("int8" in implementation for implementation in ran)
 
 
 @pytest.mark.parametrize("algorithm", ["max", "min"])
