@@ -353,7 +353,8 @@ def commit_in_f32(
     def part(weights: Weights, what: str, around: Scaled) -> Tensor:
         found = run(offer(PrimitiveAttr(), weights, None, around), what)
         last = channels_last(binder.library, found.desc.dims, DataType.f32)
-        if step.primitive == "matmul" or found.desc == last:
+        as_last = found.desc.is_plain and found.desc.strides == last.strides
+        if step.primitive == "matmul" or as_last:
             return found
         relaid = binder.describe(step, "reorder", found.desc, last)
         return run(Offer(relaid, {Arg.SRC: found}), f"{what}, channels last")
@@ -419,13 +420,17 @@ def _behind(
 
 
 def _seen(binder: Binder, operand: Operand, target: MemoryDesc, frame: Frame) -> Operand:
-    """An operand of a destination, in the frame's shape: along the last dimension, or one number."""
+    """An operand of a destination, in the frame's shape: along the last dimension that is longer than 1, or one
+    number.
+    """
     dims = operand.desc.dims
     if target == frame.like or dims == frame.dims:
         return operand
-    if math.prod(dims) not in (1, dims[-1]):
+    count, last = math.prod(dims), max(dims)
+    behind = target.dims[dims.index(last) + 1 :]
+    if count != last or (count > 1 and math.prod(behind) > 1):
         raise NotLowered(f"an operand {list(dims)} for {list(frame.dims)}")
-    desc = row_major(binder.library, (*(1 for _ in frame.dims[1:]), dims[-1]), DataType.f32)
+    desc = row_major(binder.library, (*(1 for _ in frame.dims[1:]), count), DataType.f32)
     if isinstance(operand, Memory):
         return Memory(binder.engine, desc, operand.view())
     return replace(operand, desc=desc)
