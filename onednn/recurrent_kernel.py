@@ -1,9 +1,9 @@
 """An LSTM that quantizes as it runs: its input in one call (`quantize`), and all steps of all its
-directions, which quantize the hidden state at each, in another (`lstm_steps`). Instructions of
-AVX-512 and VNNI that neither NumPy nor oneDNN 3.2 offers in one piece.
+directions, which quantize the hidden state at each, in another (`lstm_steps`): neither NumPy nor
+oneDNN 3.2 has that in one piece.
 
 A step of 256 hidden values is 0.26 million multiplications: some 2 us of work, to which the
-library's product and NumPy's gates add 20 of calls. The kernel takes 3.5 altogether. A direction is
+library's product and NumPy's gates add 20 of calls. The kernel takes 3.5 altogether, with VNNI. A direction is
 one thread's.
 
 The members of the work of `lstm_steps`; H' is `hidden`, filled up to 16 * `blocks`:
@@ -18,6 +18,15 @@ The members of the work of `lstm_steps`; H' is `hidden`, filled up to 16 * `bloc
     codes, products: u8 and s32 of room, [directions, batch, H'] and [.., 4 * H'].
     y: f32 [steps, directions, batch, hidden]: the results.
     backwards: bit d is set where direction d goes from the last step to the first.
+
+of that of `multiply_input`, which multiplies the input where the library's product is not exact; I'
+is the number of inputs, filled up to a multiple of 16:
+
+    weights: s8 [directions, blocks, I'/4, 4 gates, 16, 4].
+    sums, scales: s32 and f32, as above.
+    codes, scale, zero: u8 [many, I'], and what `quantize` found: f32 [1] and s32 [1].
+    out: f32 [many, directions, 4 * hidden].
+    many, inputs: rows of codes, and I'.
 
 and of that of `quantize`:
 
@@ -65,5 +74,5 @@ library (`expf.c`, `tanhf.c`): both are good to some 1e-7 of the result.
 
 
 def lstm_kernel(library: Library) -> Kernels | None:
-    """The functions; None where they cannot run: other systems, CPUs without AVX-512 and VNNI."""
+    """The functions; None where they were not compiled, or fuse no multiplication and addition."""
     return kernels(library, "recurrent_kernel")

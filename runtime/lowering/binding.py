@@ -86,7 +86,7 @@ class Binder(Values):
 
     Attributes:
         index: of the step that is being lowered.
-        threads: for steps on NumPy, and for machine code.
+        threads: for steps on NumPy, and for our functions in C.
         joined: concat steps that run as such, so far, by their first two sources.
     """
 
@@ -373,7 +373,7 @@ class Binder(Values):
         return self._parts(step, offer, found, product, parts, decoder)
 
     def rows_action(self, source: Wanted, product: Tensor, decoder: Decoder) -> RowsAction:
-        """A bare product of rows with packed weights, by machine code.
+        """A bare product of rows with packed weights, by our functions in C.
 
         Raises:
             NotLowered: the rows are constant.
@@ -381,7 +381,7 @@ class Binder(Values):
         src = self.fetch(source)
         if not isinstance(src, Tensor):
             raise NotLowered("rows that are constant")
-        self._impl.append("packed rows by avx512_core")
+        self._impl.append(decoder.multiplier)
         rows, scratch, panels = source.desc.dims[0], None, None
         if copies := decoder.copies(rows):
             shape = (copies, rows, decoder.blocks.width)
@@ -392,7 +392,7 @@ class Binder(Values):
         return RowsAction(source.value, src, product, scratch, panels, decoder)
 
     def coded_action(self, source: Wanted, product: Tensor, weights: CodedRows) -> CodedAction:
-        """A bare product of rows that become codes with packed weights, by machine code.
+        """A bare product of rows that become codes with packed weights, by our functions in C.
 
         Raises:
             NotLowered: the rows are constant.
@@ -482,7 +482,7 @@ class Binder(Values):
     def commit_kernel(
         self, action: Action, implementation: str, outputs: Mapping[str, Tensor]
     ) -> None:
-        """Runs a step by machine code of our own.
+        """Runs a step by a function in C of our own.
 
         Args:
             action: the action.

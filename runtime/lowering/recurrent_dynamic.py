@@ -1,5 +1,5 @@
 """Layers of DynamicQuantizeLSTM: the input is quantized and multiplied for all steps at once, by the
-library's int8 product; the steps follow (`recurrent_steps.py`).
+library's int8 product, or where that is not exact by a kernel of our own; the steps follow (`recurrent_steps.py`).
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...ir.ops import OPS
 from ...ir.ops.quantization import dynamic_range
@@ -17,8 +18,15 @@ from ...onednn.library import Stream
 from ...onednn.recurrent_kernel import CONSTANTS, lstm_kernel
 from ...plan.types import Step
 from .binding import Binder, need
-from .recurrent_steps import KernelSteps, LayerSize, LibrarySteps, Steps
-from .recurrent_weights import product
+from .recurrent_steps import (
+    MOST_CODES,
+    KernelSteps,
+    LayerSize,
+    LibrarySteps,
+    Steps,
+    packed_by_blocks,
+)
+from .recurrent_weights import F32, Product, product
 from .values import NotLowered
 
 
@@ -50,7 +58,7 @@ class DynamicLayers:
     def __init__(self, binder: Binder, step: Step) -> None:
         self.step, self.engine = step, binder.engine
         backwards = directions_of(OPS[step.op].known(step.params))
-        steps, directions, batch, hidden = binder.dims(step.output)
+        steps, _directions, batch, hidden = binder.dims(step.output)
         self.size = LayerSize(steps, batch, hidden, backwards)
         self.features = binder.dims(need(step, "src"))[2]
         read = [step.arg(role) for role in ("src", "initial_h", "initial_c")]
@@ -62,10 +70,10 @@ class DynamicLayers:
             dict.fromkeys(name for name in read if name and name not in self._constants)
         )
         self.outputs = tuple(filter(None, step.outputs))
-        self.of_input = product(binder, step, "w", range(directions), steps * batch)
         self.kernel = lstm_kernel(binder.library)
+        self.of_input = _of_input(binder, step, self.size, self.kernel)
         self.steps = _steps_of(binder, step, self.size, self.kernel)
-        self.implementations = [self.of_input.primitive.desc.impl_info, self.steps.implementation]
+        self.implementations = [self.of_input.implementation, self.steps.implementation]
         self._idle: list[_Work] = []
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -92,8 +100,68 @@ class DynamicLayers:
 
 def _steps_of(binder: Binder, step: Step, size: LayerSize, kernel: Kernels | None) -> Steps:
     if kernel is None or not size.suits_kernel(binder.threads):
-        return LibrarySteps(binder, step, size)
+        try:
+            return LibrarySteps(binder, step, size)
+        except NotLowered:  # its product is not exact here
+            if kernel is None or not size.fits_kernel:
+                raise
     return KernelSteps(binder, step, size, kernel)
+
+
+def _of_input(
+    binder: Binder, step: Step, size: LayerSize, kernel: Kernels | None
+) -> Product | KernelProduct:
+    try:
+        return product(binder, step, "w", range(len(size.backwards)), size.steps * size.batch)
+    except NotLowered:  # as above
+        if kernel is None or binder.dims(need(step, "src"))[2] > MOST_CODES:
+            raise
+    return KernelProduct(binder, step, size, kernel)
+
+
+class KernelProduct:
+    """The product of the input by the kernel, which is exact on every CPU: called as a `Product`.
+
+    Attributes:
+        implementation: what computes it, for the placement.
+    """
+
+    def __init__(self, binder: Binder, step: Step, size: LayerSize, kernel: Kernels) -> None:
+        self.implementation = f"codes by {kernel.level}"
+        self._kernel, self._size, self._threads = kernel, size, binder.threads
+        self._arrays = packed_by_blocks(binder, step, "w", len(size.backwards))
+
+    def call(
+        self, _: Stream, codes: NDArray[np.uint8], target: F32, scale: F32, zero: NDArray[np.int32]
+    ) -> Callable[[], None]:
+        """See `Product`."""
+        (weights, sums, scales), (many, inputs) = self._arrays, codes.shape
+        padded = np.zeros((many, 4 * weights.shape[2]), np.uint8)
+        assert target.shape == (many, 4 * len(weights) * self._size.hidden)
+        assert target.flags.c_contiguous
+        work = self._kernel.work(
+            "multiply_input",
+            weights=weights.ctypes.data,
+            sums=sums.ctypes.data,
+            scales=scales.ctypes.data,
+            codes=padded.ctypes.data,
+            scale=scale.ctypes.data,
+            zero=zero.ctypes.data,
+            out=target.ctypes.data,
+            many=many,
+            inputs=padded.shape[1],
+            hidden=self._size.hidden,
+            blocks=weights.shape[1],
+            directions=len(weights),
+        )
+        held = (self._arrays, scale, zero, target)
+        multiply = self._kernel.call("multiply_input", work, self._threads, held)
+
+        def call() -> None:
+            padded[:, :inputs] = codes
+            multiply()
+
+        return call
 
 
 class _Work:

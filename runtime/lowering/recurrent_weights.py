@@ -43,6 +43,11 @@ class Product:
     primitive: Primitive
     args: dict[int, Memory]
 
+    @property
+    def implementation(self) -> str:
+        """What computes it, for the placement."""
+        return self.primitive.desc.impl_info
+
     def call(
         self,
         stream: Stream,
