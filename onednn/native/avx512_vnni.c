@@ -4,11 +4,14 @@
 
 #ifdef X86
 #define VNNI
-#if defined(__GNUC__) || _MSC_VER >= 1930
-#define AMX
-#endif
 #define CODES_ONLY
-#define TARGETS "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,bmi2,fma,amx-tile,amx-int8"
+#define OF_VNNI "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,bmi2,fma"
+#if defined(__clang__) || __GNUC__ >= 11
+#define AMX
+#define TARGETS OF_VNNI ",amx-tile,amx-int8"
+#else
+#define TARGETS OF_VNNI
+#endif
 #include "target.h"
 #include "lanes_avx512.h"
 

@@ -179,8 +179,15 @@ static void NAMED(decode_columns)(BlockWork *a) {
 /* Four rows of x, in which the even ones of 32 elements are in front of the odd ones, times some rows of codes: sums of 16
    lanes, the lower half of which comes first where a vector has 8. */
 INLINE void NAMED(block_tile)(const BlockWork *a, const float *const x[4], int64_t r, int64_t left, int64_t rows, float *out) {
-  int64_t per = a->block / 32, blocks = a->blocks, ld = a->ld, row[SIDE];
-  UNROLL for (int i = 0; i < SIDE; i++) row[i] = r + least(i, left - 1);
+  int64_t per = a->block / 32, blocks = a->blocks, ld = a->ld;
+  const uint8_t *codes[SIDE], *zeros[SIDE];
+  const float *scales[SIDE];
+  UNROLL for (int i = 0; i < SIDE; i++) {
+    int64_t row = r + least(i, left - 1);
+    codes[i] = a->codes + row * a->stride;
+    zeros[i] = a->zeros + row * blocks;
+    scales[i] = a->scales + row * blocks;
+  }
 #if VECTOR == 8
   float found[4][SIDE];
 #endif
@@ -191,7 +198,7 @@ INLINE void NAMED(block_tile)(const BlockWork *a, const float *const x[4], int64
     for (int64_t b = 0, at = 0; b < blocks; b++) {
       NAMED(Factors) factors[SIDE];
       UNROLL for (int i = 0; i < SIDE; i++)
-        factors[i] = NAMED(factors)(f_all((float)a->zeros[row[i] * blocks + b]), f_all(a->scales[row[i] * blocks + b]));
+        factors[i] = NAMED(factors)(f_all((float)zeros[i][b]), f_all(scales[i][b]));
       for (int64_t w = 0; w < per; w++, at += 32) {
         F of_even[4], of_odd[4];
         UNROLL for (int j = 0; j < 4; j++) {
@@ -199,9 +206,9 @@ INLINE void NAMED(block_tile)(const BlockWork *a, const float *const x[4], int64
           of_odd[j] = f_load(x[j] + at + 16 + half);
         }
         UNROLL for (int i = 0; i < SIDE; i++) {
-          const uint8_t *codes = a->codes + row[i] * a->stride + at * BITS / 8 + half * BITS / 4;
+          const uint8_t *some = codes[i] + at * BITS / 8 + half * BITS / 4;
           /* each lane with a code for an even element below that for an odd one */
-          I pairs = BITS == 4 ? i_of_bytes(codes) : i_of_shorts(codes);
+          I pairs = BITS == 4 ? i_of_bytes(some) : i_of_shorts(some);
           F even = NAMED(weights)(pairs, factors[i]), odd = NAMED(weights)(i_right(pairs, BITS), factors[i]);
           UNROLL for (int j = 0; j < 4; j++) y[j][i] = f_fma(even, of_even[j], y[j][i]);
           UNROLL for (int j = 0; j < 4; j++) y[j][i] = f_fma(odd, of_odd[j], y[j][i]);

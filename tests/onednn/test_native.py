@@ -8,11 +8,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from support.guarded import Guarded
+from support.kernel_models import dynamic_lstm, lookup, product
+from support.packed_models import Scheme
 
 from fqfuse.onednn import native
 from fqfuse.onednn.enums import CpuIsa
@@ -210,6 +214,52 @@ def test_the_library_s_limit_is_ours(library: Library) -> None:
             check=True,
         )
         assert ran.stdout.strip() == level
+
+
+LIMITED = """
+import hashlib, sys
+from pathlib import Path
+import numpy as np
+import fqfuse
+for path in sorted(Path(sys.argv[1]).glob("*.onnx")):
+    plan = fqfuse.compile(path, dynamic="matmul" if path.stem.startswith("codes") else None)
+    session = fqfuse.InferenceSession(plan, "auto", 2)  # exact
+    results = session.run(None, dict(np.load(path.with_suffix(".npz"))))
+    print(hashlib.sha256(b"".join(each.tobytes() for each in results)).hexdigest(), end=" ")
+    print(session.placement()[0].implementation or "none")
+"""
+
+
+@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
+def test_models_give_the_same_bytes_without_vnni(
+    library: Library, limit: str, tmp_path: Path
+) -> None:
+    """Weights of all codes, with which pairs of products saturate 16 bits."""
+    if not library.effective_isa().has_vnni:
+        pytest.skip("a CPU without VNNI")
+    cases = {"lstm": dynamic_lstm(), "lookup": lookup()}
+    for bits in (4, 8):
+        for rows in (1, 40):
+            scheme = Scheme("nbits", bits, 32)
+            cases[f"codes {bits} {rows}"] = cases[f"rows {bits} {rows}"] = product(rows, scheme)
+    for name, (proto, feeds) in cases.items():
+        onnx.save(proto, tmp_path / f"{name}.onnx")
+        np.savez(tmp_path / f"{name}.npz", **feeds)
+    told = []
+    for environment in ({}, {"ONEDNN_MAX_CPU_ISA": limit}):
+        ran = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(tmp_path)],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told.append([line.split(" ", 1) for line in ran.stdout.splitlines()])
+    assert len(told[0]) == len(cases)
+    assert [found for found, _ in told[0]] == [found for found, _ in told[1]]
+    by = {name: line[1] for name, line in zip(sorted(cases), told[1], strict=True)}
+    del by["lookup"]  # a call between the primitives, which has no name
+    assert all(f"by {limit.lower()}" in name for name in by.values()), by
 
 
 def test_the_extension_is_loaded_when_it_is_needed() -> None:

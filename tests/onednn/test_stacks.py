@@ -10,14 +10,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from support.onnx_cases import model, node
-from support.packed_models import Net, Scheme
+from support.kernel_models import dynamic_lstm, lookup, lstm, product
+from support.packed_models import Scheme
 
 import fqfuse
 from fqfuse.onednn.enums import CpuIsa
@@ -27,10 +26,6 @@ from fqfuse.onednn.native import missing
 PAGE = 4096
 LEAST_STACK = 32 * 1024
 """What threading.stack_size takes at least."""
-
-Feeds = Mapping[str, np.ndarray]
-Case = tuple[onnx.ModelProto, Feeds]
-
 
 # -- frames ----------------------------------------------------------------------------------------
 
@@ -87,62 +82,6 @@ for path in sorted(folder.glob("*.onnx")):
         print(placed.step.op, placed.implementation, end="; ")
     print(flush=True)
 """
-
-
-def product(rows: int, scheme: Scheme) -> Case:
-    """[rows, 160] times packed weights [160, 96]."""
-    net = Net(scheme)
-    proto = net.model(net.linear("x", 160, 96, bias=False), (rows, 160))
-    return proto, {"x": np.random.default_rng(rows).standard_normal((rows, 160)).astype(np.float32)}
-
-
-def lookup() -> Case:
-    """A swish of codes, which is a table."""
-    nodes = [
-        node("DequantizeLinear", ["x", "s", "z"], ["d"]),
-        node("Sigmoid", ["d"], ["a"]),
-        node("Mul", ["d", "a"], ["m"]),
-        node("QuantizeLinear", ["m", "s", "z"], ["y"]),
-    ]
-    constants = {"s": np.float32(0.05), "z": np.uint8(100)}
-    x = np.random.default_rng(0).integers(0, 256, (9, 400)).astype(np.uint8)
-    types = {"x": onnx.TensorProto.UINT8}
-    return model(nodes, inputs={"x": x.shape}, constants=constants, types=types), {"x": x}
-
-
-def lstm(batch: int) -> Case:
-    """f32, both directions."""
-    rng = np.random.default_rng(batch)
-    constants = {
-        "w": rng.normal(0, 0.1, (2, 4 * 40, 24)).astype(np.float32),
-        "r": rng.normal(0, 0.1, (2, 4 * 40, 40)).astype(np.float32),
-    }
-    nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=40, direction="bidirectional")]
-    x = rng.standard_normal((12, batch, 24)).astype(np.float32)
-    return model(nodes, inputs={"x": x.shape}, constants=constants), {"x": x}
-
-
-def dynamic_lstm() -> Case:
-    """Quantized as it runs, both directions."""
-    rng = np.random.default_rng(5)
-    constants: dict[str, np.ndarray] = {}
-    for name, size in (("w", 24), ("r", 40)):
-        constants[name] = rng.integers(-127, 128, (2, size, 4 * 40)).astype(np.int8)
-        constants[f"{name}_scale"] = np.full(2, 0.002, np.float32)
-        constants[f"{name}_zero"] = np.zeros(2, np.int8)
-    inputs = ["x", "w", "r", "", "", "", "", "", "w_scale", "w_zero", "r_scale", "r_zero"]
-    layer = node(
-        "DynamicQuantizeLSTM",
-        inputs,
-        ["y"],
-        domain="com.microsoft",
-        hidden_size=40,
-        direction="bidirectional",
-    )
-    x = rng.standard_normal((12, 3, 24)).astype(np.float32)
-    domains = {"com.microsoft": 1}
-    proto = model([layer], inputs={"x": x.shape}, constants=constants, domains=domains)
-    return proto, {"x": x}
 
 
 CODED = "packed codes by "
