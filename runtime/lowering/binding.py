@@ -87,6 +87,7 @@ class Binder(Values):
     Attributes:
         index: of the step that is being lowered.
         threads: for steps on NumPy, and for our functions in C.
+        exact: implementations that may saturate are refused.
         joined: concat steps that run as such, so far, by their first two sources.
     """
 
@@ -109,7 +110,7 @@ class Binder(Values):
         self._told = told
         self._settled = settled
         self._results = settled_results(plan, settled)
-        self._exact = exact
+        self.exact = exact
         self._refused = refused
         self.threads = threads
         self._budget, self._bodies = budget, bodies
@@ -196,7 +197,7 @@ class Binder(Values):
         defect = defect_of(desc)
         if defect is not None:
             return f"{desc.impl_info} computes it wrongly ({defect.name}): {defect.when}"
-        if self._exact and may_saturate(desc):
+        if self.exact and may_saturate(desc):
             data = None if weights is None else weights()
             largest, blocks = self._largest_code(desc, source), self._gemm_blocks(desc, data)
             if not cannot_saturate(desc, data, largest, blocks):

@@ -99,10 +99,14 @@ class DynamicLayers:
 
 
 def _steps_of(binder: Binder, step: Step, size: LayerSize, kernel: Kernels | None) -> Steps:
-    if kernel is None or not size.suits_kernel(binder.threads):
+    """By the kernel, if that is faster or the library is not exact; where the caller has chosen the
+    library's sums, which saturate without VNNI, by these.
+    """
+    chosen = not binder.exact and not binder.library.effective_isa().has_vnni
+    if kernel is None or chosen or not size.suits_kernel(binder.threads):
         try:
             return LibrarySteps(binder, step, size)
-        except NotLowered:  # its product is not exact here
+        except NotLowered:
             if kernel is None or not size.fits_kernel:
                 raise
     return KernelSteps(binder, step, size, kernel)
@@ -113,7 +117,7 @@ def _of_input(
 ) -> Product | KernelProduct:
     try:
         return product(binder, step, "w", range(len(size.backwards)), size.steps * size.batch)
-    except NotLowered:  # as above
+    except NotLowered:  # it is not exact here
         if kernel is None or binder.dims(need(step, "src"))[2] > MOST_CODES:
             raise
     return KernelProduct(binder, step, size, kernel)

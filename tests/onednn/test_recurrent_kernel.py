@@ -275,12 +275,12 @@ def layer_model(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 @pytest.mark.parametrize("seed", range(40))
 def test_layers_are_those_of_onnxruntime_and_of_the_other_way(kernel, seed, monkeypatch) -> None:
     proto, feeds = layer_model(seed)
-    session = fqfuse.InferenceSession(proto, "onednn", 1 + seed % 2)
+    session = fqfuse.InferenceSession(proto, "auto", 1 + seed % 2)
     found = session.run(None, feeds)
     (placed,) = session.placement()
     assert f"DynamicQuantizeLSTM by {kernel.level}" in placed.implementation
     monkeypatch.setattr(recurrent_dynamic, "lstm_kernel", lambda _: None)
-    other = fqfuse.InferenceSession(proto, "onednn", 1 + seed % 2)
+    other = fqfuse.InferenceSession(proto, "auto", 1 + seed % 2)
     for wanted in (run_ort(proto, feeds), other.run(None, feeds)):
         for mine, theirs in zip(found, wanted, strict=True):
             # a code of the hidden state on the other side of a tie: 1/255 of a weight of at most
@@ -293,7 +293,7 @@ def test_layers_are_those_of_onnxruntime_and_of_the_other_way(kernel, seed, monk
 @pytest.mark.usefixtures("kernel")
 def test_an_input_in_other_strides() -> None:
     proto, feeds = layer_model(2)
-    session = fqfuse.InferenceSession(proto, "onednn")
+    session = fqfuse.InferenceSession(proto, "auto")
     wanted = session.run(None, feeds)
     strided = {**feeds, "x": np.asfortranarray(feeds["x"])}
     for one, other in zip(session.run(None, strided), wanted, strict=True):
@@ -303,7 +303,7 @@ def test_an_input_in_other_strides() -> None:
 @pytest.mark.usefixtures("kernel")
 def test_a_run_leaves_nothing_to_the_next() -> None:
     proto, feeds = layer_model(2)
-    session = fqfuse.InferenceSession(proto, "onednn")
+    session = fqfuse.InferenceSession(proto, "auto")
     wanted = session.run(None, feeds)
     assert np.isnan(session.run(None, {**feeds, "x": feeds["x"] * np.nan})[0]).all()
     for one, other in zip(session.run(None, feeds), wanted, strict=True):

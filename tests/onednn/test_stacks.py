@@ -72,7 +72,7 @@ for path in sorted(folder.glob("*.onnx")):
     print(path.stem, end=": ", flush=True)
     feeds = dict(np.load(path.with_suffix(".npz")))
     plan = fqfuse.compile(path, dynamic=dynamic.get(path.stem))
-    session = fqfuse.InferenceSession(plan, "onednn", threads)
+    session = fqfuse.InferenceSession(plan, "auto", threads)
     wanted = session.run(None, feeds)
     threading.stack_size(least)
     found = on_a_small_stack(lambda: session.run(None, feeds))
