@@ -3,6 +3,8 @@
 FROM python:3.12-slim AS build
 WORKDIR /source
 COPY . .
+# the kernels in C, which an image without a compiler does without
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim

@@ -59,7 +59,7 @@ lint: .venv/.dev  ## ruff's rules and format, and the import rules between the f
 
 types: .venv/.dev  ## mypy --strict on the unpacked wheel
 	rm -rf .venv/wheel build
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w .venv/wheel .
+	CC=false $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w .venv/wheel .
 	$(BIN)/python -m zipfile -e .venv/wheel/fqfuse-*.whl .venv/wheel/unpacked
 	rm -rf build
 	cd .venv/wheel/unpacked && MYPYPATH=. ../../bin/python -m mypy --config-file ../../../pyproject.toml --cache-dir ../../../.mypy_cache -p fqfuse
@@ -76,7 +76,7 @@ site: .venv-site/.site  ## build the documentation as a site in site/, with the 
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet
 	@echo "site/index.html"
 
-wheel: .venv/.dev  ## build dist/fqfuse-<version>-py3-none-any.whl from a clean tree
+wheel: .venv/.dev  ## build a wheel for this platform in dist/, from a clean tree
 	rm -rf build dist
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 	rm -rf build
@@ -100,27 +100,30 @@ models: .venv-models/.models  ## train the digits models again from their seed, 
 	.venv-models/bin/python -m fqfuse.benchmarks.digits
 
 clean:  ## remove environments, builds and caches
-	rm -rf .venv .venv-batch .venv-bench .venv-models .venv-onednn2 .venv-site build dist site *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf onednn/_native.* .venv .venv-batch .venv-bench .venv-models .venv-onednn2 .venv-site build dist site *.egg-info htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/.base: pyproject.toml
+# What the extension module is compiled from. Where there is no compiler it is left out.
+NATIVE := $(wildcard onednn/native/*.[ch])
+
+.venv/.base: pyproject.toml $(NATIVE)
 	$(call make_venv,.venv)
 	$(BIN)/python $(PIP_INSTALL) --editable .
 	touch $@
 
 # It holds what `.base` holds: in one go, since pip takes 20 s to find out about the packages of each.
-.venv/.dev: pyproject.toml
+.venv/.dev: pyproject.toml $(NATIVE)
 	$(call make_venv,.venv)
 	$(BIN)/python $(PIP_INSTALL) --editable '.[dev]'
 	touch .venv/.base $@
 
 # Exact versions, because figures are compared over time.
-.venv-bench/.bench: pyproject.toml benchmarks/requirements.txt
+.venv-bench/.bench: pyproject.toml $(NATIVE) benchmarks/requirements.txt
 	$(call make_venv,.venv-bench)
 	.venv-bench/bin/python $(PIP_INSTALL) -r benchmarks/requirements.txt --editable .
 	touch $@
 
-.venv-batch/.batch: pyproject.toml
+.venv-batch/.batch: pyproject.toml $(NATIVE)
 	$(call make_venv,.venv-batch)
 	.venv-batch/bin/python $(PIP_INSTALL) --editable '.[dev,ray]' dask pyspark
 	touch $@
@@ -133,7 +136,7 @@ clean:  ## remove environments, builds and caches
 	ln -sfn ../.. .venv-site/src/fqfuse
 	touch $@
 
-.venv-models/.models: pyproject.toml
+.venv-models/.models: pyproject.toml $(NATIVE)
 	$(call make_venv,.venv-models)
 	.venv-models/bin/python $(PIP_INSTALL) --editable '.[bench]'
 	touch $@

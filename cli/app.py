@@ -79,7 +79,11 @@ def _program(
     if version:
         from importlib.metadata import version as version_of
 
+        from ..onednn.native import missing
+
         typer.echo(f"fqfuse {version_of('fqfuse')}")
+        if missing():
+            typer.echo(f"without kernels in C, slower on oneDNN: {missing()}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

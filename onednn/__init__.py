@@ -20,7 +20,8 @@ arguments that write into those arrays.
 - `code_generation.py`, `primitive.py`: compiled -> `Primitive`; with memories -> `ExecArgs`, and
   one C call
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library
-- `machine_code.py`, `kernels.py`: `listings/` of machine code -> `Kernels`, and calls of them
+- `native/`, `native.py`, `kernels.py`: our functions in C, an optional extension module -> the ones for
+  this CPU -> `Kernels`, and calls of them
 - `call_loop.py`: one C call after the other -> one call of them all, once or over and over
 - `average_kernel.py`, `lookup_kernel.py`, `range_kernel.py`, `block_kernels.py`, `coded_kernels.py`,
   `recurrent_kernel.py`, `lstm_kernel.py`: what each of these computes, and of what

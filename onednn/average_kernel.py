@@ -1,4 +1,4 @@
-"""Averages of whole maps of codes, as squeeze and excitation takes them: of AVX-512.
+"""Averages of whole maps of codes, as squeeze and excitation takes them.
 
 oneDNN 3.2's pooling of codes stores rounded codes; the other ways to floats copy the map to f32
 first, read as many weights of 1 as there are codes, or pack them for a product. This one reads the
@@ -29,7 +29,7 @@ MOST_POSITIONS: Final = 1 << 23
 
 
 def average_kernel(library: Library) -> Kernels | None:
-    """The function; None where it cannot run: other systems, CPUs without AVX-512."""
+    """The function; None where it was not compiled."""
     return kernels(library, "average_kernel")
 
 
@@ -41,7 +41,7 @@ def average_call(found: Kernels, held: list[object], **members: int) -> CCall:
         held: gets what must live as long as the call.
         members: of the work.
     """
-    address, _ = found.functions["average"]
+    address = found.functions["average"].address
     work = found.work("average", **members)
     held.append(work)
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)

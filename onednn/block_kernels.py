@@ -1,8 +1,8 @@
 """Codes of 4 or 8 bits in blocks: decoded as columns of a matrix, or multiplied by rows as they
-are. A few instructions of AVX-512 that neither NumPy nor oneDNN 3.2 offers.
+are, which neither NumPy nor oneDNN 3.2 offers.
 
-A table of the 16 codes of 4 bits in f32 fits into one register. A permutation by 16 codes looks them up in
-one instruction, so that decoding (`decode_columns`) costs about as much as writing the result: 0.15 ns a
+A table of the 16 codes of 4 bits in f32 fits into one register of AVX-512. A permutation by 16 codes looks them up
+in one instruction, so that decoding (`decode_columns`) costs about as much as writing the result: 0.15 ns a
 weight where NumPy takes 2. In the product of one row after the other (`multiply_row`) looked-up
 weights are never written, and the scale of a block multiplies its sum: 0.032 ns a weight and row, at
 8 bits 0.045. The weights lie in panels of columns for it (`coded_kernels.in_panels`), a column in
@@ -20,7 +20,6 @@ The members of a work:
         found by offsets of 32 bits. For `multiply_row` words of 32 bits in panels.
     scales, zeros: f32 and u8 of each block, [rows, blocks]; `PADDING` bytes more of zeros. For
         `multiply_row` in panels, without more; zeros may be 0 there, where all are the middle one.
-    table: `TABLE`.
     x: rows that are multiplied, f32 [many, blocks * block]; for `multiply_rows` of each 32 elements
         the even ones in front of the odd ones.
     out: f32: [blocks * block, ld] for columns, [many, ld] for a product.
@@ -40,13 +39,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from .kernels import Kernels, kernels
 from .library import Library
 
-TABLE: Final[npt.NDArray[np.float32]] = np.arange(16, dtype=np.float32)
 PADDING: Final = 3
 """Bytes behind the zero points that may be read: they are fetched four at a time."""
 PANEL_BYTES: Final = 64 * 64 * 4
@@ -54,7 +49,7 @@ PANEL_BYTES: Final = 64 * 64 * 4
 
 
 def block_kernels(library: Library, bits: int) -> Kernels | None:
-    """The functions for codes of so many bits; None where there are none, or they cannot run: other
-    systems, CPUs without AVX-512.
+    """The functions for codes of so many bits; None where there are none: of other widths, where
+    they were not compiled, or where nothing fuses a multiplication and an addition.
     """
     return kernels(library, f"block_kernels_{bits}") if bits in (4, 8) else None

@@ -74,8 +74,8 @@ class Stretch:
 
 
 def joined(library: Library, calls: Sequence[Callable[[], int]]) -> list[Stretch]:
-    """The calls, in their order, those of C functions that follow each other in one stretch; where
-    machine code cannot be mapped, each is one.
+    """The calls, in their order, those of C functions that follow each other in one stretch; without
+    our functions in C each is one.
 
     Args:
         library: the library.
@@ -133,8 +133,8 @@ def _together(library: Library, first: int, calls: Sequence[CCall]) -> Stretch |
 
 
 def shared(library: Library, shares: Sequence[tuple[int, ...]], held: list[object]) -> CCall | None:
-    """Functions whose work threads share, one after the other in one call; None where machine code
-    cannot be mapped.
+    """Functions whose work threads share, one after the other in one call; None without our
+    functions in C.
 
     Args:
         library: the library.
@@ -146,7 +146,7 @@ def shared(library: Library, shares: Sequence[tuple[int, ...]], held: list[objec
         return None
     table = np.array(shares, np.int64)
     held.append(table)
-    address, _ = found.functions["share"]
+    address = found.functions["share"].address
     kinds = (ctypes.c_void_p, ctypes.c_int64)
     function = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address)
     return CCall(function, table.ctypes.data, len(shares))
@@ -213,7 +213,7 @@ class Repeated:
         calls: Sequence[CCall | None],
         times: int,
     ) -> None:
-        leave, _ = found.functions["leave"]
+        leave = found.functions["leave"].address
         once = np.zeros((len(calls), _WORDS), np.int64)
         for row, call in zip(once, calls, strict=True):
             words = (leave,) if call is None else call.words
@@ -252,6 +252,6 @@ class Repeated:
 
 def copying(found: Kernels, to: int, source: int, count: int) -> CCall:
     """A copy of bytes from one address to another."""
-    address, _ = found.functions["copy_bytes"]
+    address = found.functions["copy_bytes"].address
     kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     return CCall(ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address), to, source, count)

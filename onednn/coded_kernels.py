@@ -1,4 +1,4 @@
-"""Codes of rows times codes in blocks: products of codes by codes, with AVX-512 and VNNI, that
+"""Codes of rows times codes in blocks: products of codes by codes, that
 oneDNN 3.2 has no primitive for, since their scales differ from block to block.
 
 `quantize_rows` makes codes of rows in f32, as `ir/ops/blocks.py` has them. Packed weights lie in
@@ -11,6 +11,9 @@ million multiply-adds a second on a Zen 4 core at 3.6 GHz, of 230 that it has at
 as long as the sum of 32 products.
 `multiply_row` multiplies one row after the other by 64 columns as they lie: 0.008 ns a weight and
 row at 4 bits, 0.012 at 8.
+
+These are figures of VNNI. Elsewhere codes are widened to 16 bits, whose products and sums of pairs are
+exact in 32: the same numbers.
 
 Codes of 8 bits are u8 there, and those of the row s8; 4 bits are less their zero point first, and
 those of the row have 128 added.
@@ -79,14 +82,14 @@ def in_panels(columns: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def takes_tiles(library: Library, kernels: Kernels, block: int) -> bool:
+def takes_tiles(kernels: Kernels, block: int) -> bool:
     """Whether `multiply_by_tiles` is there, can run and takes blocks of so many codes."""
-    there = "multiply_by_tiles" in kernels.functions and library.effective_isa().has_amx
+    there = "multiply_by_tiles" in kernels.functions
     return there and (block <= _TILE or block % _TILE == 0)
 
 
 def coded_kernels(library: Library, bits: int) -> Kernels | None:
-    """The functions for weights of so many bits; None where there are none, or they cannot run:
-    other systems, CPUs without AVX-512 and VNNI.
+    """The functions for weights of so many bits; None where there are none: of other widths, or
+    where they were not compiled.
     """
     return kernels(library, f"coded_kernels_{bits}") if bits in (4, 8) else None

@@ -1,4 +1,4 @@
-"""Calls of functions of machine code whose work several threads share."""
+"""Calls of our functions in C whose work several threads share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 from ..errors import BackendUnavailable
 from .enums import CpuRuntime
 from .library import Library
-from .machine_code import Members, mapped
+from .native import LEVELS, Function, functions
 from .openmp import openmp_function
 
 Work = ctypes.Structure
@@ -27,21 +27,26 @@ larger than f32 only where the result is.
 
 @dataclass(frozen=True)
 class Kernels:
-    """The functions of a listing, on the threads that oneDNN's own primitives use.
+    """The functions of a kernel, on the threads that oneDNN's own primitives use.
 
     Attributes:
-        functions: function -> its address, and the members of its work.
+        functions: by name.
         parallel: runs a function in several threads; None: in this one.
     """
 
-    functions: Mapping[str, tuple[int, Members]]
+    functions: Mapping[str, Function]
     parallel: Any
+
+    @property
+    def level(self) -> str:
+        """The instruction sets that they take, for the placement."""
+        return max((each.level for each in self.functions.values()), key=list(LEVELS).index)
 
     def work(self, function: str, **values: int) -> Work:
         """A work for a function, and for those whose works have the same members. What is not given
         is 0; a name that is none of the members is an error, here and later.
         """
-        return _structure(self.functions[function][1])(**values)
+        return _structure(self.functions[function].members)(**values)
 
     def call(
         self, function: str, work: Work, threads: int = 1, held: object = None
@@ -84,20 +89,20 @@ class Kernels:
 
     def _checked(self, function: str, work: Work) -> tuple[int, list[str]]:
         """The address of a function that takes this work, and what of `_TOLD` that has."""
-        address, members = self.functions[function]
+        address, members, _ = self.functions[function]
         if not isinstance(work, _structure(members)):
             raise TypeError(f"{function} takes another work")
         return address, [name for name in _TOLD if name in members]
 
 
-def kernels(library: Library, name: str) -> Kernels | None:
-    """The functions of a listing; None where they cannot run: see `mapped`."""
-    found = mapped(name, library.effective_isa())
-    return None if found is None else Kernels(found, _team_of(library))
+def kernels(library: Library, kernel: str) -> Kernels | None:
+    """The functions of a kernel; None where there are none: see `functions`."""
+    found = functions(kernel, library.effective_isa())
+    return Kernels(found, _team_of(library)) if found else None
 
 
 @functools.cache
-def _structure(members: Members) -> type[Work]:
+def _structure(members: tuple[str, ...]) -> type[Work]:
     # without slots, a name that is no member would be taken for an attribute, and go unnoticed
     body = {"__slots__": (), "_fields_": [(name, ctypes.c_int64) for name in members]}
     return cast("type[Work]", type("Work", (ctypes.Structure,), body))

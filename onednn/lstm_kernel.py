@@ -1,4 +1,4 @@
-"""All steps of all directions of an f32 LSTM in one call, of AVX-512.
+"""All steps of all directions of an f32 LSTM in one call.
 
 One sequence meets the weights of its hidden state anew at each step: what a step takes is the time
 in which the cache gives them. oneDNN 3.2 reads them from the first to the last at each step; where
@@ -42,5 +42,5 @@ GROUP: Final = 8
 
 
 def f32_lstm_kernel(library: Library) -> Kernels | None:
-    """The functions; None where they cannot run: other systems, CPUs without AVX-512."""
+    """The functions; None where they were not compiled, or fuse no multiplication and addition."""
     return kernels(library, "lstm_kernel")

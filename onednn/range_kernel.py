@@ -1,4 +1,4 @@
-"""The range of a tensor, as dynamic quantization takes it, by machine code: NumPy takes 8 us for the
+"""The range of a tensor, as dynamic quantization takes it, in C: NumPy takes 8 us for the
 256 floats of a recurrent state, of which one is the work.
 """
 
@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import Callable
 
 from .enums import CpuIsa
-from .machine_code import mapped
+from .native import functions
 
 RangeKernel = Callable[[int, int, int, int], int]
 """(address of f32 numbers, how many, addresses of an f32 scale and of a u8 zero point): both for codes
@@ -18,14 +18,13 @@ writes nothing where there is a NaN, an infinity, or a range beyond f32.
 
 
 def range_kernel(isa: CpuIsa) -> RangeKernel | None:
-    """The kernel; None where it cannot run: other systems, CPUs without AVX-512.
+    """The kernel; None where it was not compiled.
 
     Args:
         isa: the instruction sets that may be used.
     """
-    found = mapped("range_kernel", isa)
-    if found is None:
+    found = functions("range_kernel", isa)
+    if not found:
         return None
-    address, _ = found["range"]
     kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-    return ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address)
+    return ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(found["range"].address)

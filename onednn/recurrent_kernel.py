@@ -1,9 +1,9 @@
 """An LSTM that quantizes as it runs: its input in one call (`quantize`), and all steps of all its
-directions, which quantize the hidden state at each, in another (`lstm_steps`). Instructions of
-AVX-512 and VNNI that neither NumPy nor oneDNN 3.2 offers in one piece.
+directions, which quantize the hidden state at each, in another (`lstm_steps`): neither NumPy nor
+oneDNN 3.2 has that in one piece.
 
 A step of 256 hidden values is 0.26 million multiplications: some 2 us of work, to which the
-library's product and NumPy's gates add 20 of calls. The kernel takes 3.5 altogether. A direction is
+library's product and NumPy's gates add 20 of calls. The kernel takes 3.5 altogether, with VNNI. A direction is
 one thread's.
 
 The members of the work of `lstm_steps`; H' is `hidden`, filled up to 16 * `blocks`:
@@ -65,5 +65,5 @@ library (`expf.c`, `tanhf.c`): both are good to some 1e-7 of the result.
 
 
 def lstm_kernel(library: Library) -> Kernels | None:
-    """The functions; None where they cannot run: other systems, CPUs without AVX-512 and VNNI."""
+    """The functions; None where they were not compiled, or fuse no multiplication and addition."""
     return kernels(library, "recurrent_kernel")

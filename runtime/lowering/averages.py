@@ -86,7 +86,7 @@ def average_of_codes(binder: Binder, step: Step, win: Window) -> None:
     dims, dtype = binder.dims(src), binder.dtype(src)
     positions = math.prod(dims[2:])
     if kernel is None:
-        raise NotLowered("a CPU or a system without the kernel for averages")
+        raise NotLowered("the kernel for averages was not compiled")
     if step.attr.scales or step.attr.zero_points:
         raise NotLowered("a scale or a zero point of the destination")
     if win.kernel != dims[2:] or any((*win.begin, *win.end)) or positions > MOST_POSITIONS:
@@ -101,7 +101,7 @@ def average_of_codes(binder: Binder, step: Step, win: Window) -> None:
     numbers = np.array([share, *linear], np.float32)
     shape = (dims[0], positions, dims[1])
     action = AverageAction(kernel, numbers, shape, {"codes": codes, "means": means})
-    binder.commit_kernel(action, "averages by avx512_core", {step.output: means})
+    binder.commit_kernel(action, f"averages by {kernel.level}", {step.output: means})
 
 
 def _factors_and_shifts(step: Step) -> list[float]:

@@ -87,7 +87,8 @@ class Binder(Values):
 
     Attributes:
         index: of the step that is being lowered.
-        threads: for steps on NumPy, and for machine code.
+        threads: for steps on NumPy, and for our functions in C.
+        exact: implementations that may saturate are refused.
         joined: concat steps that run as such, so far, by their first two sources.
     """
 
@@ -110,7 +111,7 @@ class Binder(Values):
         self._told = told
         self._settled = settled
         self._results = settled_results(plan, settled)
-        self._exact = exact
+        self.exact = exact
         self._refused = refused
         self.threads = threads
         self._budget, self._bodies = budget, bodies
@@ -189,7 +190,7 @@ class Binder(Values):
         source: str | None,
     ) -> bool:
         """True where an exact result is asked for, and not proven; arguments as of `first_accepted`."""
-        if not self._exact or not may_saturate(desc):
+        if not self.exact or not may_saturate(desc):
             return False
         data = None if weights is None else weights()
         largest, blocks = self._largest_code(desc, source), self._gemm_blocks(desc, data)
@@ -379,7 +380,7 @@ class Binder(Values):
         return self._parts(step, offer, found, product, parts, decoder)
 
     def rows_action(self, source: Wanted, product: Tensor, decoder: Decoder) -> RowsAction:
-        """A bare product of rows with packed weights, by machine code.
+        """A bare product of rows with packed weights, by our functions in C.
 
         Raises:
             NotLowered: the rows are constant.
@@ -387,7 +388,7 @@ class Binder(Values):
         src = self.fetch(source)
         if not isinstance(src, Tensor):
             raise NotLowered("rows that are constant")
-        self._impl.append("packed rows by avx512_core")
+        self._impl.append(decoder.multiplier)
         rows, scratch, panels = source.desc.dims[0], None, None
         if copies := decoder.copies(rows):
             shape = (copies, rows, decoder.blocks.width)
@@ -398,7 +399,7 @@ class Binder(Values):
         return RowsAction(source.value, src, product, scratch, panels, decoder)
 
     def coded_action(self, source: Wanted, product: Tensor, weights: CodedRows) -> CodedAction:
-        """A bare product of rows that become codes with packed weights, by machine code.
+        """A bare product of rows that become codes with packed weights, by our functions in C.
 
         Raises:
             NotLowered: the rows are constant.
@@ -504,7 +505,7 @@ class Binder(Values):
     def commit_kernel(
         self, action: Action, implementation: str, outputs: Mapping[str, Tensor]
     ) -> None:
-        """Runs a step by machine code of our own.
+        """Runs a step by a function in C of our own.
 
         Args:
             action: the action.

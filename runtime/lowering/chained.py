@@ -86,7 +86,7 @@ class Repeatable(Protocol):
 
 def _can_chain(run: Repeatable, trips: Trips) -> bool:
     """Whether the trips of a body can be made in one go: every trip's values have the sizes of the
-    first one's, and machine code can be mapped.
+    first one's, and our functions in C are there.
     """
     plan, shapes = run.plan, run.program.shapes
     front = int(trips.has_condition)

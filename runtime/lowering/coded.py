@@ -1,4 +1,4 @@
-"""Products with packed weights whose rows become codes in each run: machine code of our own
+"""Products with packed weights whose rows become codes in each run: functions in C of our own
 (`onednn/coded_kernels.py`), as oneDNN 3.2 has neither 4 bits nor scales in groups.
 """
 
@@ -27,7 +27,7 @@ class CodedRows:
 
     Args:
         blocks: the weights.
-        kernels: machine code for codes of that width.
+        kernels: our functions for codes of that width.
         threads: how many the kernels may use.
         arranged: keeps panels of columns.
         tiles: whether many rows are multiplied by AMX.
@@ -52,8 +52,7 @@ class CodedRows:
 
     def name(self, rows: int) -> str:
         """What multiplies so many rows, for the placement."""
-        tiles = self._function(rows) == "multiply_by_tiles"
-        return f"packed codes by avx512_core_{'amx' if tiles else 'vnni'}"
+        return f"packed codes by {self._kernels.functions[self._function(rows)].level}"
 
     def _function(self, rows: int) -> str:
         if rows <= _FEW:
@@ -116,7 +115,7 @@ class CodedRows:
 
 @dataclass(frozen=True, eq=False)
 class CodedAction:
-    """Rows that become codes times packed weights, by machine code.
+    """Rows that become codes times packed weights, by our functions in C.
 
     Attributes:
         source: the value that holds the rows.

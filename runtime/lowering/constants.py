@@ -57,7 +57,7 @@ class Constants:
         self._derived.setdefault(name, data)
 
     def held(self, name: str) -> int:
-        """Bytes of a constant in the forms that primitives and machine code read; where none does,
+        """Bytes of a constant in the forms that primitives and our functions read; where none does,
         as the plan has it.
         """
         packed = [m.desc.size for (of, _), made in self._packed.items() for m in made if of == name]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...aligned import aligned, aligned_bytes
 from ...ir.ops.blocks import middle
-from ...onednn.block_kernels import PADDING, PANEL_BYTES, TABLE
+from ...onednn.block_kernels import PADDING, PANEL_BYTES
 from ...onednn.enums import DataType
 from ...onednn.kernels import Kernels, Work
 from ...onednn.library import Library
@@ -41,7 +41,7 @@ class Decoder:
 
     Args:
         blocks: the weights.
-        kernels: machine code for codes of that width; None: NumPy decodes.
+        kernels: our functions for codes of that width; None: NumPy decodes.
         threads: how many the kernels may use.
         arranged: keeps panels of columns.
     """
@@ -81,7 +81,13 @@ class Decoder:
     @property
     def name(self) -> str:
         """What decodes, for the placement."""
-        return "decoded by NumPy" if self._kernels is None else "decoded by avx512_core"
+        return "decoded by NumPy" if self._kernels is None else f"decoded by {self._kernels.level}"
+
+    @property
+    def multiplier(self) -> str:
+        """What multiplies rows, for the placement."""
+        assert self._kernels is not None
+        return f"packed rows by {self._kernels.level}"
 
     @cached_property
     def _codes(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -211,7 +217,6 @@ class Decoder:
             codes=codes[start:].ctypes.data,
             scales=scales[start:].ctypes.data,
             zeros=zeros.ctypes.data,
-            table=TABLE.ctypes.data,
             stride=codes.shape[1],
             blocks=blocks.blocks,
             block=blocks.block,
@@ -256,7 +261,7 @@ class PartsAction:
 
 @dataclass(frozen=True, eq=False)
 class RowsAction:
-    """Rows times packed weights, by machine code.
+    """Rows times packed weights, by our functions in C.
 
     Attributes:
         source: the value that holds the rows.

@@ -226,7 +226,7 @@ def _coded(binder: Binder, step: Step, blocks: Blocks, arranged: Arranged) -> No
     kernels = coded_kernels(binder.library, blocks.bits)
     if kernels is None:
         raise NotLowered(
-            f"no kernel multiplies codes of {blocks.bits} bits in blocks by codes: it takes 4 or 8 bits, AVX-512 and VNNI"
+            f"no kernel multiplies codes of {blocks.bits} bits in blocks by codes: it takes 4 or 8 bits, and was compiled"
         )
     refusal = CodedRows.refusal(blocks)
     if refusal is not None:
@@ -236,7 +236,7 @@ def _coded(binder: Binder, step: Step, blocks: Blocks, arranged: Arranged) -> No
     flat, source = _flat(binder, step, blocks)
     product, bare = _product_of(binder, step, flat)
     behind = None if bare else _behind(binder, step, product.buffer)
-    tiles = takes_tiles(binder.library, kernels, blocks.block)
+    tiles = takes_tiles(kernels, blocks.block)
     weights = CodedRows(blocks, kernels, binder.threads, arranged, tiles=tiles)
     action = binder.coded_action(Wanted(need(step, "src"), source), product, weights)
     binder.commit_product(step, action, product, behind)

@@ -1,5 +1,5 @@
 """Layers of DynamicQuantizeLSTM: the input is quantized and multiplied for all steps at once, by the
-library's int8 product; the steps follow (`recurrent_steps.py`).
+library's int8 product, or where that is not exact by a kernel of our own; the steps follow (`recurrent_steps.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from ...onednn.library import Stream
 from ...onednn.recurrent_kernel import CONSTANTS, lstm_kernel
 from ...plan.types import Step
 from .binding import Binder, need
-from .recurrent_steps import KernelSteps, LayerSize, LibrarySteps, Steps
+from .recurrent_steps import (
+    KernelSteps,
+    LayerSize,
+    LibrarySteps,
+    Steps,
+)
 from .recurrent_weights import product
 from .values import NotLowered
 
@@ -50,7 +55,7 @@ class DynamicLayers:
     def __init__(self, binder: Binder, step: Step) -> None:
         self.step, self.engine = step, binder.engine
         backwards = directions_of(OPS[step.op].known(step.params))
-        steps, directions, batch, hidden = binder.dims(step.output)
+        steps, _directions, batch, hidden = binder.dims(step.output)
         self.size = LayerSize(steps, batch, hidden, backwards)
         self.features = binder.dims(need(step, "src"))[2]
         read = [step.arg(role) for role in ("src", "initial_h", "initial_c")]
@@ -62,10 +67,11 @@ class DynamicLayers:
             dict.fromkeys(name for name in read if name and name not in self._constants)
         )
         self.outputs = tuple(filter(None, step.outputs))
-        self.of_input = product(binder, step, "w", range(directions), steps * batch)
         self.kernel = lstm_kernel(binder.library)
+        directions, rows = range(len(backwards)), steps * batch
+        self.of_input = product(binder, step, "w", directions, rows)
         self.steps = _steps_of(binder, step, self.size, self.kernel)
-        self.implementations = [self.of_input.primitive.desc.impl_info, self.steps.implementation]
+        self.implementations = [self.of_input.implementation, self.steps.implementation]
         self._idle: list[_Work] = []
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -91,8 +97,16 @@ class DynamicLayers:
 
 
 def _steps_of(binder: Binder, step: Step, size: LayerSize, kernel: Kernels | None) -> Steps:
-    if kernel is None or not size.suits_kernel(binder.threads):
-        return LibrarySteps(binder, step, size)
+    """By the kernel, if that is faster or the library is not exact; where the caller has chosen the
+    library's sums, which saturate without VNNI, by these.
+    """
+    chosen = not binder.exact and not binder.library.effective_isa().has_vnni
+    if kernel is None or chosen or not size.suits_kernel(binder.threads):
+        try:
+            return LibrarySteps(binder, step, size)
+        except NotLowered:
+            if kernel is None or not size.fits_kernel:
+                raise
     return KernelSteps(binder, step, size, kernel)
 
 

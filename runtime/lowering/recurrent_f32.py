@@ -203,7 +203,7 @@ def lstm_by_kernel(binder: Binder, step: Step) -> None:
     """An LSTM that the library's primitive can run, too.
 
     Raises:
-        NotLowered: that is to run it: the CPU lacks AVX-512, the layer has codes or peepholes, or
+        NotLowered: that is to run it: it was not compiled, the layer has codes or peepholes, or
             there is enough in a step for the library to be as fast.
     """
     kernel = _kernel_for(binder, step)
@@ -236,7 +236,7 @@ def lstm_by_kernel(binder: Binder, step: Step) -> None:
     layer, source = _with_input(binder, step, layer)
     binder.commit_kernel(
         StepsAction(layer, {**source, **first, **tensors}),
-        "LSTM by avx512_core",
+        f"LSTM by {kernel.level}",
         {name: tensors[role] for role, (name, _) in written.items() if name},
     )
 
@@ -274,7 +274,7 @@ def _kernel_for(binder: Binder, step: Step) -> Kernels:
     """The kernel, where it is to run a layer."""
     kernel = f32_lstm_kernel(binder.library)
     if kernel is None:
-        raise NotLowered("the kernel of LSTM needs AVX-512")
+        raise NotLowered("the kernel of LSTM was not compiled, or needs AVX2")
     if {binder.dtype(name) for name in (need(step, "src"), step.output)} != {DataType.f32}:
         raise NotLowered("the kernel of LSTM takes f32")
     if step.arg("p") is not None:

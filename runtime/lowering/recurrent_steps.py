@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ behind each product: twice a step, and a busy machine keeps them waiting.
 """
 
 
-_MOST_HIDDEN = (2**31 - 1) // (255 * 128)  # whose products with codes fit into s32
+MOST_CODES = (2**31 - 1) // (255 * 128)
+"""So many products of codes have a sum of 31 bits."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,16 @@ class LayerSize:
         """True where a step of a direction is too little for several threads."""
         return self.batch * self.hidden * _GATES * self.hidden <= _ALONE
 
+    @property
+    def fits_kernel(self) -> bool:
+        """True where the kernel's sums have 31 bits."""
+        return self.hidden <= MOST_CODES
+
     def suits_kernel(self, threads: int) -> bool:
         """True where the library would not use more threads on a step than the kernel on the
         layer.
         """
-        return (self.alone or len(self.backwards) >= threads) and self.hidden <= _MOST_HIDDEN
+        return (self.alone or len(self.backwards) >= threads) and self.fits_kernel
 
 
 class Room(Protocol):
@@ -100,25 +106,14 @@ class Steps(Protocol):
 class KernelSteps:
     """By the kernel: a thread takes a whole direction."""
 
-    implementation = f"{DYNAMIC} by avx512_core_vnni"
-
     def __init__(self, binder: Binder, step: Step, size: LayerSize, kernel: Kernels) -> None:
-        self.size, self.kernel, self.threads = (
-            size,
-            kernel,
-            min(binder.threads, len(size.backwards)),
-        )
-        each = [weights(binder, step, "r", d) for d in range(len(size.backwards))]
+        self.size, self.kernel = size, kernel
+        self.threads = min(binder.threads, len(size.backwards))
+        self.implementation = f"{DYNAMIC} by {kernel.level}"
+        directions, rows = len(size.backwards), _GATES * size.hidden
+        self.weights, self.sums, self.scales = packed_by_blocks(binder, step, "r", directions)
         bias = biases(binder, step)
-        rows = _GATES * size.hidden
-
-        def codes() -> NDArray[np.int8]:
-            return np.stack([packed_codes(found) for found, _ in each])
-
-        self.weights = binder.constants.arranged(need(step, "r"), DYNAMIC, codes)
-        self.sums = by_blocks(np.stack([c.sum(0, dtype=np.int32) for c, _ in each]))
-        self.scales = by_blocks(np.stack([np.broadcast_to(s, rows) for _, s in each]))
-        self.bias = by_blocks(np.zeros((len(each), rows), np.float32) if bias is None else bias)
+        self.bias = by_blocks(np.zeros((directions, rows), np.float32) if bias is None else bias)
 
     def room(self, stream: Stream, pre: F32) -> Room:  # noqa: ARG002
         """See `Steps`."""
@@ -138,7 +133,7 @@ class _KernelRoom:
         wanted = (size.steps, size.batch, directions, _GATES * size.hidden)
         if pre.shape != wanted or not pre.flags.c_contiguous or pre.dtype != np.float32:
             raise ValueError(f"products of the input must be f32{list(wanted)}, row-major")
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "weights": steps.weights,
             "sums": steps.sums,
             "scales": steps.scales,
@@ -170,13 +165,30 @@ class _KernelRoom:
         self._call()
 
 
+def packed_by_blocks(
+    binder: Binder, step: Step, role: str, directions: int
+) -> tuple[NDArray[np.int8], NDArray[np.int32], F32]:
+    """The weights `w` or `r` of all directions as `packed_codes`, and by blocks their sums over all
+    inputs, and their scales.
+    """
+    each = [weights(binder, step, role, d) for d in range(directions)]
+    rows = each[0][0].shape[1]
+
+    def codes() -> NDArray[np.int8]:
+        return np.stack([packed_codes(found) for found, _ in each])
+
+    packed = binder.constants.arranged(need(step, role), f"{DYNAMIC}: {role}", codes)
+    sums = by_blocks(np.stack([c.sum(0, dtype=np.int32) for c, _ in each]))
+    return packed, sums, by_blocks(np.stack([np.broadcast_to(s, rows) for _, s in each]))
+
+
 def packed_codes(codes: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Codes [H, 4H] as the kernel reads them, [blocks, H'/4, 4 gates, 16, 4]."""
-    hidden = codes.shape[0]
-    width = -(-hidden // LANES) * LANES
-    whole = np.zeros((width, _GATES, width), np.int8)
-    whole[:hidden, :, :hidden] = codes.reshape(hidden, _GATES, hidden)
-    parts = whole.reshape(width // 4, 4, _GATES, width // LANES, LANES)
+    """Codes [K, 4H] as the kernel reads them, [blocks, K'/4, 4 gates, 16, 4]."""
+    inputs, hidden = codes.shape[0], codes.shape[1] // _GATES
+    deep, width = (-(-size // LANES) * LANES for size in (inputs, hidden))
+    whole = np.zeros((deep, _GATES, width), np.int8)
+    whole[:inputs, :, :hidden] = codes.reshape(inputs, _GATES, hidden)
+    parts = whole.reshape(deep // 4, 4, _GATES, width // LANES, LANES)
     return np.ascontiguousarray(parts.transpose(3, 0, 2, 4, 1))
 
 
@@ -192,7 +204,7 @@ class LibrarySteps:
             self.products = [
                 product(binder, step, "r", (d,), size.batch) for d in range(len(size.backwards))
             ]
-        self.implementation = self.products[0].primitive.desc.impl_info
+        self.implementation = self.products[0].implementation
         bias = biases(binder, step)
         self.bias = np.zeros((1, 1), np.float32) if bias is None else bias
 

@@ -47,6 +47,11 @@ class Product:
     args: dict[int, Memory]
     scales: F32 | None = None
 
+    @property
+    def implementation(self) -> str:
+        """What computes it, for the placement."""
+        return self.primitive.desc.impl_info
+
     def call(
         self,
         stream: Stream,

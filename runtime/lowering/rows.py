@@ -1,4 +1,4 @@
-"""Rows times packed weights, by functions of machine code that work on one work in turn."""
+"""Rows times packed weights, by functions in C that work on one work in turn."""
 
 from __future__ import annotations
 

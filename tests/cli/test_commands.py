@@ -23,6 +23,7 @@ from fqfuse.cli.outputs import write_outputs
 from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.models.digits import digits_model_path
 from fqfuse.onednn.loading import load
+from fqfuse.onednn.native import missing
 from fqfuse.plan.parse import parse_plan
 from fqfuse.report.tables import TABLES
 
@@ -49,8 +50,16 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
         assert "Usage: fqfuse " + command in call(command, "-h").stdout
 
 
-def test_version(call, spawn) -> None:
-    assert call("--version").stdout == spawn("--version").stdout == f"fqfuse {version('fqfuse')}\n"
+def test_version(call, spawn, monkeypatch) -> None:
+    first = f"fqfuse {version('fqfuse')}\n"
+    assert call("--version").stdout == spawn("--version").stdout
+    assert call("--version").stdout.startswith(first)
+    if not missing():
+        assert call("--version").stdout == first
+    monkeypatch.setitem(sys.modules, "fqfuse.onednn._native", None)
+    told = call("--version").stdout
+    assert told.startswith(f"{first}without kernels in C, slower on oneDNN: ")
+    assert told.count("\n") == 2
 
 
 def test_module_runs_like_the_program() -> None:

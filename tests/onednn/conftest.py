@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fqfuse.errors import BackendUnavailable
+from fqfuse.onednn import kernels, native
+from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Engine, Library, Stream
 from fqfuse.onednn.loading import load
+from fqfuse.onednn.native import LEVELS, missing
 
+NOT_CALLED = "plain C, not called"
 THREADS = 2  # the machine that runs the tests is shared
 
 
@@ -19,6 +23,32 @@ def library() -> Library:
         pytest.skip(f"no oneDNN: {error}")
     loaded.set_threads(THREADS)
     return loaded
+
+
+@pytest.fixture
+def in_c() -> None:
+    """For tests that need our functions in C, which an installation without a compiler lacks."""
+    if missing():
+        pytest.skip(f"no functions in C: {missing()}")
+
+
+@pytest.fixture(params=list(LEVELS))
+def level(
+    library: Library,
+    in_c: None,  # noqa: ARG001
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """Our functions in C are taken for the instruction sets of one level."""
+    name: str = request.param
+    needs = LEVELS[name]
+    if library.effective_isa() & needs != needs:
+        pytest.skip(f"this CPU has no {name}")
+    # where these are slow they are not called; their bytes are the same
+    monkeypatch.setattr(native, "LEVELS", {NOT_CALLED: CpuIsa.default, **LEVELS})
+    monkeypatch.setattr(kernels, "LEVELS", native.LEVELS)
+    monkeypatch.setattr(Library, "effective_isa", lambda _: needs)
+    return name
 
 
 @pytest.fixture

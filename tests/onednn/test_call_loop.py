@@ -15,13 +15,13 @@ from fqfuse.onednn import call_loop
 from fqfuse.onednn.call_loop import CCall, Repeated, Tried, copying, joined
 from fqfuse.onednn.capi import OneDnnError
 from fqfuse.onednn.coded_kernels import coded_kernels
-from fqfuse.onednn.enums import CpuIsa, DataType
+from fqfuse.onednn.enums import DataType
 from fqfuse.onednn.kernels import Kernels, kernels
 from fqfuse.onednn.layouts import row_major
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.lookup_kernel import lookup_kernel
-from fqfuse.onednn.machine_code import mapped
 from fqfuse.onednn.memory import Memory
+from fqfuse.onednn.native import missing
 from fqfuse.plan.attributes import PrimitiveAttr
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
@@ -73,15 +73,15 @@ def run(stretches: list[call_loop.Stretch]) -> tuple[int, int] | None:
     return None
 
 
-@pytest.mark.parametrize("mapping", [True, False])
-def test_all_are_made_in_order_with_their_words(library, mixed, mapping, monkeypatch) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_all_are_made_in_order_with_their_words(library, mixed, compiled, monkeypatch) -> None:
     recorder, calls = mixed
-    if not mapping:
+    if not compiled:
         monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
-    elif mapped("call_loop", CpuIsa.default) is None:
-        pytest.skip("the system refuses memory for code")
+    elif missing():
+        pytest.skip(f"no functions in C: {missing()}")
     stretches = joined(library, calls)
-    assert len(stretches) == (6 if mapping else 9)
+    assert len(stretches) == (6 if compiled else 9)
     for _ in range(2):
         recorder.seen.clear()
         assert run(stretches) is None
@@ -102,11 +102,11 @@ def test_what_fails_ends_it_and_is_named(library, mixed, place) -> None:
     assert len(recorder.seen) == 9
 
 
-@pytest.mark.parametrize("mapping", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("place", range(4))
-def test_what_is_tried_in_vain_python_does(library, mapping, place, monkeypatch) -> None:
+def test_what_is_tried_in_vain_python_does(library, compiled, place, monkeypatch) -> None:
     """The calls behind it go on; where Python fails, too, it ends there and is named."""
-    if not mapping:
+    if not compiled:
         monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
     recorder, others = Recorder(), list[int]()
     answers = dict.fromkeys(range(4), 0)
@@ -134,7 +134,7 @@ def test_nothing_to_join(library: Library) -> None:
 def found(library: Library) -> Kernels:
     there = kernels(library, "call_loop")
     if there is None:
-        pytest.skip("the system refuses memory for code")
+        pytest.skip(f"no functions in C: {missing()}")
     return there
 
 
@@ -172,9 +172,9 @@ def test_bytes_are_copied(found: Kernels, count: int) -> None:
     np.testing.assert_array_equal(to, [0, *source, 0])
 
 
-@pytest.mark.parametrize("mapping", [True, False])
-def test_memories_point_where_they_are_told(library, engine, mapping, monkeypatch) -> None:
-    if not mapping:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_memories_point_where_they_are_told(library, engine, compiled, monkeypatch) -> None:
+    if not compiled:
         monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
     desc = row_major(library, (3,), DataType.f32)
     memories = [Memory(engine, desc) for _ in range(4)]
@@ -192,9 +192,9 @@ def _handle(memory: Memory) -> int:
     return found.value or 0
 
 
-@pytest.mark.parametrize("mapping", [True, False])
-def test_a_memory_that_is_refused_is_named(library, engine, mapping, monkeypatch) -> None:
-    if not mapping:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_memory_that_is_refused_is_named(library, engine, compiled, monkeypatch) -> None:
+    if not compiled:
         monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
     memory = Memory(engine, row_major(library, (3,), DataType.f32))
     none = Memory(engine, row_major(library, (5,), DataType.f32))
@@ -230,15 +230,14 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
 
 
 @pytest.mark.of_3_2("it counts calls of C functions in one run, and on SYCL each is waited for")
-@pytest.mark.usefixtures("library")
+@pytest.mark.usefixtures("library", "in_c")
 def test_a_run_names_the_primitive_that_failed(taken: list[Run]) -> None:
     """Of a program whose primitives are one stretch."""
     executor = OneDnnExecutor(two_products(), threads=1)
     feeds = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
     np.testing.assert_array_equal(executor.run(feeds)[0], feeds["x"])
     (one,) = taken
-    if mapped("call_loop", CpuIsa.default) is not None:
-        assert len(one._stretches) == 1
+    assert len(one._stretches) == 1
     count = len(one.calls)
     assert count >= 2
     for place in range(count):
@@ -268,7 +267,7 @@ def lookup_between_primitives() -> Plan:
 @pytest.mark.of_3_2("it counts calls of C functions in one run, and on SYCL each is waited for")
 def test_a_lookup_is_made_with_the_primitives_around_it(library: Library, taken: list[Run]) -> None:
     if lookup_kernel(library.effective_isa()) is None:
-        pytest.skip("the CPU lacks AVX-512, or the system refuses memory for code")
+        pytest.skip(f"no functions in C: {missing()}")
     executor = OneDnnExecutor(lookup_between_primitives(), threads=1)
     for seed in range(3):
         x = np.random.default_rng(seed).integers(0, 256, (1, 3, 5, 7)).astype(np.float32)
@@ -283,9 +282,7 @@ def test_shared_work_begins_anew_in_each_call(library: Library, threads: int) ->
     """A row times packed weights: its functions in turn, in C, give what they give one by one."""
     found = coded_kernels(library, 4)
     if found is None or kernels(library, "call_loop") is None:
-        pytest.skip(
-            "the system refuses memory for code, or the CPU lacks the kernel's instructions"
-        )
+        pytest.skip(f"no functions in C: {missing()}")
     seen, size, rows, blocks = [], 128, 1, 4
     held = (np.arange(64 * size, dtype=np.uint8), np.ones(size * blocks, np.float32))
     scratch = np.zeros((4, size), np.int32)

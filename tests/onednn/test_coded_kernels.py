@@ -5,21 +5,19 @@ read nothing beyond.
 from __future__ import annotations
 
 import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from support.machine_code import Guarded
+from support.guarded import Guarded
 
 from fqfuse.ir.ops.blocks import coded_product, middle, packed, source_codes
 from fqfuse.onednn.coded_kernels import PANEL_BYTES, coded_kernels, in_panels, takes_tiles
 from fqfuse.onednn.kernels import Kernels
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.loading import load
-from fqfuse.onednn.machine_code import _executable
-
-
-def has_amx() -> bool:
-    return load().effective_isa().has_amx
 
 
 @pytest.fixture(params=[4, 8])
@@ -28,10 +26,9 @@ def bits(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def kernels(library: Library, bits: int) -> Kernels:
+def kernels(library: Library, bits: int, level: str) -> Kernels:  # noqa: ARG001
     found = coded_kernels(library, bits)
-    if found is None:
-        pytest.skip("the CPU lacks AVX-512 with VNNI, or the system refuses memory for code")
+    assert found is not None
     return found
 
 
@@ -43,8 +40,9 @@ def test_other_widths_have_no_kernels(library: Library) -> None:
     ("block", "taken"),
     [(16, True), (24, True), (32, True), (40, True), (64, True), (96, False), (256, True)],
 )
-def test_tiles_take_whole_rows_of_64_codes(library, kernels, bits, block, taken) -> None:
-    assert takes_tiles(library, kernels, block) == (taken and bits == 4 and has_amx())
+def test_tiles_take_whole_rows_of_64_codes(kernels, bits, level, block, taken) -> None:
+    tiles = bits == 4 and level == "avx512_core_amx"
+    assert takes_tiles(kernels, block) == (taken and tiles)
 
 
 class Product:
@@ -53,7 +51,7 @@ class Product:
     def __init__(self, kernels: Kernels, bits: int, many: int, size: int, rows: int, **how):
         self.kernels, self.bits, self.block = kernels, bits, how.pop("block")
         self.ways = ["multiply_codes", "multiply_row"]
-        if bits == 4 and has_amx() and (self.block < 64 or self.block % 64 == 0):
+        if takes_tiles(kernels, self.block):
             self.ways.append("multiply_by_tiles")
         self.blocks = blocks = -(-size // self.block)
         rng = np.random.default_rng(rows + many)
@@ -180,16 +178,31 @@ def test_nothing_beside_the_columns_is_written(kernels, bits, many) -> None:
     np.testing.assert_array_equal(found[:, :37], product.wanted())
 
 
+def tile_configuration(folder: Path) -> tuple[Any, Any]:
+    """Functions that load and store how the thread's tiles are set."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("not installed: gcc")
+    made, source = folder / "tiles.so", folder / "tiles.c"
+    source.write_text(
+        "#include <immintrin.h>\n"
+        "void load(const void *config) { _tile_loadconfig(config); }\n"
+        "void store(void *config) { _tile_storeconfig(config); }\n"
+    )
+    subprocess.run([gcc, "-mamx-tile", "-shared", "-fPIC", source, "-o", made], check=True)
+    found = ctypes.CDLL(str(made))
+    for function in (found.load, found.store):
+        function.argtypes, function.restype = [ctypes.c_void_p], None
+    return found.load, found.store
+
+
 @pytest.mark.parametrize("set_before", [False, True])
-def test_the_thread_s_tiles_are_set_as_they_were(library, set_before) -> None:
+def test_the_thread_s_tiles_are_set_as_they_were(library, set_before, tmp_path) -> None:
     """A kernel of the library may have set them, and rely on it."""
     kernels = coded_kernels(library, 4)
-    if kernels is None or not takes_tiles(library, kernels, 32):
+    if kernels is None or not takes_tiles(kernels, 32):
         pytest.skip("no AMX here")
-    load_config, store_config = (
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_executable(bytes.fromhex(code)))
-        for code in ("c4e2784907c3", "c4e2794907c3")  # ldtilecfg, sttilecfg [rdi]; ret
-    )
+    load_config, store_config = tile_configuration(tmp_path)
     config = np.zeros(64, np.uint8)
     if set_before:  # tile 7: 5 rows of 12 bytes
         config[[0, 16 + 2 * 7, 48 + 7]] = 1, 12, 5

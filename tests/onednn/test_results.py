@@ -203,7 +203,7 @@ def test_two_outputs_never_share_memory() -> None:
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("dynamic", [None, "matmul"])
-def test_what_machine_code_writes_is_copied(dynamic: str | None) -> None:
+def test_what_our_functions_write_is_copied(dynamic: str | None) -> None:
     """A product with packed weights writes at an address that it knows beforehand."""
     net = Net(Scheme("nbits"))
     proto = net.model(net.linear("x", 64, WORTHWHILE // 4), (1, 64))
@@ -252,10 +252,10 @@ network (float[1, 4, 300, 16] past, float[1, 1, 192] x) => (float[1, 4, 301, 16]
 """
 
 
-@pytest.mark.parametrize("mapping", [True, False])
-def test_each_run_reads_what_it_is_fed(mapping: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_each_run_reads_what_it_is_fed(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever that lies, and while the results of other runs are held."""
-    if not mapping:
+    if not compiled:
         monkeypatch.setattr(call_loop, "kernels", lambda *_: None)
     rng, shapes = np.random.default_rng(0), {"past": (1, 4, 300, 16), "x": (1, 1, 192)}
     plan = fqfuse.compile(onnx.parser.parse_model(FED))

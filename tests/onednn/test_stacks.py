@@ -6,85 +6,46 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import sysconfig
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from support.machine_code import Lines, listed
-from support.onnx_cases import model, node
-from support.packed_models import Net, Scheme
+from support.kernel_models import dynamic_lstm, lookup, lstm, product
+from support.packed_models import Scheme
 
+import fqfuse
+from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
-from fqfuse.onednn.lookup_kernel import lookup_kernel
-from fqfuse.onednn.recurrent_kernel import lstm_kernel
+from fqfuse.onednn.native import missing
 
 PAGE = 4096
 LEAST_STACK = 32 * 1024
 """What threading.stack_size takes at least."""
 
-Feeds = Mapping[str, np.ndarray]
-Case = tuple[onnx.ModelProto, Feeds]
+# -- frames ----------------------------------------------------------------------------------------
 
 
-# -- listings --------------------------------------------------------------------------------------
+SOURCES = Path(fqfuse.__file__).parent / "onednn" / "native"
 
 
-LISTINGS = {f"{name}.{function}": lines for name, function, lines in listed()}
-
-_MOVES = {
-    r"push \w+": 8,
-    r"sub rsp, (0x[0-9a-f]+)": None,  # as many as it says
-    r"and rsp, 0xffffffffffffffc0": 64,
-    r"(pop \w+|leave|add rsp, 0x[0-9a-f]+|lea rsp, \[rbp-0x[0-9a-f]+\])": 0,  # back again
-}
-"""Instructions that move the stack's end, and by how many bytes at most."""
-
-_CALLS = {r"call (qword ptr \[r\w+\]|r\w+)": 8}
-"""Of a function that is told by its address, and whose stack is its own."""
-
-CALLERS = {"call_loop.call_all", "call_loop.share"}
-"""What is there to call functions that it is given; a kernel calls none."""
-
-
-def frame(lines: Lines, *, calls: bool = False) -> int:
-    """Bytes of stack that a function takes, which may call others; it moves the stack's end in no other way."""
-    moves = _MOVES | (_CALLS if calls else {})
-    taken = 128  # which a function may use below the stack's end without a word
-    for _, _, text in lines:
-        for form, count in moves.items():
-            if move := re.fullmatch(form, text):
-                taken += int(move[1], 16) if count is None else count
-                break
-        else:
-            first, _, rest = text.partition(" ")
-            assert first not in ("push", "pop", "call", "enter", "leave"), text
-            assert rest.partition(",")[0] not in ("rsp", "esp", "sp"), text
-    return taken
-
-
-@pytest.mark.parametrize("name", LISTINGS)
-def test_a_kernel_takes_less_than_a_page_of_stack(name: str) -> None:
-    assert frame(LISTINGS[name], calls=name in CALLERS) < PAGE
-
-
-@pytest.mark.parametrize("name", sorted(CALLERS))
-def test_what_calls_is_seen(name: str) -> None:
-    with pytest.raises(AssertionError, match="call "):
-        frame(LISTINGS[name])
-
-
-@pytest.mark.parametrize(
-    "text", ["sub rsp, rax", "mov rsp, rdi", "call .+0x20", "lea rsp, [rsp-0x8000]"]
-)
-def test_a_stack_that_grows_in_another_way_is_seen(text: str) -> None:
-    with pytest.raises(AssertionError):
-        frame([(0, "", text)], calls=True)
-    assert frame([(0, "", "push rbp"), (1, "", "sub rsp, 0x1000")]) > PAGE
+@pytest.mark.parametrize("source", sorted(path.name for path in SOURCES.glob("*.c")))
+def test_a_function_takes_less_than_a_page_of_stack(source: str, tmp_path: Path) -> None:
+    """Every frame has a bound; what is called is inlined, or has a frame that is counted as well."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("not installed: gcc")
+    includes = [f"-I{sysconfig.get_path('include')}"]
+    made = tmp_path / "made.o"
+    command = [gcc, "-O2", "-fPIC", "-fstack-usage", *includes, "-c", SOURCES / source, "-o", made]
+    subprocess.run(command, check=True)
+    frames = [line.split("\t") for line in made.with_suffix(".su").read_text().splitlines()]
+    assert all(kind != "dynamic" for _, _, kind in frames)  # bounded, or static
+    assert max((int(size) for _, size, _ in frames), default=0) < PAGE - 512
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -111,7 +72,7 @@ for path in sorted(folder.glob("*.onnx")):
     print(path.stem, end=": ", flush=True)
     feeds = dict(np.load(path.with_suffix(".npz")))
     plan = fqfuse.compile(path, dynamic=dynamic.get(path.stem))
-    session = fqfuse.InferenceSession(plan, "onednn", threads)
+    session = fqfuse.InferenceSession(plan, "auto", threads)
     wanted = session.run(None, feeds)
     threading.stack_size(least)
     found = on_a_small_stack(lambda: session.run(None, feeds))
@@ -123,64 +84,8 @@ for path in sorted(folder.glob("*.onnx")):
 """
 
 
-def product(rows: int, scheme: Scheme) -> Case:
-    """[rows, 160] times packed weights [160, 96]."""
-    net = Net(scheme)
-    proto = net.model(net.linear("x", 160, 96, bias=False), (rows, 160))
-    return proto, {"x": np.random.default_rng(rows).standard_normal((rows, 160)).astype(np.float32)}
-
-
-def lookup() -> Case:
-    """A swish of codes, which is a table."""
-    nodes = [
-        node("DequantizeLinear", ["x", "s", "z"], ["d"]),
-        node("Sigmoid", ["d"], ["a"]),
-        node("Mul", ["d", "a"], ["m"]),
-        node("QuantizeLinear", ["m", "s", "z"], ["y"]),
-    ]
-    constants = {"s": np.float32(0.05), "z": np.uint8(100)}
-    x = np.random.default_rng(0).integers(0, 256, (9, 400)).astype(np.uint8)
-    types = {"x": onnx.TensorProto.UINT8}
-    return model(nodes, inputs={"x": x.shape}, constants=constants, types=types), {"x": x}
-
-
-def lstm(batch: int) -> Case:
-    """f32, both directions."""
-    rng = np.random.default_rng(batch)
-    constants = {
-        "w": rng.normal(0, 0.1, (2, 4 * 40, 24)).astype(np.float32),
-        "r": rng.normal(0, 0.1, (2, 4 * 40, 40)).astype(np.float32),
-    }
-    nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=40, direction="bidirectional")]
-    x = rng.standard_normal((12, batch, 24)).astype(np.float32)
-    return model(nodes, inputs={"x": x.shape}, constants=constants), {"x": x}
-
-
-def dynamic_lstm() -> Case:
-    """Quantized as it runs, both directions."""
-    rng = np.random.default_rng(5)
-    constants: dict[str, np.ndarray] = {}
-    for name, size in (("w", 24), ("r", 40)):
-        constants[name] = rng.integers(-127, 128, (2, size, 4 * 40)).astype(np.int8)
-        constants[f"{name}_scale"] = np.full(2, 0.002, np.float32)
-        constants[f"{name}_zero"] = np.zeros(2, np.int8)
-    inputs = ["x", "w", "r", "", "", "", "", "", "w_scale", "w_zero", "r_scale", "r_zero"]
-    layer = node(
-        "DynamicQuantizeLSTM",
-        inputs,
-        ["y"],
-        domain="com.microsoft",
-        hidden_size=40,
-        direction="bidirectional",
-    )
-    x = rng.standard_normal((12, 3, 24)).astype(np.float32)
-    domains = {"com.microsoft": 1}
-    proto = model([layer], inputs={"x": x.shape}, constants=constants, domains=domains)
-    return proto, {"x": x}
-
-
-CODED = "packed codes by avx512_core_"  # vnni, or amx
-ROWS = "packed rows by avx512_core"
+CODED = "packed codes by "
+ROWS = "packed rows by "
 CASES = {
     **{
         f"{name} of {bits} bits": (product(rows, Scheme("nbits", bits, block)), told)
@@ -191,13 +96,13 @@ CASES = {
             ("block multiply_row", 1, 32, ROWS),
             ("block multiply_rows", 8, 32, ROWS),
             ("block multiply_columns", 40, 32, ROWS),
-            ("block decode_columns", 8, 16, "decoded by avx512_core"),
+            ("block decode_columns", 8, 16, "decoded by "),
         )
     },
     "lookup": (lookup(), "Lookup"),
-    "f32 lstm_sequence": (lstm(1), "LSTM by avx512_core"),
-    "f32 lstm_steps": (lstm(3), "LSTM by avx512_core"),
-    "quantize and lstm_steps": (dynamic_lstm(), "DynamicQuantizeLSTM by avx512_core_vnni"),
+    "f32 lstm_sequence": (lstm(1), "LSTM by "),
+    "f32 lstm_steps": (lstm(3), "LSTM by "),
+    "quantize and lstm_steps": (dynamic_lstm(), "DynamicQuantizeLSTM by "),
 }
 """Kernel -> a model that it runs, and what the placement says of it."""
 
@@ -205,8 +110,10 @@ CASES = {
 @pytest.mark.parametrize("threads", [1, 2])
 def test_runs_on_the_smallest_stack(library: Library, threads: int, tmp_path: Path) -> None:
     """The first thread of a run has what Python gives it, the others what OpenMP does."""
-    if lookup_kernel(library.effective_isa()) is None or lstm_kernel(library) is None:
-        pytest.skip("the CPU lacks AVX-512 with VNNI, or the system refuses memory for code")
+    if missing():
+        pytest.skip(f"no functions in C: {missing()}")
+    if library.effective_isa() & CpuIsa.avx2 != CpuIsa.avx2:
+        pytest.skip("a CPU without AVX2")
     for name, ((proto, feeds), _) in CASES.items():
         onnx.save(proto, tmp_path / f"{name}.onnx")
         np.savez(tmp_path / f"{name}.npz", **feeds)

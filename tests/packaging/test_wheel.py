@@ -18,7 +18,7 @@ from setuptools.command.egg_info import FileList
 
 ROOT = Path(__file__).parents[2]
 NOT_SHIPPED = {"tests", "benchmarks", "docs"}
-NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__")
+NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "_native.*")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -37,7 +37,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel, built from a copy: a stale build/ in the checkout would leak modules that no
     longer exist into it.
     """
-    tree = tmp_path_factory.mktemp("wheel") / "tree"
+    return built(tmp_path_factory.mktemp("wheel") / "tree")
+
+
+def built(tree: Path, **environment: str) -> zipfile.ZipFile:
+    """The wheel of a copy in a new folder."""
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_SOURCE))
     target = tree.parent / "dist"
     command = [
@@ -52,8 +56,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         str(target),
         str(tree),
     ]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stdout + built.stderr
+    ran = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
     (path,) = target.glob("*.whl")
     return zipfile.ZipFile(path)
 
@@ -99,16 +105,52 @@ def test_wheel_holds_each_module_and_nothing_else(wheel: zipfile.ZipFile) -> Non
 def test_wheel_holds_the_data_and_the_typing_marker(wheel: zipfile.ZipFile) -> None:
     data = {
         f"fqfuse/{folder}/{path.name}"
-        for folder in ("models/data", "onednn/listings", "report/html/assets", "report/schemas")
+        for folder in ("models/data", "report/html/assets", "report/schemas")
         for path in (ROOT / folder).iterdir()
     }
     assert {Path(name).suffix for name in data} >= {
-        *(".onnx", ".txt"),
-        *(".html", ".css", ".js", ".json"),
+        *(".onnx", ".html", ".css", ".js", ".json"),
     }
-    assert {name for name in shipped(wheel) if not name.endswith(".py")} == data | {
+    assert {name for name in shipped(wheel) if not name.endswith((".py", ".so"))} == data | {
         "fqfuse/py.typed"
     }
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_kernels_for_every_python(wheel: zipfile.ZipFile) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("not installed: a compiler")
+    assert [name for name in shipped(wheel) if name.endswith(".so")] == [
+        "fqfuse/onednn/_native.abi3.so"
+    ]
+    assert "-cp311-abi3-" in Path(str(wheel.filename)).name
+
+
+@pytest.mark.slow
+def test_without_a_compiler_the_wheel_lacks_them_alone(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    bare = built(tmp_path / "tree", CC="false")
+    assert shipped(bare) == {name for name in shipped(wheel) if not name.endswith(".so")}
+    bare.extractall(tmp_path / "unpacked")
+    code = "import fqfuse.cli, sys; sys.argv[1:] = ['--version']; fqfuse.cli.main()"
+    where = {**os.environ, "PYTHONPATH": str(tmp_path / "unpacked")}
+    # -S, and what site would find by hand: an editable installation's finder comes first
+    found = [path for path in sys.path if path.endswith("-packages")]
+    where["PYTHONPATH"] += "".join(os.pathsep + path for path in found)
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=where, capture_output=True, text=True, check=False
+    )
+    assert "without kernels in C" in ran.stdout, ran.stderr
+
+
+def test_each_source_of_the_extension_is_listed() -> None:
+    (extension,) = PROJECT["tool"]["setuptools"]["ext-modules"]
+    found = [path.relative_to(ROOT).as_posix() for path in (ROOT / "onednn/native").glob("*.c")]
+    assert extension["sources"] == sorted(found)
+    assert extension["depends"] == sorted(
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "onednn/native").glob("*.h")
+    )
 
 
 @pytest.mark.slow
@@ -132,8 +174,9 @@ def test_sdist_leaves_out_what_benchmarks_and_tests_leave_behind(
 ) -> None:
     """Networks and rows of the benchmarks are gigabytes."""
     kept = ["benchmarks/networks/bert.py", "tests/golden/a/b.txt", "docs/batch.md"]
+    kept += ["onednn/native/module.c", "onednn/native/works.h"]
     left = ["benchmarks/build/bert-f32.onnx", "benchmarks/build/batch/a/0.parquet"]
-    left += ["tests/__pycache__/a.pyc", ".venv/a.py", "build/lib/a.py"]
+    left += ["tests/__pycache__/a.pyc", ".venv/a.py", "build/lib/a.py", "onednn/_native.abi3.so"]
     for name in kept + left:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

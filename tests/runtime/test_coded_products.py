@@ -26,7 +26,7 @@ from fqfuse.report.verdict.findings import verdict_of
 from fqfuse.report.verdict.work import work_of
 from fqfuse.runtime.lowering import packed
 
-KERNEL = "packed codes by avx512_core_"  # vnni, or amx
+KERNEL = "packed codes by "
 
 
 def coded_steps(plan: Plan) -> list:

@@ -1,9 +1,4 @@
-/* What onednn/listings/call_loop.txt was compiled from:
-
-   gcc -O2 -fno-stack-protector -fcf-protection=branch -fno-asynchronous-unwind-tables -fno-pie -falign-loops=1
-       -falign-jumps=1 -falign-functions=1 -falign-labels=1 -c */
-
-#include <stdint.h>
+/* Calls of C functions that follow each other. */
 
 /* A call of a function that takes up to four words: those that it does not take are not looked at. */
 typedef struct {
@@ -11,13 +6,10 @@ typedef struct {
   int64_t words[4];
 } Call;
 
-typedef struct {
-  const Call *calls;
-  int64_t count, done, status;
-} Work;
+WORK(CallsWork, const Call *calls; int64_t count, done, status;)
 
 /* Makes the calls, in order, until one returns another status than 0; `done` is then its place. */
-void call_all(Work *work) {
+static void call_all(CallsWork *work) {
   work->status = 0;
   for (work->done = 0; work->done < work->count; work->done++) {
     const Call *next = &work->calls[work->done];
@@ -27,13 +19,13 @@ void call_all(Work *work) {
 }
 
 /* Copies bytes. */
-int copy_bytes(void *to, const void *from, int64_t count) {
-  __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(count) : : "memory");
+static int copy_bytes(void *to, const void *from, int64_t count) {
+  memcpy(to, from, (size_t)count);
   return 0;
 }
 
 /* Ends the calls: what follows in their place is none of C. */
-int leave(void) { return 1; }
+static int leave(void) { return 1; }
 
 /* A function of a work, in several threads where `team` is there to run it (GNU OpenMP's GOMP_parallel). */
 typedef struct {
@@ -46,7 +38,7 @@ typedef struct {
 
 /* Calls them, in order, each with its counters and `beyond` at 0; those that it lacks are 0 themselves. One that sets
    `beyond` ends them with 1: its results are to be made in another way. */
-int share(const Share *next, int64_t count) {
+static int share(const Share *next, int64_t count) {
   for (; count; count--, next++) {
     for (int i = 0; i < 3; i++)
       if (next->told[i]) *next->told[i] = 0;
@@ -56,3 +48,11 @@ int share(const Share *next, int64_t count) {
   }
   return 0;
 }
+
+static const Function functions_calls[] = {
+  FUNCTION("call_loop", "call_all", call_all, CallsWork_members),
+  FUNCTION("call_loop", "copy_bytes", copy_bytes, ""),
+  FUNCTION("call_loop", "leave", leave, ""),
+  FUNCTION("call_loop", "share", share, ""),
+  {0},
+};
