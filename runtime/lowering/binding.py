@@ -290,9 +290,9 @@ class Binder(Values):
             self._define_lanes(step.output, offer.zero_point, out)
         elif out.desc.dtype != dtype:
             if relaid(out.desc, out.desc.dims, dtype) is None:
-                last = channels_last(self.library, out.desc.dims, out.desc.dtype)
-                buffer = Buffer(f"{step.output} channels last", Owner.ARENA, last.size)
-                out = self._moved(out, last, buffer, f"layout of {step.output}")
+                straight = channels_last(self.library, out.desc.dims, out.desc.dtype)
+                room = Buffer(f"{step.output} channels last", Owner.ARENA, straight.size)
+                out = self._moved(out, straight, room, f"layout of {step.output}")
             self._define(step.output, self._retyped(out, dtype, {step.output}, {}))
         else:
             self._define(step.output, out)

@@ -240,7 +240,7 @@ def _scales(
         for role, value in at_run_time(step.op, step.args).items()
         if AT_RUN_TIME[role][0] == "scales"
     }
-    known = np.float32(1)
+    known = np.ones(1, np.float32)
     for role in ("src", "weights"):
         if role in step.attr.scales and role not in computed:
             known = known * step.attr.scales[role].array
@@ -248,7 +248,7 @@ def _scales(
     if not computed:
         if np.all(known == 1) and not step.attr.post_ops:
             return ()
-        scales = binder.constants.vector(known, along if np.size(known) > 1 else ones)
+        scales = binder.constants.vector(known, along if known.size > 1 else ones)
         return ((AlgKind.binary_mul, scales),)
     factors: list[Wanted | Memory] = [
         Wanted(value, row_major(binder.library, dims, DataType.f32))
@@ -258,7 +258,7 @@ def _scales(
     if len(factors) < len(("src", "weights")):
         if np.all(known == 1):
             return ((AlgKind.binary_mul, factors[0]),)
-        factors.append(binder.constants.vector(known, along if np.size(known) > 1 else ones))
+        factors.append(binder.constants.vector(known, along if known.size > 1 else ones))
     return ((AlgKind.binary_mul, binder.multiplied(*factors)),)
 
 

@@ -51,12 +51,20 @@ def matmul(binder: Binder, step: Step) -> None:
         packed_matmul(binder, step, _views(binder, step))
         return
     check_sums(binder, step)
-    # as it is, and where kernels of codes would saturate, in f32
-    ways = ((lower, view) for lower in (_product, _in_f32) for view in _views(binder, step))
-    first_lowered(chain([(_of_one_row, None)], ways), lambda way: way[0](binder, step, way[1]))
+    ways = ((in_f32, view) for in_f32 in (False, True) for view in _views(binder, step))
+
+    def lower(way: tuple[bool, Way] | None) -> None:
+        if way is None:
+            _of_one_row(binder, step)
+        elif way[0]:
+            _in_f32(binder, step, way[1])
+        else:
+            _product(binder, step, way[1])
+
+    first_lowered(chain([None], ways), lower)
 
 
-def _of_one_row(binder: Binder, step: Step, _view: None) -> None:
+def _of_one_row(binder: Binder, step: Step) -> None:
     """A row of f32 times a constant matrix, as a batch of products with 32 columns each.
 
     The kernel for a single row goes through 64 columns four times, 16 at a time: read from memory, a

@@ -256,7 +256,8 @@ class Run:
         shift = self.program.lanes.get(value)
         if shift is None:
             return array
-        return (array + np.float32(shift)).astype(self.plan.type(value).dtype.numpy)
+        codes: Array = np.add(array, np.float32(shift)).astype(self.plan.type(value).dtype.numpy)
+        return codes
 
     def _straightened(self, tensor: Tensor) -> Array:
         """A value in a layout of the library's own, as a row-major array."""

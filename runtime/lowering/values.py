@@ -416,7 +416,11 @@ class Values:
         )
         target = Tensor(Buffer(name, Owner.ARENA, layout.size, {name}), layout)
         given = self.fetch(Wanted(constant, layout))
-        args = {Arg.SRC_0: given, Arg.SRC_1: self.fetch(shift), Arg.DST: target}
+        args: dict[int, Tensor | Memory] = {
+            Arg.SRC_0: given,
+            Arg.SRC_1: self.fetch(shift),
+            Arg.DST: target,
+        }
         self._run(made, args)
         return target
 
@@ -441,7 +445,9 @@ class Values:
         lies, _ = self._dense(self.desc(value), dtype)
         source = self.fetch(Wanted(value, lies))
         assert isinstance(source, Tensor)  # constants are derived
-        read = {arg: self._zero_point(zero_point)} if zero_point else {}
+        read: dict[int, Tensor | Memory] = {}
+        if zero_point:
+            read[arg] = self._zero_point(zero_point)
         return self._retyped(source, dtype, held, read)
 
     def _dense(self, lies: MemoryDesc, dtype: DataType) -> tuple[MemoryDesc, MemoryDesc]:
