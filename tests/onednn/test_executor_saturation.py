@@ -28,9 +28,9 @@ import numpy as np
 import fqfuse
 from support.steps_compared import compare_steps
 from support.versions import unexplained
-folder, backend = sys.argv[1:]
+folder, backend, exact = sys.argv[1:]
 plan = fqfuse.compile(f"{folder}/digits_fakequantize.onnx")
-session = fqfuse.InferenceSession(plan, backend, 2)
+session = fqfuse.InferenceSession(plan, backend, 2, exact=exact == "True")
 images = np.load(f"{folder}/digits_test.npz")["images"][:100]
 print(len(unexplained(compare_steps(plan, session._executor, {"image": images}))), "differences")
 for placement in session.placement():
@@ -39,31 +39,29 @@ print(session.backend_reason)
 """
 
 
-def run(isa: str, backend: str) -> list[str]:
+def run(isa: str, backend: str, *, exact: bool = True) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": isa}
-    command = [sys.executable, "-c", SCRIPT, str(DATA), backend]
+    command = [sys.executable, "-c", SCRIPT, str(DATA), backend, str(exact)]
     return subprocess.run(
         command, env=environment, check=True, capture_output=True, text=True, timeout=300
     ).stdout.splitlines()
 
 
 @pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("backend", ["auto", "onednn"])
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
-def test_auto_is_exact_without_vnni(isa: str) -> None:
-    lines = run(isa, "auto")
+def test_both_names_are_exact_without_vnni(isa: str, backend: str) -> None:
+    lines = run(isa, backend)
     assert lines[0] == "0 differences"
-    assert any(line.startswith("convolution 1 numpy") and "may saturate" in line for line in lines)
-    assert any(line.startswith("convolution 48 onednn") for line in lines)  # depthwise: no pairs
-    # one input channel: pairs of one
-    assert any(line.startswith("convolution 1 onednn") for line in lines)
-    assert lines[-1].endswith(
-        "on a CPU without VNNI: steps whose weights may saturate run on NumPy"
+    assert not any(
+        line.startswith(("convolution", "matmul")) and " numpy " in line for line in lines
     )
+    assert lines[-1].endswith("products of codes that may saturate are computed in f32")
 
 
 @pytest.mark.usefixtures("library")
-def test_onednn_by_name_runs_what_the_library_has() -> None:
-    lines = run("AVX2", "onednn")
+def test_the_librarys_own_kernels_saturate_where_they_are_asked_for() -> None:
+    lines = run("AVX2", "onednn", exact=False)
     assert lines[0] != "0 differences"
     assert not any(" numpy " in line for line in lines)
     assert lines[-1].endswith("int8 products may saturate")
@@ -125,7 +123,11 @@ for plan in plans:
     session = fqfuse.InferenceSession(plan, "auto", 2)
     here, exact = session.run(None, feeds), fqfuse.InferenceSession(plan, "numpy").run(None, feeds)
     assert all(map(np.array_equal, here, exact))
-    shares.append(np.mean([place.runtime != "numpy" for place in session.placement()]))
+    other = fqfuse.InferenceSession(plan, "auto", 2, exact=False)
+    other.run(None, feeds)
+    both = zip(session.placement(), other.placement(), strict=True)
+    kinds = ("convolution", "matmul")
+    shares.append(np.mean([a.implementation == b.implementation for a, b in both if a.step.primitive in kinds]))
 print(json.dumps(shares))
 """
 
@@ -133,7 +135,7 @@ print(json.dumps(shares))
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(("network", "least"), [("resnet50-ort", 0.95), ("bert-dynamic", 0.8)])
 def test_auto_runs_what_simulate_has_fixed(network: str, least: float) -> None:
-    """On AVX2: hardly a step before, and then all that oneDNN has a primitive for; exactly."""
+    """By the library's own int8 kernels, on AVX2: hardly a product before, and then nearly all; exactly."""
     environment = {**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     ran = subprocess.run(
         [sys.executable, "-c", FIXED, network, "avx2"],
@@ -264,8 +266,9 @@ plan = parse_plan(TEXT)
 for weights in (w & -2, w):
     exact = np.einsum("chwij,ocij->ohw", taps, weights.astype(int))
     found = []
-    for backend in ("auto", "onednn"):
-        session = fqfuse.InferenceSession(replace(plan, constants={"w": weights}), backend, 1)
+    for exact_sums in (True, False):
+        layer = replace(plan, constants={"w": weights})
+        session = fqfuse.InferenceSession(layer, "onednn", 1, exact=exact_sums)
         found += [session.placement()[0].runtime, bool((session.run(None, {"x": x})[0] == exact).all())]
     print(json.dumps(found))
 '''
@@ -291,8 +294,9 @@ for most in (64, 128):
     weights = rng.integers(most - 40, most, (64, 16)).astype(np.int8)
     exact = x.astype(int) @ weights.astype(int)
     found = []
-    for backend in ("auto", "onednn"):
-        session = fqfuse.InferenceSession(replace(plan, constants={"w": weights}), backend, 1)
+    for exact_sums in (True, False):
+        layer = replace(plan, constants={"w": weights})
+        session = fqfuse.InferenceSession(layer, "onednn", 1, exact=exact_sums)
         found += [session.placement()[0].runtime, bool((session.run(None, {"x": x})[0] == exact).all())]
     print(json.dumps(found))
 """
@@ -302,8 +306,8 @@ for most in (64, 128):
 def test_a_matrix_product_of_signed_codes_runs_where_its_pairs_fit(
     library: Library, isa: str
 ) -> None:
-    """Behind the shift by 128 its codes are u8, and weights of 7 bits are exact; others saturate on the
-    library, and `auto` does not run them there.
+    """Behind the shift by 128 its codes are u8, and weights of 7 bits are exact; others saturate by the
+    library's own kernels, and are computed in f32.
     """
     wanted = CpuIsa[isa.lower()]
     if library.effective_isa() & wanted != wanted:
@@ -318,12 +322,12 @@ def test_a_matrix_product_of_signed_codes_runs_where_its_pairs_fit(
     )
     few, many = map(json.loads, ran.stdout.splitlines())
     assert few == ["onednn", True, "onednn", True]
-    assert many == ["numpy", True, "onednn", False]
+    assert many == ["onednn", True, "onednn", False]
 
 
 @pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
 def test_even_weights_lose_nothing_when_they_are_halved(library: Library, isa: str) -> None:
-    """Of a convolution of s8, which `auto` runs on the library then; odd ones it does not."""
+    """Of a convolution of s8, by the library's own kernels; odd ones lose their last bit."""
     wanted = CpuIsa[isa.lower()]
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {isa}")
@@ -337,7 +341,7 @@ def test_even_weights_lose_nothing_when_they_are_halved(library: Library, isa: s
     )
     even, odd = map(json.loads, ran.stdout.splitlines())
     assert even == ["onednn", True, "onednn", True]
-    assert odd == ["numpy", True, "onednn", False]
+    assert odd == ["onednn", True, "onednn", False]
 
 
 RECURRENT = '''
@@ -358,8 +362,8 @@ x[0] = 255
 for weight in (63, 127):
     plan = parse_plan(TEXT.replace("WEIGHT", str(weight)))
     codes, places = {}, {}
-    for backend in ("numpy", "auto", "onednn"):
-        session = fqfuse.InferenceSession(plan, backend, 1)
+    for backend, exact in (("numpy", True), ("auto", True), ("onednn", False)):
+        session = fqfuse.InferenceSession(plan, backend, 1, exact=exact)
         codes[backend] = session.run(None, {"x": x})[0].astype(int)
         (placed,) = session.placement()
         places[backend] = placed.runtime
@@ -372,7 +376,7 @@ for weight in (63, 127):
 def test_a_recurrent_layer_whose_weights_may_saturate_runs_on_numpy(
     library: Library, isa: str
 ) -> None:
-    """With weights of 7 bits, as recommended, it is exact on oneDNN; by name it runs there anyway."""
+    """With weights of 7 bits, as recommended, it is exact on oneDNN; where inexact results will do, others run there, too."""
     wanted = CpuIsa[isa.lower()]
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {isa}")
@@ -392,7 +396,6 @@ def test_a_recurrent_layer_whose_weights_may_saturate_runs_on_numpy(
 
 RESNET = """
 import json
-from collections import Counter
 import fqfuse
 from fqfuse.accuracy.remedy import fixed
 from fqfuse.accuracy.simulation import samples_for, subject_of
@@ -401,11 +404,13 @@ import sys
 subject = subject_of(NETWORKS[sys.argv[1]](), "avx2")
 (feeds,) = samples_for(subject).feeds
 for plan in (subject.plan, fixed(subject).plan):
-    sessions = [fqfuse.InferenceSession(plan, backend, 2) for backend in ("numpy", "auto", "onednn")]
+    asked = (("numpy", True), ("auto", True), ("onednn", False))
+    sessions = [fqfuse.InferenceSession(plan, backend, 2, exact=exact) for backend, exact in asked]
     values = [session.run_steps(feeds) for session in sessions]
     differ = [sum(found[name].tobytes() != values[0][name].tobytes() for name in found) for found in values[1:]]
-    placed = Counter(placement.runtime for placement in sessions[1].placement())
-    print(json.dumps([len(plan.steps), placed["numpy"], *differ]))
+    both = zip(sessions[1].placement(), sessions[2].placement(), strict=True)
+    in_f32 = sum(exact.implementation != other.implementation for exact, other in both)
+    print(json.dumps([len(plan.steps), in_f32, *differ]))
 """
 
 
@@ -413,7 +418,7 @@ for plan in (subject.plan, fixed(subject).plan):
 @pytest.mark.parametrize("name", ["resnet50-ort", "resnet50-nncf", "resnet50-qoperator"])
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_auto_runs_a_network_with_7_bits_on_onednn(library: Library, isa: str, name: str) -> None:
-    """And the library's numbers are the exact ones, by whichever name it is asked for."""
+    """By the library's own int8 kernels, whose numbers are the exact ones."""
     wanted = CpuIsa[isa.lower()]
     if library.effective_isa() & wanted != wanted:
         pytest.skip(f"this CPU has no {isa}")
@@ -426,8 +431,8 @@ def test_auto_runs_a_network_with_7_bits_on_onednn(library: Library, isa: str, n
         timeout=900,
     )
     before, after = map(json.loads, ran.stdout.splitlines())
-    steps, on_numpy, *differ = after
-    assert on_numpy <= 0.05 * steps
+    steps, in_f32, *differ = after
+    assert in_f32 <= 0.05 * steps
     assert differ == [0, 0]
     assert before[1] > 0.5 * before[0], "most layers may saturate before"
     assert before[2] == 0

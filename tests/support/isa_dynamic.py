@@ -52,7 +52,7 @@ def main(isa: str, seed: int, count: int) -> None:
     for number in range(seed, seed + count):
         case = draw_dynamic(number)
         plan = fqfuse.compile(extreme(case.model, number))
-        with fqfuse.InferenceSession(plan, "onednn", 1) as session:
+        with fqfuse.InferenceSession(plan, "onednn", 1, exact=False) as session:
             real = session.run(None, case.feeds)
             if all(place.runtime != "onednn" for place in session.placement()):
                 continue
