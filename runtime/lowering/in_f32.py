@@ -94,7 +94,7 @@ def product_in_f32(
         raise NotLowered("no product of codes")
     zeros = {role: _zero_point(step, role) for role in ("src", "weights")}
     codes = binder.codes(source)
-    left = _less(codes, zeros["src"])
+    left = _less(codes, zeros["src"], binder.plan.type(source).dtype.range)
     made = _in_f32(binder, weights, zeros["weights"])
     scaled = Scaled(_scales(binder, step, along), *_stored(binder, step))
     attr = PrimitiveAttr(post_ops=_needed(step.attr.post_ops, scaled.trailing))
@@ -117,12 +117,17 @@ def _zero_point(step: Step, role: str) -> Zero:
     return int(values[0])
 
 
-def _less(codes: Range, zero_point: Zero) -> Range:
-    """The range of codes less a zero point, and 0, which padding adds."""
+def _less(codes: Range, zero_point: Zero, every: Range) -> Range:
+    """The range of codes less a zero point, and 0, which padding adds.
+
+    Args:
+        codes: the least and the largest one.
+        zero_point: one that is computed is any code of the type.
+        every: the least and the largest code of the type.
+    """
     low, high = codes
-    if isinstance(zero_point, str):  # a code of the same type
-        return low - high, high - low
-    return min(low - zero_point, 0), max(high - zero_point, 0)
+    least, most = every if isinstance(zero_point, str) else (zero_point, zero_point)
+    return min(low - most, 0), max(high - least, 0)
 
 
 def _in_f32(binder: Binder, weights: Weights, zero_point: Zero) -> Weights:
@@ -147,7 +152,8 @@ def _bound(
     summed: Sequence[int],
 ) -> float:
     """A bound on the magnitude of all sums of some of the terms."""
-    low, high = _less(binder.plan.type(weights.name).dtype.range, zero_point)
+    every = binder.plan.type(weights.name).dtype.range
+    low, high = _less(every, zero_point, every)
     terms = math.prod(weights.dims[axis] for axis in summed)
     bound = float(terms * max(map(abs, codes)) * max(-low, high))
     if bound < EXACT_IN_F32 or made.data is None:

@@ -363,11 +363,18 @@ class Values:
         for needed in (value, zero_point):
             if isinstance(needed, str) and not self.reaches(needed):
                 raise NotLowered(f"{needed} lies outside of oneDNN's reach")
-        name = f"{value} less {zero_point}"
+        name = self._less_name(value, zero_point)
         if self.is_constant(value) and isinstance(zero_point, int):
             data = self.constants.data(value).astype(np.float32) - np.float32(zero_point)
             self.constants.derive(name, data)
         self._less[name] = value, zero_point
+        return name
+
+    def _less_name(self, value: str, zero_point: Zero) -> str:
+        """A name that no value of the plan has."""
+        name = f"{value} less {zero_point}"
+        while name in self.plan.values or name in self.plan.constants:
+            name += "'"
         return name
 
     def derived(self, name: str, value: str, tensor: Tensor) -> None:
@@ -492,7 +499,7 @@ class Values:
 
     def _define_lanes(self, value: str, zero_point: int, tensor: Tensor) -> None:
         """Defines a value of codes by these less a zero point, in f32."""
-        name = f"{value} less {zero_point}"
+        name = self._less_name(value, zero_point)
         self._less[name] = value, zero_point
         tensor.buffer.values |= {value, name}
         self._tensors[name] = [tensor]
