@@ -137,6 +137,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
     return {
         "macs": verdict.shares.macs,
         "int8_macs": verdict.shares.int8_macs,
+        "f32_code_macs": verdict.shares.f32_code_macs,
         "bytes_between": verdict.shares.between,
         "f32_bytes_between": verdict.shares.f32_between,
         "ms": rounded(verdict.estimate.ms),

@@ -12,10 +12,8 @@ import numpy.typing as npt
 
 from ...ir.types import DType, Quantization
 from ...plan.attributes import Binary, DepthwiseConv, Eltwise, Sum
-from ...plan.saturation import steps_at_risk
 from ...plan.types import Step
 from ..fates import weights_by_step
-from .machine import Machine
 from .view import View, converts
 from .work import operator_of
 
@@ -33,10 +31,9 @@ _ENOUGH = 64  # weights, below which shares say nothing
 Finder = Callable[[View], Iterable[int]]
 
 
-def about_numbers(view: View, machine: Machine) -> dict[str, tuple[int, ...]]:
+def about_numbers(view: View) -> dict[str, tuple[int, ...]]:
     """Code -> the steps that it concerns; kinds that nothing is of are left out."""
     found = {code: tuple(sorted(set(finder(view)))) for code, finder in _FINDERS.items()}
-    found["saturation-without-vnni"] = steps_at_risk(view.plan, machine.isa)
     return {code: steps for code, steps in found.items() if steps}
 
 
@@ -265,6 +262,11 @@ def unused_sign(view: View) -> Iterator[int]:
             yield index
 
 
+def multiplied_in_f32(view: View) -> Iterator[int]:
+    """Products of codes that would saturate on the CPU of the view, so that f32 kernels compute them."""
+    return (index for index, work in enumerate(view.works) if work.in_f32)
+
+
 def _is_never_negative(op: object) -> bool:
     return isinstance(op, Eltwise) and (
         (op.algorithm == "relu" and op.alpha == 0)
@@ -310,5 +312,6 @@ _FINDERS: Mapping[str, Finder] = MappingProxyType(
         "norm-behind-quantizer": norm_behind_quantizer,
         "dead-channels": dead_channels,
         "unused-sign": unused_sign,
+        "saturation-without-vnni": multiplied_in_f32,
     }
 )
