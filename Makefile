@@ -23,7 +23,7 @@ define make_venv
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
 endef
 
-.PHONY: help demo test test-library test-all coverage lint types fuzz docs site wheel test-batch release-check bench bench-quick decoding models clean
+.PHONY: help demo test test-without-vnni test-library test-all coverage lint types fuzz docs site wheel test-batch release-check bench bench-quick decoding models clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -33,6 +33,14 @@ demo: .venv/.base  ## compile the digits model, say what was fused, classify 360
 
 test: .venv/.dev .venv-onednn2/.ready  ## run each test on a few of its cases, in JOBS processes (default 2)
 	$(PYTEST) -q $(IN_JOBS) -m 'not slow' --quick $(TEST_FLAGS) tests
+
+# The CPU that `make test-without-vnni` pretends to be: AVX512_CORE, which is AVX-512 without VNNI, or AVX2.
+ISA ?= AVX512_CORE
+TESTS ?= tests
+
+test-without-vnni: .venv/.dev .venv-onednn2/.ready .venv/without_vnni.so  ## run `make test` as an older CPU does, ISA=AVX512_CORE or AVX2; TESTS names folders
+	PRETEND_CPU=$(ISA) ONEDNN_MAX_CPU_ISA=$(ISA) LD_PRELOAD=$(CURDIR)/.venv/without_vnni.so \
+	$(PYTEST) -q $(IN_JOBS) -m 'not slow' --quick $(TEST_FLAGS) $(TESTS)
 
 test-library: .venv/.dev  ## run the tests that concern oneDNN, on a few of their cases, on the library that FQFUSE_ONEDNN names
 	@test -n "$(FQFUSE_ONEDNN)" || { echo "make: name a library, FQFUSE_ONEDNN=/path/of/libdnnl.so.3 (docs/other-machines.md)" >&2; exit 1; }
@@ -129,6 +137,9 @@ clean:  ## remove environments, builds and caches
 	$(call make_venv,.venv-models)
 	.venv-models/bin/python $(PIP_INSTALL) --editable '.[bench]'
 	touch $@
+
+.venv/without_vnni.so: tests/support/without_vnni.c .venv/.dev
+	$(CC) -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $<
 
 # oneDNN 2.6, the judge of the target onednn-v2; where the wheel does not exist those tests are skipped, and say so.
 .venv-onednn2/.ready: Makefile

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import onnx
 
-from fqfuse.measure.engines import AUTO, ENGINES, PEERS
+from fqfuse.measure.engines import AUTO, ENGINES, INEXACT, PEERS
 from fqfuse.measure.process import WorkerFailed
 from fqfuse.measure.turns import Row, Settings, busy_note
 
@@ -35,6 +35,7 @@ from .remedies import TRIALS, remedies, remedies_table
 from .report import write_compile, write_speed
 from .summary import NUMPY, summarize, summarize_file
 from .versus import versus
+from .without_vnni import costs, costs_table
 
 # The NumPy runtime is the definition, not the fast path: two files tell how it stands.
 NUMPY_FILES = ("resnet50-ort", "bert-ort")
@@ -73,6 +74,7 @@ TIMES = {
     "versus": "about 2 minutes a file",
     "remedies": "about a quarter of an hour",
     "export": "about 4 minutes",
+    "without-vnni": "about 12 minutes",
 }
 
 
@@ -113,6 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exported = [case for case in wanted if options.what == "export" or case.name in FILES]
     if options.what == "export" or (options.what == "all" and not options.quick and exported):
         print(_exports(exported, options).read_text())
+    if options.what == "without-vnni" or (options.what == "all" and not options.quick):
+        print(_without_vnni(wanted, options, scratch).read_text())
     return 0
 
 
@@ -120,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO."
     )
-    actions = ("all", "build", "run", "compile", "versus", "remedies", "export")
+    actions = ("all", "build", "run", "compile", "versus", "remedies", "export", "without-vnni")
     parser.add_argument(
         "what", nargs="?", default="all", choices=actions, help="what to do (default: all)"
     )
@@ -143,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--engines",
         type=_engines,
-        default=tuple(name for name in ENGINES if name != AUTO),
+        default=tuple(name for name in ENGINES if name not in (AUTO, INEXACT)),
         help=f"comma-separated, of {', '.join(ENGINES)}",
     )
     parser.add_argument(
@@ -277,6 +281,15 @@ def _exports(wanted: Sequence[Case], options: argparse.Namespace) -> Path:
     path = _out(options) / "export.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{label}\n\n" * bool(label) + exports_table(gains), encoding="utf-8")
+    return path
+
+
+def _without_vnni(wanted: Sequence[Case], options: argparse.Namespace, scratch: Path) -> Path:
+    label = options.label or busy_note()  # before this makes it busy
+    found = costs(wanted, _settings(options), scratch, _log)
+    path = _out(options) / "without-vnni.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{label}\n\n" * bool(label) + costs_table(found), encoding="utf-8")
     return path
 
 

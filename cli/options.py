@@ -264,6 +264,13 @@ BackendOption = Annotated[
     Backend,
     choice("--backend", Backend, "The runtime; auto takes oneDNN where it is installed and fit."),
 ]
+Inexact = Annotated[
+    bool,
+    option(
+        "--inexact",
+        "On a CPU without VNNI, take oneDNN's own int8 kernels: faster, but their sums saturate, as in other runtimes.",
+    ),
+]
 Threads = Annotated[
     int | None,
     number(

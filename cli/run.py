@@ -20,6 +20,7 @@ from .options import (
     Color,
     ColorOption,
     Dynamic,
+    Inexact,
     ModelOrPlan,
     Target,
     Threads,
@@ -50,6 +51,7 @@ def command(
     approximate: Approximate = None,
     backend: BackendOption = Backend.AUTO,
     threads: Threads = None,
+    inexact: Inexact = False,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -66,7 +68,7 @@ def command(
     feeds = read_feeds(inputs or (), plan.inputs)
     with Progress() as progress:
         progress.say(f"running {model.name}")
-        session = InferenceSession(plan, backend.value, threads)
+        session = InferenceSession(plan, backend.value, threads, exact=not inexact)
         started = time.perf_counter()
         arrays = _run(session, feeds)
         seconds = time.perf_counter() - started

@@ -72,10 +72,13 @@ class Engine:
             return str(getattr(import_module(self.module), "__version__", ""))
 
 
-def _open_fqfuse(backend: str, path: Path, threads: int, coded: bool | None) -> Opened:
+def _open_fqfuse(
+    backend: str, path: Path, threads: int, coded: bool | None, *, exact: bool = True
+) -> Opened:
     fqfuse: Any = import_module("fqfuse")
     model = fqfuse.compile(str(path), dynamic="matmul") if coded else str(path)
-    session = fqfuse.InferenceSession(model, backend=backend, threads=threads)
+    options = {} if exact else {"exact": False}  # which earlier versions do not know
+    session = fqfuse.InferenceSession(model, backend=backend, threads=threads, **options)
     note = "sources of packed products in s8, by blocks" if coded else ""
     return Opened(lambda feeds: session.run(None, feeds), note, session)
 
@@ -150,11 +153,15 @@ def _open_openvino(path: Path, threads: int, coded: bool | None) -> Opened:
 AUTO = "fqfuse-auto"
 """fqfuse as it chooses its runtime itself."""
 
+INEXACT = "fqfuse-inexact"
+"""fqfuse with oneDNN's own int8 kernels, which saturate on a CPU without VNNI."""
+
 ENGINES: Mapping[str, Engine] = {
     engine.name: engine
     for engine in (
         Engine(AUTO, "fqfuse", "InferenceSession", partial(_open_fqfuse, "auto")),
         Engine("fqfuse-onednn", "fqfuse", "InferenceSession", partial(_open_fqfuse, "onednn")),
+        Engine(INEXACT, "fqfuse", "InferenceSession", partial(_open_fqfuse, "onednn", exact=False)),
         Engine("fqfuse-numpy", "fqfuse", "InferenceSession", partial(_open_fqfuse, "numpy")),
         Engine("onnxruntime", "onnxruntime", "InferenceSession", _open_onnxruntime),
         Engine("openvino", "openvino", "Core", _open_openvino),

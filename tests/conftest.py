@@ -25,6 +25,7 @@ from types import ModuleType
 
 import pytest
 from hypothesis import settings
+from support.codes import has_vnni
 from support.refusals import look_at_refusals
 
 from fqfuse.onednn.loading import load
@@ -110,8 +111,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test marked `of_3_2(why)` holds what other versions of oneDNN, such as `FQFUSE_ONEDNN` may name, do
-    otherwise.
+    otherwise, one marked `of_vnni(why)` what its kernels on older CPUs do otherwise.
     """
+    marker = item.get_closest_marker("of_vnni")
+    if marker is not None and not has_vnni():
+        pytest.skip(f"it is of CPUs with VNNI: {marker.args[0]}")
     marker = item.get_closest_marker("of_3_2")
     if marker is None or not os.environ.get("FQFUSE_ONEDNN"):
         return

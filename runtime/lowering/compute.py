@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from ...ir.ops import OPS
 from ...ir.ops.rows import integer
 from ...ir.ops.windows import Window
 from ...onednn.enums import Arg, DataType
+from ...onednn.layouts import row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...plan.attributes import Binary, PrimitiveAttr
 from ...plan.types import Step
@@ -26,7 +28,7 @@ from .convolving import (
     space_to_depth_of,
 )
 from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
-from .joining import Frame, wide
+from .joining import Frame, joined_frame, wide
 from .translation import Scaled, bias_of, same_frame
 from .values import NotLowered, Offer, Wanted
 from .weights import Weights
@@ -154,8 +156,12 @@ def _in_f32(
         )
         return found.reading({Arg.SRC: Wanted(product.source, found.desc.src_md())})
 
-    def frames(like: MemoryDesc) -> tuple[Frame]:
-        return (same_frame(binder.dims(step.output), like, written_out),)
+    def frames(like: MemoryDesc) -> Iterator[Frame]:
+        dims = binder.dims(step.output)
+        yield same_frame(dims, like, written_out)
+        if math.prod(dims[2:]) == 1:
+            flat = row_major(binder.library, dims[:2], DataType.f32)
+            yield joined_frame(dims, ((0,), tuple(range(1, len(dims)))), flat, written_out)
 
     commit_in_f32(binder, step, product, bias, offer, frames)
 

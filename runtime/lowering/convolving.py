@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -87,14 +88,14 @@ def offered(
     bias = bias if positions is None else None
     bias_desc = None if bias is None or scaled else bias.desc
 
-    def make(attributes: Attributes) -> PrimitiveDesc:
+    def make(attributes: Attributes, target: MemoryDesc | None = None) -> PrimitiveDesc:
         return binder.describe(
             step,
             kind,
             source,
             MemoryDesc.any(library, weights.dims, weights.dtype),
             bias_desc,
-            MemoryDesc.any(library, dims, dtype),
+            target or MemoryDesc.any(library, dims, dtype),
             strides=win.strides,
             dilations=tuple(d - 1 for d in win.dilations),
             padding_l=win.begin,
@@ -102,17 +103,21 @@ def offered(
             attributes=attributes,
         )
 
-    def attempt(like: MemoryDesc) -> Offer:
+    def attempt(candidate: tuple[MemoryDesc, MemoryDesc | None]) -> Offer:
+        like, target = candidate
         frame = same_frame(dims, like, written_out)
         first = bias if scaled else None
         if positions is not None:
             first = _as_operand(binder, step, positions, frame)
         leading = () if first is None else ((AlgKind.binary_add, first),)
         translated = translate(binder, attr, frame, dtype, mask, step, leading, scaled)
-        return translated.offer(make(translated.attributes), {})
+        return translated.offer(make(translated.attributes, target), {})
 
-    layouts = _layouts(channels_last(library, dims, dtype), make, guessed=guessed)
-    offer = first_accepted(binder, layouts, attempt, weights.known, step.arg("src"))
+    last = channels_last(library, dims, dtype)
+    layouts = ((like, None) for like in _layouts(last, make, guessed=guessed))
+    # an f32 kernel may choose blocks, in which operands as large as the destination do not lie
+    candidates = chain(layouts, [] if scaled is None else [(last, last)])
+    offer = first_accepted(binder, candidates, attempt, weights.known, step.arg("src"))
     if kind == "convolution":
         offer = replace(offer, desc=faster_convolution(binder, offer.desc, win))
     args: dict[int, Wanted | Memory] = {

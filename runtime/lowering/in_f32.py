@@ -1,4 +1,5 @@
-"""Products of codes by f32 kernels, where the library's int8 kernels would saturate: CPUs without VNNI.
+"""Products of codes by f32 kernels, where the library has no exact int8 kernel: most of all on CPUs without VNNI,
+where sums of pairs of products saturate.
 
 Codes less their zero points are integers, and so are their products and sums. f32 holds every integer up to
 2^24, so an f32 kernel adds them exactly, in any order, while no sum of some of the terms is larger. Post-ops do
@@ -29,9 +30,10 @@ from ...onednn.enums import AlgKind, Arg, DataType, arg_post_op
 from ...onednn.layouts import channels_last, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
+from ...plan import attributes as plan_attributes
 from ...plan.accumulator import EXACT_IN_F32
 from ...plan.arguments import AT_RUN_TIME, at_run_time
-from ...plan.attributes import PrimitiveAttr
+from ...plan.attributes import PostOp, PrimitiveAttr
 from ...plan.types import Step
 from .binding import Binder, first_accepted, need
 from .joining import Frame
@@ -41,6 +43,7 @@ from .values import Args, NotLowered, Offer, Wanted, Zero
 from .weights import Weights
 
 _CODES = (DataType.u8, DataType.s8)
+RELU = plan_attributes.Eltwise("relu")
 _HIGH = 16
 """Weights are cut into so many times a code of 4 bits, and one of 4 bits: the bounds of both sums are a sixteenth
 of that of the whole, for weights of full range.
@@ -58,15 +61,17 @@ class Product:
 
     Attributes:
         source: the value of codes less their zero point.
-        weights: likewise; what is multiplied last.
-        high: what is multiplied first, to be added 16 times; None where one product is exact.
+        attr: the post-ops.
         scaled: what stands around the post-ops, but for `high` and the bias.
+        weights: less their zero point; what is multiplied last.
+        high: what is multiplied first, to be added 16 times; None where one product is exact.
     """
 
     source: str
-    weights: Weights
-    high: Weights | None
+    attr: PrimitiveAttr
     scaled: Scaled
+    weights: Weights
+    high: Weights | None = None
 
 
 def product_in_f32(
@@ -87,19 +92,18 @@ def product_in_f32(
     source = need(step, "src")
     if binder.dtype(source) not in _CODES or weights.dtype not in _CODES:
         raise NotLowered("no product of codes")
-    if binder.library.effective_isa().has_vnni:
-        raise NotLowered("f32 is for CPUs without VNNI")
     zeros = {role: _zero_point(step, role) for role in ("src", "weights")}
     codes = binder.codes(source)
     left = _less(codes, zeros["src"])
     made = _in_f32(binder, weights, zeros["weights"])
     scaled = Scaled(_scales(binder, step, along), *_stored(binder, step))
-    less = binder.less(source, zeros["src"])
+    attr = PrimitiveAttr(post_ops=_needed(step.attr.post_ops, scaled.trailing))
+    given = binder.less(source, zeros["src"]), attr, scaled
     if _bound(binder, weights, made, zeros["weights"], left, summed) < EXACT_IN_F32:
-        return Product(less, made, None, scaled)
+        return Product(*given, made)
     if _bound_of_parts(made, left, summed) >= EXACT_IN_F32:
         raise NotLowered("sums of products that f32 does not hold, of two parts either")
-    return Product(less, *_parts(binder, step, made), scaled)
+    return Product(*given, *_parts(binder, step, made))
 
 
 def _zero_point(step: Step, role: str) -> Zero:
@@ -148,15 +152,22 @@ def _bound(
     bound = float(terms * max(map(abs, codes)) * max(-low, high))
     if bound < EXACT_IN_F32 or made.data is None:
         return bound
-    return _largest(made.data(), codes, summed)  # the weights themselves say more
+    return largest_sum(made.data(), codes, summed)  # the weights themselves say more
 
 
-def _largest(weights: NDArray[Any], codes: Range, summed: Sequence[int]) -> float:
-    """The same for constant weights less their zero point."""
+def largest_sum(weights: NDArray[Any], codes: Range, summed: Sequence[int]) -> float:
+    """The largest magnitude that a sum of some of the products of weights with codes may have.
+
+    Args:
+        weights: integers in f32.
+        codes: the least and the largest one, with 0 between them.
+        summed: the axes of the weights that are summed over.
+    """
     axes = tuple(summed)
-    # sums of integers in f32: exact where they are small enough, and else not below 2^24 either
-    positive = np.maximum(weights, 0).sum(axes).astype(np.float64)
-    negative = weights.sum(axes) - positive
+    # integers of one sign in f32: their sum is exact where it is small enough, and else not below 2^24 either
+    positive, negative = (
+        one(weights, 0).sum(axes).astype(np.float64) for one in (np.maximum, np.minimum)
+    )
     least, most = codes
     sums = (positive * most + negative * least, positive * least + negative * most)
     return max(float(np.abs(found).max(initial=0)) for found in sums)
@@ -173,7 +184,7 @@ def _bound_of_parts(weights: Weights, codes: Range, summed: Sequence[int]) -> fl
         return float(terms * max(map(abs, codes)) * _LARGEST_PART)
     data = weights.data()
     high = _high(data)
-    return max(_largest(part, codes, summed) for part in (high, data - _HIGH * high))
+    return max(largest_sum(part, codes, summed) for part in (high, data - _HIGH * high))
 
 
 def _parts(binder: Binder, step: Step, weights: Weights) -> tuple[Weights, Weights]:
@@ -254,27 +265,42 @@ def _scales(
 def _stored(binder: Binder, step: Step) -> tuple[tuple[Eltwise, ...], int | None]:
     """What stores codes in f32 behind the post-ops, and the zero point that they are less; sums in s32 are
     left to a reorder.
+
+    The clip gives its lower end for a NaN. That is the code of int8 kernels for u8; for s8 it is the upper end, so
+    there the negative codes are clipped.
     """
     dtype, attr = binder.dtype(step.output), step.attr
     if dtype == DataType.f32:
         return (), None
-    found = []
-    if "dst" in attr.scales:
-        inverse = np.float32(1) / attr.scales["dst"].array[0]
-        found.append(Eltwise(AlgKind.eltwise_linear, float(inverse), 0.0))
-    zero_point = 0
-    if "dst" in attr.zero_points:
-        zero_point = int(attr.zero_points["dst"].array[0])
-    if zero_point:
-        found.append(Eltwise(AlgKind.eltwise_linear, 1.0, float(zero_point)))
+    zero_point = int(attr.zero_points["dst"].array[0]) if "dst" in attr.zero_points else 0
+    factors = [float(np.float32(1) / attr.scales["dst"].array[0])] if "dst" in attr.scales else []
+    sign = -1.0 if dtype == DataType.s8 else 1.0
+    if zero_point or (sign < 0 and not factors):
+        factors.append(1.0)
+    # one operation for each rounding of the int8 kernels, the last one with the sign
+    found = [Eltwise(AlgKind.eltwise_linear, factor, 0.0) for factor in factors[:-1]]
+    if factors:
+        shift = sign * zero_point + 0.0
+        found.append(Eltwise(AlgKind.eltwise_linear, sign * factors[-1], shift))
     if dtype == DataType.s32:  # a reorder rounds
         return tuple(found), None
-    least, most = binder.plan.type(step.output).dtype.range
+    least, most = sorted(sign * end for end in binder.plan.type(step.output).dtype.range)
     found.append(Eltwise(AlgKind.eltwise_round, 0.0, 0.0))
-    found.append(Eltwise(AlgKind.eltwise_clip, float(least), float(most)))
-    if zero_point:
-        found.append(Eltwise(AlgKind.eltwise_linear, 1.0, float(-zero_point)))
+    found.append(Eltwise(AlgKind.eltwise_clip, least, most))
+    if zero_point or sign < 0:
+        found.append(Eltwise(AlgKind.eltwise_linear, sign, float(-zero_point)))
     return tuple(found), zero_point
+
+
+def _needed(post_ops: Sequence[PostOp], trailing: Sequence[Eltwise]) -> tuple[PostOp, ...]:
+    """Post-ops without a relu at the end that the clip to codes of 0 and more does as well."""
+    kinds = [op.alg for op in trailing]
+    clipped = AlgKind.eltwise_clip in kinds and trailing[-1].alg == AlgKind.eltwise_clip
+    alike = clipped and trailing[-1].alpha == 0 and all(op.beta == 0 for op in trailing[:-1])
+    growing = all(op.alpha > 0 for op in trailing if op.alg == AlgKind.eltwise_linear)
+    if alike and growing and post_ops and post_ops[-1] == RELU:
+        return tuple(post_ops[:-1])
+    return tuple(post_ops)
 
 
 def operand_in_f32(
@@ -327,7 +353,8 @@ def commit_in_f32(
     def part(weights: Weights, what: str, around: Scaled) -> Tensor:
         found = run(offer(PrimitiveAttr(), weights, None, around), what)
         last = channels_last(binder.library, found.desc.dims, DataType.f32)
-        if step.primitive == "matmul" or found.desc == last:
+        as_last = found.desc.is_plain and found.desc.strides == last.strides
+        if step.primitive == "matmul" or as_last:
             return found
         relaid = binder.describe(step, "reorder", found.desc, last)
         return run(Offer(relaid, {Arg.SRC: found}), f"{what}, channels last")
@@ -338,13 +365,15 @@ def commit_in_f32(
         high = ((AlgKind.binary_add, part(product.high, "high", times)),)
     try:
         last = offer(
-            step.attr, product.weights, bias, replace(scaled, leading=(*high, *scaled.leading))
+            product.attr, product.weights, bias, replace(scaled, leading=(*high, *scaled.leading))
         )
         _as_int8(last.desc)
     except NotLowered:
         sums = part(product.weights, "sums", Scaled(high))
         last = first_accepted(
-            binder, frames(sums.desc), partial(_behind, binder, step, sums, bias, scaled)
+            binder,
+            frames(sums.desc),
+            partial(_behind, binder, step, product.attr, sums, bias, scaled),
         )
     for made, target in before:
         binder.commit_part(made, target)
@@ -367,6 +396,7 @@ def _as_int8(desc: PrimitiveDesc) -> None:
 def _behind(
     binder: Binder,
     step: Step,
+    attr: PrimitiveAttr,
     sums: Tensor,
     bias: Wanted | Memory | None,
     scaled: Scaled,
@@ -382,7 +412,7 @@ def _behind(
     seen = [(alg, _seen(binder, operand, sums.desc, frame)) for alg, operand in leading]
     (alg, factor), *more = seen
     translated = translate(
-        binder, step.attr, frame, DataType.f32, 0, step, more, replace(scaled, leading=())
+        binder, attr, frame, DataType.f32, 0, step, more, replace(scaled, leading=())
     )
     attributes = translated.attributes
     desc = binder.describe(step, "binary", like, factor.desc, like, alg=alg, attributes=attributes)
@@ -390,13 +420,17 @@ def _behind(
 
 
 def _seen(binder: Binder, operand: Operand, target: MemoryDesc, frame: Frame) -> Operand:
-    """An operand of a destination, in the frame's shape: along the last dimension, or one number."""
+    """An operand of a destination, in the frame's shape: along the last dimension that is longer than 1, or one
+    number.
+    """
     dims = operand.desc.dims
     if target == frame.like or dims == frame.dims:
         return operand
-    if math.prod(dims) not in (1, dims[-1]):
+    count, last = math.prod(dims), max(dims)
+    behind = target.dims[dims.index(last) + 1 :]
+    if count != last or (count > 1 and math.prod(behind) > 1):
         raise NotLowered(f"an operand {list(dims)} for {list(frame.dims)}")
-    desc = row_major(binder.library, (*(1 for _ in frame.dims[1:]), dims[-1]), DataType.f32)
+    desc = row_major(binder.library, (*(1 for _ in frame.dims[1:]), count), DataType.f32)
     if isinstance(operand, Memory):
         return Memory(binder.engine, desc, operand.view())
     return replace(operand, desc=desc)

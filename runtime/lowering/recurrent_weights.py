@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,17 @@ from numpy.typing import DTypeLike, NDArray
 from ...aligned import aligned_bytes
 from ...ir.ops.recurrent import DYNAMIC
 from ...ir.types import DType
-from ...onednn.attributes import Attributes, Sum
-from ...onednn.enums import Arg, DataType, arg_scales, arg_zero_points
+from ...onednn.attributes import Attributes, Binary, Sum
+from ...onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
 from ...onednn.layouts import row_major
 from ...onednn.library import Stream
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import ExecArgs, Primitive
 from ...onednn.recurrent_kernel import LANES
-from ...plan.accumulator import as_s8
+from ...plan.accumulator import EXACT_IN_F32, as_s8
 from ...plan.types import Step
 from .binding import Binder, need
+from .in_f32 import largest_sum
 from .values import NotLowered
 
 F32 = NDArray[np.float32]
@@ -38,10 +40,12 @@ class Product:
     Attributes:
         primitive: the library's.
         args: its arguments that are the same in each call.
+        scales: of the weights, where the primitive multiplies codes in f32; None: it is one of codes.
     """
 
     primitive: Primitive
     args: dict[int, Memory]
+    scales: F32 | None = None
 
     def call(
         self,
@@ -57,24 +61,47 @@ class Product:
             What computes the product, and raises `OneDnnError` where the library fails.
         """
         primitive, engine = self.primitive, stream.engine
-        memories = {
-            **self.args,
-            Arg.SRC: Memory.wrap(engine, codes),
-            Arg.DST: Memory.wrap(engine, target),
-            arg_scales(Arg.SRC): Memory.wrap(engine, scale),
-            arg_zero_points(Arg.SRC): Memory.wrap(engine, zero),
-        }
+        prepare = _nothing
+        memories = {**self.args, Arg.DST: Memory.wrap(engine, target)}
+        if self.scales is None:
+            memories[Arg.SRC] = Memory.wrap(engine, codes)
+            memories[arg_scales(Arg.SRC)] = Memory.wrap(engine, scale)
+            memories[arg_zero_points(Arg.SRC)] = Memory.wrap(engine, zero)
+        else:
+            source = np.empty(codes.shape, np.float32)
+            factors = np.empty_like(self.scales)
+            memories[Arg.SRC] = Memory.wrap(engine, source)
+            memories[arg_post_op(0, Arg.SRC_1)] = Memory.wrap(engine, factors)
+            prepare = partial(_in_f32, codes, zero, source, self.scales, scale, factors)
         if primitive.desc.scratchpad_size:
             memories[Arg.SCRATCHPAD] = Memory.allocate(engine, primitive.desc.scratchpad_md)
         args = ExecArgs(primitive.desc, memories)
         execute = primitive.call(stream, args)
 
         def call(held: object = (args, stream)) -> None:  # noqa: ARG001
+            prepare()
             status = execute()
             if status:
                 raise primitive.execution_error(status)
 
         return call
+
+
+def _nothing() -> None:
+    """What a product of codes needs beforehand."""
+
+
+def _in_f32(
+    codes: NDArray[np.uint8],
+    zero: NDArray[np.int32],
+    source: F32,
+    scales: F32,
+    scale: F32,
+    factors: F32,
+) -> None:
+    """Codes less their zero point, and the scales of their sums, as the library multiplies them."""
+    np.subtract(codes, zero[0].astype(np.float32), source)
+    np.multiply(scales, scale[0], factors)
 
 
 def product(binder: Binder, step: Step, role: str, of: Sequence[int], rows: int) -> Product:
@@ -99,7 +126,7 @@ def product(binder: Binder, step: Step, role: str, of: Sequence[int], rows: int)
     )
     desc = binder.describe(step, "matmul", *operands, attributes=attributes)
     if binder.saturates(desc, lambda: codes, None):
-        raise NotLowered(f"{desc.impl_info} may saturate")
+        return _product_in_f32(binder, step, role, of, codes, scales, rows)
     objection = binder.objection(desc)
     if objection:
         raise NotLowered(objection)
@@ -108,6 +135,42 @@ def product(binder: Binder, step: Step, role: str, of: Sequence[int], rows: int)
     )
     args = {Arg.WEIGHTS: packed, arg_scales(Arg.WEIGHTS): binder.constants.vector(scales)}
     return Product(Primitive(desc), args)
+
+
+def _product_in_f32(
+    binder: Binder,
+    step: Step,
+    role: str,
+    of: Sequence[int],
+    codes: NDArray[np.int8],
+    scales: NDArray[np.float32],
+    rows: int,
+) -> Product:
+    """As `product`, by an f32 kernel, which is exact (see `in_f32.py`)."""
+    reach = DType.U8.range[1]
+    wide = codes.astype(np.float32)
+    if largest_sum(wide, (-reach, reach), (0,)) >= EXACT_IN_F32:
+        raise NotLowered("sums of products that f32 does not hold")
+    library, f32 = binder.library, DataType.f32
+    factors = row_major(library, (1, codes.shape[1]), f32)
+    post_ops = (Binary(AlgKind.binary_mul, factors), *((Sum(),) if role == "r" else ()))
+    desc = binder.describe(
+        step,
+        "matmul",
+        row_major(library, (rows, codes.shape[0]), f32),
+        MemoryDesc.any(library, codes.shape, f32),
+        None,
+        row_major(library, (rows, codes.shape[1]), f32),
+        attributes=Attributes(post_ops=post_ops),
+    )
+    objection = binder.objection(desc)
+    if objection:
+        raise NotLowered(objection)
+    packed = binder.constants.packed(
+        need(step, role), f"{DYNAMIC} in f32: directions {list(of)}", wide, desc.weights_md()
+    )
+    each = np.broadcast_to(scales, (1, codes.shape[1])).astype(np.float32)
+    return Product(Primitive(desc), {Arg.WEIGHTS: packed}, np.ascontiguousarray(each))
 
 
 def _joined(each: Sequence[tuple[NDArray[np.int8], F32]]) -> tuple[NDArray[np.int8], F32]:

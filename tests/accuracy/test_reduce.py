@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnxruntime import quantization
+from support.judge import ort_session
 from support.masked_attention import attention, feed, quantized
 from support.ort_quantizer import quantized_by_ort
 
@@ -63,7 +63,7 @@ def test_the_part_shows_what_a_quantized_mask_does(tmp_path: Path, form: str) ->
     assert part.output in ("bias", "biased")
     assert part.sqnr < 1.0
     results = [
-        onnxruntime.InferenceSession(model).run(
+        ort_session(onnx.ModelProto.FromString(model), optimized=True).run(
             None, {name: part.inputs[name] for name in graph_from_onnx(model).inputs}
         )[0]
         for model in (part.f32, part.model)

@@ -5,6 +5,7 @@ they run.
 import numpy as np
 import onnx
 import pytest
+from support.judge import ort_session
 
 from fqfuse.benchmarks.counts import count_macs, count_parameters, op_histogram
 from fqfuse.benchmarks.networks import NETWORKS
@@ -12,7 +13,6 @@ from fqfuse.benchmarks.networks.chain import NODES_PER_CONVOLUTION, build_chain
 from fqfuse.benchmarks.networks.layers import rounded
 from fqfuse.benchmarks.networks.samples import sample_images
 from fqfuse.measure.arrays import split_feeds
-from fqfuse.measure.engines import onnxruntime_session
 
 pytestmark = pytest.mark.slow  # builds networks of full size
 
@@ -156,7 +156,7 @@ def built(request):
 
 def run(model, stacked):
     """Each output, stacked over the feeds."""
-    session = onnxruntime_session(model.SerializeToString(), 2)
+    session = ort_session(model, optimized=True)
     names = [output.name for output in session.get_outputs()]
     results = [session.run(None, feed) for feed in split_feeds(stacked)]
     return {

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from support.judge import ort_session
 from support.onnx_cases import model, optimized_operators, run_ort
 from support.packed_models import Scheme
 from support.packed_models import network as packed_network
@@ -18,7 +19,6 @@ from support.packed_models import network as packed_network
 import fqfuse
 from fqfuse.exporter import FORMS
 from fqfuse.exporter.file import save_model
-from fqfuse.measure.engines import onnxruntime_session
 from fqfuse.models.digits import FORMS as DIGITS
 from fqfuse.models.digits import digits_model_path, digits_test_set
 from fqfuse.plan.types import runs_in_int8
@@ -494,7 +494,7 @@ def test_large_data_lies_beside_the_model(tmp_path: Path) -> None:
     save_model(exported.model, tmp_path / "large.onnx", limit=1000)
     assert (tmp_path / "large.onnx.data").stat().st_size > 1000
     assert (tmp_path / "large.onnx").stat().st_size < (tmp_path / "small.onnx").stat().st_size
-    session = onnxruntime_session(str(tmp_path / "large.onnx"), optimized=False)
+    session = ort_session(tmp_path / "large.onnx")
     assert np.array_equal(session.run(None, feeds)[0], expected[0])
     assert np.isfinite(fqfuse.InferenceSession(tmp_path / "large.onnx").run(None, feeds)[0]).all()
 

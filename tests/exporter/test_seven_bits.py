@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.judge import ort_session
 from support.screen_networks import NETWORKS
 
 import fqfuse
@@ -289,12 +289,7 @@ def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     """By ONNX Runtime without optimizations, else by the op table, unfused."""
     if {node.op_type for node in model.graph.node} & OURS:
         return fqfuse.InferenceSession(model, "numpy").run(None, {"x": x})[0]
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, {"x": x})[0]
+    return ort_session(model).run(None, {"x": x})[0]
 
 
 MACHINES = {

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.contrib_cases import chosen, floats
+from support.judge import optimized_model
 from support.onnx_cases import model, node, random, run_ort
 
 import fqfuse
@@ -18,15 +18,6 @@ from fqfuse.frontend.operators import channel_blocks
 from fqfuse.ir.decision import Outcome
 
 NCHWC = "com.microsoft.nchwc"
-
-
-def optimized(proto, folder):
-    """The model as ONNX Runtime writes it for this CPU."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 4  # that the file belongs to this CPU
-    onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return onnx.load(folder / "optimized.onnx")
 
 
 def agree(proto, feeds, atol=1e-4):
@@ -111,7 +102,7 @@ def network(rng):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_networks_in_blocks_of_channels(tmp_path_factory, seed) -> None:
     proto, x = network(np.random.default_rng(seed))
-    blocked = optimized(proto, tmp_path_factory.mktemp("blocks"))
+    blocked = optimized_model(proto, tmp_path_factory.mktemp("blocks"))
     assert NCHWC in {n.domain for n in blocked.graph.node}
     plan = agree(blocked, {"x": x})
     assert "Onnx" not in {step.op for step in plan.steps}

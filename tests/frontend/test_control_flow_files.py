@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from laws.runtimes import RUNTIMES
 from onnxruntime import quantization
+from support.judge import ort_session
 
 import fqfuse
 from fqfuse.plan.file import plan_bytes, read_plan
@@ -58,7 +58,7 @@ def test_bodies_of_files_run_as_plans(name: str, quantized: bool, tmp_path: Path
     assert count >= WEIGHTS[name]
     assert int8 == (WEIGHTS[name] if quantized else 0)
     saved = read_plan(plan_bytes(plan))
-    judge = onnxruntime.InferenceSession(path)
+    judge = ort_session(path, optimized=True)
     for runtime in RUNTIMES:
         session = fqfuse.InferenceSession(saved, backend=runtime, threads=1)
         for length in (3, 6, 1):

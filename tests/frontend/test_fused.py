@@ -8,25 +8,15 @@ import math
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 from support.contrib_cases import MICROSOFT
+from support.judge import optimized_model
 from support.onnx_cases import model, node, random, run_import, run_ort
 
 import fqfuse
 
 WEIGHTS = {"w": random([8, 24]), "b": random([24])}
-
-
-def optimized(proto, tmp_path, level=onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED):
-    """The model as ONNX Runtime's optimizer writes it."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = level
-    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    options.log_severity_level = 4  # that the file belongs to this CPU
-    onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return onnx.load(tmp_path / "optimized.onnx")
 
 
 def agree(proto, feeds, *, atol=1e-4):
@@ -93,9 +83,8 @@ def test_layer_norm_in_front_of_its_opset(opset: int, tmp_path) -> None:
         node("Add", ["a", "b"], ["y"]),
     ]
     constants = {"two": np.float32(2), "e": np.float32(1e-5), "g": random([8]), "b": random([8])}
-    proto = optimized(
-        model(nodes, inputs={"x": [2, 3, 8]}, constants=constants, opset=opset), tmp_path
-    )
+    proto = model(nodes, inputs={"x": [2, 3, 8]}, constants=constants, opset=opset)
+    proto = optimized_model(proto, tmp_path, "EXTENDED")
     assert [n.op_type for n in proto.graph.node] == ["LayerNormalization"]
     agree(proto, {"x": random([2, 3, 8])})
 
@@ -119,7 +108,7 @@ def block_of_convolutions():
 
 
 def test_convolutions_with_activations(tmp_path) -> None:
-    proto = optimized(block_of_convolutions(), tmp_path)
+    proto = optimized_model(block_of_convolutions(), tmp_path, "EXTENDED")
     assert fused_ops(proto) == {"FusedConv"}
     plan = agree(proto, {"x": random([1, 4, 7, 7])})
     assert [step.primitive for step in plan.steps] == ["convolution", "convolution"]
@@ -151,7 +140,7 @@ def feed_forward():
 
 
 def test_a_feed_forward_block(tmp_path) -> None:
-    proto = optimized(feed_forward(), tmp_path)
+    proto = optimized_model(feed_forward(), tmp_path, "EXTENDED")
     assert fused_ops(proto) == {"Gelu", "SkipLayerNormalization"}
     plan = agree(proto, {"x": random([2, 5, 8])})
     # nothing is left of what it fused: bias, gelu and sum are parts of the products

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnxruntime import quantization
+from support.judge import optimized_model, ort_session
 from support.onnx_cases import model, node, random
 from support.tool_networks import CHANNELS, PIXELS, TOKENS, WIDTH, diffusion, embedded, rotary
 
@@ -36,27 +36,13 @@ Tool = Callable[[Path, dict[str, Any]], tuple[Path, Path]]
 LEVELS = ("BASIC", "EXTENDED", "LAYOUT", "ALL")
 
 
-def runtime(path: Path, level: str = "", written: Path | None = None) -> Any:
-    """ONNX Runtime's session; without optimizations unless a level is named."""
-    options = onnxruntime.SessionOptions()
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = getattr(
-        levels, f"ORT_ENABLE_{level}" if level else "ORT_DISABLE_ALL"
-    )
-    options.log_severity_level = 4  # that the file belongs to this CPU
-    options.intra_op_num_threads = 1
-    if written is not None:
-        options.optimized_model_filepath = str(written)
-    return onnxruntime.InferenceSession(str(path), options)
-
-
 def optimized(level: str, first: Tool | None = None) -> Tool:
     """ONNX Runtime's optimizer, on what another tool made."""
 
     def make(source: Path, feeds: dict[str, Any]) -> tuple[Path, Path]:
         made, _ = first(source, feeds) if first else (source, source)
         target = made.with_name(f"{made.stem}.{level}.onnx")
-        runtime(made, level, target)
+        onnx.save(optimized_model(onnx.load(made), made.parent, level), target)
         return target, made
 
     return make
@@ -289,10 +275,10 @@ def test_what_a_tool_writes_means_what_it_was_made_of(sources, network: str, too
     source, feeds = sources[network]
     made, judged = TOOLS[tool](source, feeds)
     WRITTEN.update(n.op_type for n in onnx.load(made).graph.node if n.domain.startswith("com.m"))
-    wanted = runtime(judged).run(None, feeds)
+    wanted = ort_session(judged).run(None, feeds)
     plan = fqfuse.compile(made)
     assert [step.primitive for step in plan.steps if step.op == "Onnx"] == []
-    exact = runtime(source).run(None, feeds)
+    exact = ort_session(source).run(None, feeds)
     for backend in ("numpy", "onednn"):
         found = fqfuse.InferenceSession(plan, backend, threads=1).run(None, feeds)
         for mine, theirs, real in zip(found, wanted, exact, strict=True):
@@ -365,7 +351,7 @@ def test_ids_of_segments_that_a_model_computes_have_the_batch_of_the_words():
         "shape": np.array([2, 5]),
         "mask": np.array([[1] * 5, [1, 1, 1, 0, 0]], np.int32),
     }
-    (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    (wanted,) = ort_session(proto, optimized=True).run(None, feeds)
     for backend in ("numpy", "onednn"):
         session = fqfuse.InferenceSession(proto, backend)
         # two f32 kernels of a few products of 8 numbers each

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from support.codes import emulated
 
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
@@ -598,7 +599,8 @@ def _sum_of(rng: Generator, dtype: str) -> Sum:
 def made(drawn: Drawn, engine: str, target: str = "onednn-v3") -> Primitive | OneDnnError:
     """The primitive, or how it is refused."""
     try:
-        return prim(drawn.kind, drawn.attr, engine=engine, target=target, **drawn.given)
+        isa = emulated() if engine == "numpy" else None
+        return prim(drawn.kind, drawn.attr, engine=engine, isa=isa, target=target, **drawn.given)
     except OneDnnError as error:
         return error
 

@@ -25,6 +25,7 @@ from laws.primitives import (
     statuses,
 )
 from numpy.random import Generator
+from support.codes import s8_codes
 
 from fqfuse.ir.ops.elementwise import round_to_bf16
 from fqfuse.ir.types import DType
@@ -227,7 +228,7 @@ def arguments(primitive: Primitive, seed: int) -> dict[str, Array]:
             found[role] = rng.integers(0, 256, shape).astype(np.uint8)
         else:
             most = 127 if role.startswith("src") or rng.random() < 0.5 else 40
-            found[role] = rng.integers(-most, most + 1, shape).astype(np.int8)
+            found[role] = s8_codes(rng, shape, most)
     return found
 
 

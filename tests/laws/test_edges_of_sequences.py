@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import parser
+from support.judge import ort_session
 
 from fqfuse import InferenceSession
 from fqfuse.errors import InvalidInput, InvalidModel
@@ -39,11 +39,7 @@ def alike(mine: Any, theirs: Any) -> bool:
 
 def agrees(proto: onnx.ModelProto, *runs: dict[str, Any]) -> None:
     """Both backends answer as ONNX Runtime does, or refuse where it does."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    judge = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    judge = ort_session(proto, optimized=True)
     sessions = [InferenceSession(proto, backend) for backend in BACKENDS]
     for feeds in runs:
         try:

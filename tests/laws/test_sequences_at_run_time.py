@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import NodeProto, TensorProto, helper
+from support.judge import ort_session
 
 import fqfuse
 from fqfuse.errors import InvalidInput
@@ -302,11 +302,7 @@ def test_random_programs_give_what_onnx_runtime_gives(seed: int) -> None:
     model, runs = drawn(seed)
     if seed % 2:
         model = with_names_of_the_import(model, np.random.default_rng(seed))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    judge = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    judge = ort_session(model, optimized=True)
     sessions = [fqfuse.InferenceSession(model, backend) for backend in ("numpy", "onednn")]
     for feeds in runs:
         try:

@@ -9,8 +9,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import parser
-
-from fqfuse.measure.engines import onnxruntime_session
+from support.judge import ort_session
 
 # FakeQuantize-1 of the OpenVINO specification, as an ONNX function: ONNX's Round is half to even.
 FAKE_QUANTIZE = """
@@ -44,7 +43,7 @@ def _run(model: onnx.ModelProto, images: NDArray[np.float32]) -> NDArray[np.floa
     runnable.CopyFrom(model)
     if any(node.op_type == "FakeQuantize" for node in model.graph.node):
         runnable.functions.append(parser.parse_function(FAKE_QUANTIZE))
-    session = onnxruntime_session(runnable.SerializeToString(), 1, optimized=False)
+    session = ort_session(runnable)
     (logits,) = session.run(None, {"image": images})
     return np.asarray(logits, dtype=np.float32)
 

@@ -22,15 +22,6 @@ def library() -> Library:
 
 
 @pytest.fixture
-def vnni(library: Library) -> None:
-    """For tests that hold int8 results: without VNNI pairs of products saturate, see the ISA
-    emulation's tests.
-    """
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
-
-
-@pytest.fixture
 def without_amx(library: Library) -> None:
     """For tests of what the library's code for VNNI does, for which it has other code with AMX."""
     if library.effective_isa().has_amx:

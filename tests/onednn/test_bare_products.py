@@ -30,6 +30,7 @@ def scan(first: int, count: int) -> str:
     return ran.stdout
 
 
+@pytest.mark.of_vnni("elsewhere each compiled product of codes may saturate, and none is exact")
 @pytest.mark.parametrize("part", range(24))
 def test_each_implementation_is_exact(part: int) -> None:
     told = scan(OF_A_PART * part, OF_A_PART)

@@ -18,6 +18,7 @@ from support.binding_cases import (
     windows,
 )
 from support.binding_order import F32, Runner, dequantize, f32, requantize
+from support.codes import has_vnni
 
 from fqfuse.onednn.attributes import Attributes, Depthwise, Sum
 from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_scales, arg_zero_points
@@ -32,10 +33,6 @@ U8, S8, S32, FLOAT = DataType.u8, DataType.s8, DataType.s32, DataType.f32
 
 @pytest.fixture
 def run(engine: Engine, stream: Stream) -> Runner:
-    if not engine.library.effective_isa().has_vnni:
-        pytest.skip(
-            f"without VNNI int8 products saturate ({engine.library.effective_isa().name}): see the ISA emulation's tests"
-        )
     if (engine.library.version.major, engine.library.version.minor) != (3, 2):
         pytest.skip(
             f"the float order here is that of oneDNN 3.2, not {engine.library.version}: later ones multiply the scales one by one"
@@ -164,6 +161,8 @@ def test_packed_weights_carry_compensation(run: Runner) -> None:
     codes = for_u8(Attributes(), S8, False).weights_md()
     assert str(codes) == str(wanted)
     sums = case.weights.sum((1, 2, 3), dtype=np.int64)
+    if not has_vnni():  # there it halves the weights
+        sums //= 2
     behind = packed.data[codes.size :].view(np.int32)
     np.testing.assert_array_equal(behind[: len(sums)], -128 * sums)
 
@@ -279,7 +278,7 @@ def test_strided_deconvolution_with_such_a_sum(run: Runner, draw: Draw, chain: s
     # where every |weight| <= 64 nothing saturates
     small, build = deconv_case(run, draw, (2, 2), U8, limit=64)
     desc = small.check(build, CHAINS[chain], U8)
-    full, build = deconv_case(run, draw, (2, 2), U8)
+    full, build = deconv_case(run, draw, (2, 2), U8, limit=127)
     if not may_saturate(desc):
         full.check(build, CHAINS[chain], U8)
         return

@@ -29,8 +29,6 @@ from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.session import InferenceSession
 
-pytestmark = pytest.mark.usefixtures("vnni")
-
 Feeds = Mapping[str, np.ndarray]
 
 

@@ -1301,7 +1301,8 @@ def test_other_implementations_round_once(bare: Bare, name: str) -> None:
         pytest.skip("this CPU has no instruction that rounds once")
     make, arrays, want = CASES[name](bare)
     others = [d for d in implementations(make) if not d.is_reference and defect_of(d) is None]
-    assert others
+    if not others:
+        pytest.skip("no implementation of this kind on this CPU")
     for desc in others:
         result, _ = bare.run(desc, arrays)
         assert np.array_equal(result, want), desc.impl_info
@@ -1479,7 +1480,7 @@ def test_convolutions_whose_padding_behind_is_negative(bare: Bare) -> None:
     assert taken > 50
 
 
-@pytest.mark.usefixtures("vnni")
+@pytest.mark.of_vnni("they are what kernels for VNNI get wrong")
 @pytest.mark.parametrize(
     ("kind", "codes"),
     [

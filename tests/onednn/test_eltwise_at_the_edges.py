@@ -11,8 +11,6 @@ from support.onnx_cases import model, node
 
 import fqfuse
 
-pytestmark = pytest.mark.usefixtures("vnni")
-
 NAN, INF = math.nan, math.inf
 
 
@@ -24,12 +22,15 @@ def run(op: str, x: list[float], backend: str, *, opset: int = 20) -> Any:
     return found
 
 
+BY_AVX512 = pytest.mark.of_vnni("by AVX2 it is infinite")
+
+
 @pytest.mark.parametrize(
     ("op", "x", "numpy", "onednn"),
     [
         ("Exp", NAN, NAN, INF),
         ("HardSigmoid", NAN, 0.0, 1.0),
-        ("Gelu", INF, INF, NAN),
+        pytest.param("Gelu", INF, INF, NAN, marks=BY_AVX512),
         ("Gelu", 2e38, 2e38, INF),
         ("Sigmoid", NAN, NAN, NAN),
         ("Tanh", NAN, NAN, NAN),

@@ -17,8 +17,6 @@ from fqfuse.plan.attributes import PrimitiveAttr
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
-pytestmark = pytest.mark.usefixtures("vnni")
-
 
 @pytest.fixture
 def b() -> Builder:

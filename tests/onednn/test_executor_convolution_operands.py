@@ -20,8 +20,6 @@ from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.lowering.program import PrimitiveAction
 
-pytestmark = pytest.mark.usefixtures("vnni")
-
 SIZES = {"Conv": (2, 16, 3, 4, 5), "ConvTranspose": (3, 16, 4, 5, 6)}
 MASKS = [mask for rank in (3, 4, 5) for mask in itertools.product((False, True), repeat=rank)]
 

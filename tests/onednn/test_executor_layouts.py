@@ -20,8 +20,6 @@ from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 
-pytestmark = pytest.mark.usefixtures("vnni")
-
 
 def checked(plan: Plan, feeds: Mapping[str, np.ndarray]) -> OneDnnExecutor:
     """An executor that computes every step as NumPy does, and gives the same outputs in a plain

@@ -14,19 +14,12 @@ from support.steps_compared import compare_steps
 from support.versions import PRODUCT_OF_CODES, unexplained
 
 from fqfuse.onednn.enums import Arg
-from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Binary, Eltwise, PrimitiveAttr, Sum
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering import values
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.lowering.program import PrimitiveAction
 from fqfuse.runtime.placement import Placement
-
-
-@pytest.fixture(autouse=True)
-def _needs_vnni(library: Library) -> None:
-    if not library.effective_isa().has_vnni:
-        pytest.skip("without VNNI int8 products saturate")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ NumPy computes on the same data.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import assume, given
 from laws.budget import examples
 from support.plan_strategies import plans, tame
@@ -14,8 +13,6 @@ from support.steps_compared import compare_steps
 from fqfuse.plan.attributes import DepthwiseConv
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
-
-pytestmark = pytest.mark.usefixtures("vnni")
 
 
 @examples(60)

@@ -20,8 +20,6 @@ from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
 
-pytestmark = pytest.mark.usefixtures("vnni")
-
 STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 6, 8
 
 

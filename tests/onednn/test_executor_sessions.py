@@ -27,8 +27,6 @@ from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering.executor import OneDnnExecutor
 from fqfuse.runtime.session import InferenceSession
 
-pytestmark = pytest.mark.usefixtures("vnni")
-
 DATA = Path(fqfuse.__file__).parent / "models" / "data"
 MODELS = ("digits_fakequantize.onnx", "digits_qdq.onnx")
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from support.runtime_draws import CHAINS, S8_LIMIT, TRANSCENDENTAL, Draw, attributes
+from support.codes import has_vnni
+from support.runtime_draws import CHAINS, TRANSCENDENTAL, Draw, attributes
 from support.runtime_plans import one_step
 from support.steps_compared import Difference, compare_steps
 from support.versions import is_3_2, nan_or
@@ -32,12 +33,6 @@ TYPES = (U8, S8, F32)
 SHAPE = (2, 16, 6, 5)
 
 
-@pytest.fixture(autouse=True)
-def _needs_vnni(library: Library) -> None:
-    if not library.effective_isa().has_vnni and S8_LIMIT > 64:
-        pytest.skip("without VNNI int8 products saturate")
-
-
 @pytest.fixture(params=["random-0", "ties-1"])
 def draw(request: pytest.FixtureRequest) -> Draw:
     kind, seed = request.param.split("-")
@@ -56,19 +51,19 @@ def _has_avx512() -> bool:
     return isa & CpuIsa.avx512_core == CpuIsa.avx512_core
 
 
-WIDE = S8_LIMIT > 64 and _has_avx512()
+WIDE = has_vnni() and _has_avx512()
 """False under an instruction set without VNNI, or without AVX-512 (`test_isa.py`): what may saturate is NumPy's,
 and kernels are others; bytes are the same.
 """
 
-RAN_ON_ONEDNN: list[str] = []
+IMPLEMENTATIONS: list[str] = []
+"""Of the steps that were compared, empty where NumPy ran one."""
 
 
 def differences(plan: Plan, feeds: Mapping[str, np.ndarray]) -> tuple[list[Difference], Placement]:
     executor = OneDnnExecutor(plan, 2)
     found, placement = compare_steps(plan, executor, feeds), executor.placement()[0]
-    if placement.runtime == "onednn":
-        RAN_ON_ONEDNN.append(placement.implementation)
+    IMPLEMENTATIONS.append(placement.implementation if placement.runtime == "onednn" else "")
     return found, placement
 
 
@@ -834,13 +829,12 @@ def test_a_primitive_without_a_lowering_runs_on_numpy(draw: Draw) -> None:
 
 
 def test_most_steps_ran_on_onednn_elsewhere_too() -> None:
-    """The last of a process that runs this whole file: two runtimes that are both NumPy would
-    always agree.
-    """
-    if WIDE:
-        pytest.skip("each test above says where its step runs")
-    assert len(RAN_ON_ONEDNN) >= 1200
-    assert any("int8" in implementation for implementation in RAN_ON_ONEDNN)
+    """Of those that this process has run: two runtimes that are both NumPy would always agree."""
+    if WIDE or len(IMPLEMENTATIONS) < 100:
+        pytest.skip("each test above says where its step runs, or another process ran them")
+    ran = [implementation for implementation in IMPLEMENTATIONS if implementation]
+    assert len(ran) >= 0.85 * len(IMPLEMENTATIONS)
+    assert any("int8" in implementation for implementation in ran)
 
 
 @pytest.mark.parametrize("algorithm", ["max", "min"])

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnxruntime import InferenceSession
+from support.judge import ort_session
 
 import fqfuse
 from fqfuse.plan.attributes import Eltwise
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_onnx_runtime(
     kind: str, channels: int, order: str, act: str
 ) -> None:
     made, given = model(kind, 28, channels, order, act), feeds(kind, 28, channels)
-    expected = InferenceSession(made.SerializeToString()).run(None, given)[0].astype(int)
+    expected = ort_session(made, optimized=True).run(None, given)[0].astype(int)
     plan = fqfuse.compile(made)
     for backend in ("numpy", "onednn"):
         found = fqfuse.InferenceSession(plan, backend=backend, threads=1).run(None, given)[0]
@@ -67,7 +67,6 @@ def test_the_numbers_are_those_of_onnx_runtime(
         assert abs(found.astype(int) - expected).max() <= (act == "Tanh")
 
 
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize(("side", "convolves"), [(28, True), (14, False)])
 def test_a_large_map_is_multiplied_by_a_convolution(side: int, convolves: bool) -> None:
     plan = fqfuse.compile(model("int8", side, 32, "factors, values", "Identity"))

@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import numpy_helper
+from support.judge import ort_session
 from support.one_query import keys_of
 from support.versions import is_3_2
 
@@ -74,7 +74,6 @@ def run(plan: fqfuse.Plan, given: dict[str, np.ndarray]) -> tuple[np.ndarray, st
     return result, name
 
 
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("act", ACTS)
@@ -121,7 +120,6 @@ def rows_of(rows: int, kind: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray
     return made, {"x": rng.integers(0, 256, (rows, 192)).astype(np.uint8)}
 
 
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize("kind", ENDS)
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 40])
 def test_few_rows_give_the_same(monkeypatch: pytest.MonkeyPatch, rows: int, kind: str) -> None:
@@ -137,7 +135,6 @@ def test_few_rows_give_the_same(monkeypatch: pytest.MonkeyPatch, rows: int, kind
         np.testing.assert_array_equal(ours, exact)
 
 
-@pytest.mark.usefixtures("vnni")
 def test_where_no_other_kernel_will_do_it_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     made, given = network(np.random.default_rng(0), 128, 3, "none", 3)
     plan = fqfuse.compile(made)
@@ -186,7 +183,7 @@ def test_a_query_times_many_keys_is_as_near_as_before(seed: int, threads: int) -
         assert (abs(session.run(None, given)[0] - exact) <= bound).all()
     for peer in (
         fqfuse.InferenceSession(plan, backend="numpy"),
-        onnxruntime.InferenceSession(made.SerializeToString()),
+        ort_session(made, optimized=True),
     ):
         assert (abs(peer.run(None, given)[0] - exact) <= bound).all()
 

@@ -41,8 +41,6 @@ def test_steps_are_exact_under(library: Library, name: str) -> None:
         "0",
         str(STEPS),
     ]
-    if not wanted.has_vnni:
-        environment["FQFUSE_TEST_S8_LIMIT"] = "64"
     ran = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, timeout=900
     )

@@ -69,7 +69,6 @@ def quantized(name: str, folder: Path) -> tuple[Plan, dict[str, np.ndarray]]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_reference_kernels_and_the_same_codes(tmp_path: Path, name: str) -> None:
     plan, feeds = quantized(name, tmp_path)

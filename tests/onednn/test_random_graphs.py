@@ -17,7 +17,6 @@ EACH = 20
 
 
 @pytest.mark.hypothesis
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize("block", BLOCKS)
 def test_plans_of_random_graphs(block: str) -> None:
     def hold(graph: Graph) -> None:

@@ -27,7 +27,6 @@ LAYOUTS: tuple[Callable[[Array], Array], ...] = (
 )
 
 
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize("name", [name for name in CORPUS if name not in SLOW][::8])
 def test_each_run_is_as_the_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (program, runs):

@@ -54,7 +54,6 @@ def is_compiled(engine: Engine, primitive: str, src: DType, dst: DType, total: S
     return desc.impl_info.startswith("jit")
 
 
-@pytest.mark.usefixtures("vnni")
 @pytest.mark.parametrize("primitive", ["binary", "resampling"])
 def test_a_sum_is_compiled_where_it_is_offered(engine: Engine, primitive: str) -> None:
     capability = TARGETS["onednn-v3"].capability(primitive)

@@ -169,7 +169,10 @@ def test_convolution_transcendental(legacy: Legacy, draw: LegacyDraw, chain: str
     legacy.compare(*window(draw, CONVOLUTIONS["1x1"], U8, U8, chain), lsb=1)
 
 
-@pytest.mark.parametrize("src", [U8, S8], ids=lambda d: d.value)
+OFF = pytest.mark.of_vnni("a deconvolution of s8 is off by some hundredths in 2.6 elsewhere")
+
+
+@pytest.mark.parametrize("src", [U8, pytest.param(S8, marks=OFF)], ids=lambda d: d.value)
 @pytest.mark.parametrize("geometry", DECONVOLUTIONS)
 def test_deconvolution_geometries(
     legacy: Legacy, draw: LegacyDraw, geometry: str, src: DType

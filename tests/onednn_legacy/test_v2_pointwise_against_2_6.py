@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from onednn_legacy.legacy import Legacy
 from onednn_legacy.legacy_draws import LegacyDraw
+from support.codes import emulated
 from support.runtime_plans import one_step
 
 from fqfuse.ir.types import DType
@@ -348,7 +349,12 @@ def test_a_maximum_of_nan_is_the_second_operand(
 
 @pytest.mark.parametrize("dst", TYPES, ids=name)
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
-def test_the_output_scale_of_softmax(legacy: Legacy, draw: LegacyDraw, op: str, dst: DType) -> None:
+def test_the_output_scale_of_softmax(
+    legacy: Legacy, draw: LegacyDraw, op: str, dst: DType, request: pytest.FixtureRequest
+) -> None:
+    if (op, dst, emulated()) == ("LogSoftmax", F32, "avx2"):
+        why = "oneDNN 2.6 gives other numbers by AVX2"
+        request.applymarker(pytest.mark.xfail(reason=why))
     scale = 254.99998 if op == "Softmax" else -12.5
     made = one_step(
         "softmax",

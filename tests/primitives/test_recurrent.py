@@ -248,7 +248,7 @@ def test_sums_of_codes_without_shift_are_cut_to_codes(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
     requires(engine, request)
-    attr = PrimitiveAttr(rnn_data_qparams=Scale((200.0, 0.0)), rnn_weights_qparams=Scale((50.0,)))
+    attr = PrimitiveAttr(rnn_data_qparams=Scale((200.0, 0.0)), rnn_weights_qparams=Scale((20.0,)))
     made = prim("gru", attr, engine=engine, **words("gru", "u8", "sum"))
     args = arguments(made, 9)
     found = made.execute_all(args)["dst_layer"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.codes import emulated
 
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType
@@ -60,6 +61,9 @@ def test_the_depthwise_post_op(
     target: str, engine: str, rng: np.random.Generator, request: pytest.FixtureRequest
 ) -> None:
     requires(engine, request)
+    if (target, engine, emulated()) == ("onednn-v2", "onednn", "avx2"):
+        why = "oneDNN 3.2 computes some of 4 channels wrongly by AVX2"
+        request.applymarker(pytest.mark.xfail(reason=why))
     depthwise = DepthwiseConv("kernel", "shift", 3, 2, 1, weights_scale=Scale((), 1))
     post_ops = (Eltwise("relu"), depthwise, Eltwise("relu"))
     attr = (

@@ -12,6 +12,7 @@ import pytest
 from laws import recurrent_primitives as recurrent
 from laws.primitives import MAKERS, draw
 from laws.primitives import arguments as arguments_of
+from support.codes import s8_codes
 
 from fqfuse.errors import InvalidInput
 from fqfuse.onednn.capi import OneDnnError
@@ -26,7 +27,7 @@ def arguments() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     return {
         "src": rng.integers(0, 256, (1, 8, 9, 9)).astype(np.uint8),
-        "weights": rng.integers(-128, 128, (8, 8, 3, 3)).astype(np.int8),
+        "weights": s8_codes(rng, (8, 8, 3, 3)),
         "scales_weights": np.linspace(0.01, 0.1, 8).astype(np.float32),
     }
 
@@ -96,7 +97,7 @@ def test_threads_may_share_a_primitive(scratchpad: str) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (4, 1, 64, 114, 114)).astype(np.uint8)
     same = {
-        "weights": rng.integers(-128, 128, (16, 64, 3, 3)).astype(np.int8),
+        "weights": s8_codes(rng, (16, 64, 3, 3)),
         "scales_weights": np.linspace(1e-3, 1e-2, 16).astype(np.float32),
     }
     expected = [prim("convolution", ATTR, **words).execute({"src": x, **same}) for x in images]

@@ -157,11 +157,12 @@ def test_windows_of_zeros_are_positive_zeros() -> None:
     }
     args = {
         "src": np.array([[[1, 2, 0]] * 4], np.int8),
-        "weights": np.full((4, 1, 1, 2), -5, np.int8),
+        # even, since without VNNI the library halves weights behind s8
+        "weights": np.full((4, 1, 1, 2), -6, np.int8),
     }
     for engine in ENGINES:
         y = prim("convolution", engine=engine, **words).execute(args)
-        assert y[0, 0].tolist() == [-15, -10, 0, 0]
+        assert y[0, 0].tolist() == [-18, -12, 0, 0]
         assert not np.signbit(y[y == 0]).any()
 
 

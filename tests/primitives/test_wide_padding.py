@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.codes import s8_codes
 
 from fqfuse.primitives import PrimitiveAttr, ZeroPoint, prim
 
@@ -33,7 +34,7 @@ def test_deconvolutions_with_a_zero_point_and_wide_padding(
         if out < 1:
             continue
         src = rng.integers(0, 256, (1, inputs, size)).astype(np.uint8)
-        weights = rng.integers(-128, 128, (outputs, inputs, taps)).astype(np.int8)
+        weights = s8_codes(rng, (outputs, inputs, taps))
         whole = np.zeros((outputs, (size - 1) * stride + reach), np.int64)
         for at, tap in np.ndindex(size, taps):
             whole[:, at * stride + tap * apart] += weights[:, :, tap].astype(int) @ (

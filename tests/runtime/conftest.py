@@ -19,10 +19,6 @@ def oracle() -> Oracle:
         library = load()
     except BackendUnavailable as error:
         pytest.skip(f"no oneDNN: {error}")
-    if not library.effective_isa().has_vnni:
-        pytest.skip(
-            f"without VNNI int8 products saturate ({library.effective_isa().name}): see the ISA emulation's tests"
-        )
     library.set_threads(2)
     engine = Engine(library)
     return Oracle(Runner(engine, Stream(engine)))

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from support.judge import ort_session
 from support.onnx_cases import node, tensor
 
 import fqfuse
@@ -78,10 +78,7 @@ def detector(shape):
 
 def judged(proto, feeds):
     """What ONNX Runtime gives."""
-    providers = ["CPUExecutionProvider"]
-    return onnxruntime.InferenceSession(proto.SerializeToString(), providers=providers).run(
-        None, feeds
-    )
+    return ort_session(proto, optimized=True).run(None, feeds)
 
 
 def images(told, count=3):

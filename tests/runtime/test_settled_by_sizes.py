@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from support.judge import ort_session
 from support.onnx_cases import model, node
 
 import fqfuse
@@ -87,9 +87,7 @@ CASES = {"mask": mask, "cut": cut, "handed out": handed_out, "grown": grown}
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
 def test_several_sizes_in_turns(make, backend: str) -> None:
     proto = make()
-    oracle = onnxruntime.InferenceSession(
-        proto.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    oracle = ort_session(proto, optimized=True)
     session = fqfuse.InferenceSession(proto, backend=backend)
     rng = np.random.default_rng(0)
     for sizes in ((1, 4), (2, 6), (1, 4), (1, 2), (2, 6)):

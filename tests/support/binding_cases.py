@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from support.binding_order import Runner, apply_post_ops, dequantize, f32, requantize
+from support.codes import s8_codes
 
 from fqfuse.onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu, Sum
 from fqfuse.onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
@@ -44,6 +45,8 @@ class Draw:
         return f32(np.rint(bias * 2) / 2 if self.ties else bias)
 
     def integers(self, dtype: DataType, shape: tuple[int, ...], limit: int | None = None) -> Any:
+        if dtype == S8 and limit is None:
+            return s8_codes(self.rng, shape)
         low, high = INT8_RANGE[dtype] if limit is None else (-limit, limit + 1)
         return self.rng.integers(low, high, shape).astype(numpy_dtype(dtype))
 

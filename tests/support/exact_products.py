@@ -1,7 +1,11 @@
-"""Random products of codes by the backend `onednn` on this process's library, against the NumPy runtime: run as a
-script under ONEDNN_MAX_CPU_ISA.
+"""Products of codes by the backend `onednn` on this process's library, against the NumPy runtime: run as a script
+under ONEDNN_MAX_CPU_ISA.
 
-    exact_products.py SEED COUNT KIND...     prints one JSON line
+    exact_products.py products SEED COUNT KIND...     random steps
+    exact_products.py graphs COUNT                    the corpus, and random graphs around each block
+
+Prints one JSON line: `ways`, how many products ran where; `unequal`, what differs in a byte; `numpy`, why products ran
+on NumPy.
 """
 
 from __future__ import annotations
@@ -9,47 +13,90 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+from hypothesis import settings
+from laws import corpus
+from laws.branches import BLOCKS
+from laws.many import drawn
+from laws.registry import feeds_for
 from support.isa_cases import case, shape_of
+from support.steps_compared import compare_steps
 
 from fqfuse import InferenceSession
+from fqfuse.composer.compose import plan_from_graph
+from fqfuse.ir.cleanup import erase_dead
+from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import TensorType
+from fqfuse.passes import PIPELINE
 from fqfuse.plan.types import Plan, Step
 
+PRODUCTS = ("convolution", "deconvolution", "matmul")
+CODES = ("u8", "s8")
 
-def sized(plan: Plan, step: Step, live: dict[str, np.ndarray]) -> Plan:
+ways, unequal, reasons = Counter[str](), list[str](), Counter[str]()
+
+
+def sized(plan: Plan, step: Step, live: Mapping[str, np.ndarray]) -> Plan:
     """The plan with the shape of its result."""
-    shape, dtype = shape_of(plan, step, live), plan.type(step.output).dtype
+    shape, dtype = shape_of(plan, step, dict(live)), plan.type(step.output).dtype
     return replace(plan, values={**plan.values, step.output: TensorType(dtype, shape)})
 
 
-def main(seed: str, count: str, *kinds: str) -> None:
-    """Runs the cases."""
-    ways, unequal, reasons = Counter[str](), list[str](), Counter[str]()
+def hold(name: str, plan: Plan, feeds: Mapping[str, np.ndarray]) -> None:
+    """Holds each step to NumPy on what the library itself gave to it, and `run` to `run_steps`."""
+    for threads in (1, 2):
+        session = InferenceSession(plan, "onednn", threads)
+        outputs = session.run(None, feeds)
+        steps = session.run_steps(feeds)
+        again = session.run(None, feeds)
+        for value, first, second in zip(plan.outputs, outputs, again, strict=True):
+            if {steps.get(value, first).tobytes(), second.tobytes()} != {first.tobytes()}:
+                unequal.append(f"{name}: runs of {value} differ")
+        for difference in compare_steps(plan, session._executor, feeds):
+            if difference.step.primitive in PRODUCTS and not difference.transcendental:
+                unequal.append(f"{name}: {difference} {difference.step.attr}")
+    for placed in session.placement():
+        step = placed.step
+        if step.primitive in PRODUCTS and plan.type(step.args[0][1]).dtype.value in CODES:
+            ways[placed.runtime] += 1
+            if placed.runtime == "numpy" and "no elements" not in placed.reason:
+                reasons[f"{name}: {placed.reason}"] += 1
+
+
+def products(seed: str, count: str, *kinds: str) -> None:
+    """Random steps."""
     for index in range(int(count)):
-        rng = np.random.default_rng([int(seed), index])
         kind = kinds[index % len(kinds)]
-        plan, step, live = case(rng, kind)
-        plan = sized(plan, step, live)
-        session = InferenceSession(plan, "onednn", 1 + index % 2)
-        expected = InferenceSession(plan, "numpy", 1).run(None, live)[0]
-        placed = session.placement()[0]
-        ways[f"{placed.runtime} {placed.implementation}"] += 1
-        if placed.runtime == "numpy":
-            reasons[f"{kind}: {placed.reason}"] += 1
-        for _ in range(2):
-            found = session.run(None, live)[0]
-            if found.tobytes() != expected.tobytes():
-                off = float(np.mean(found != expected))
-                unequal.append(f"{index} {kind} {placed.implementation} {off:.3f} {step.attr}")
-                break
-        every = session.run_steps(live)[step.output]
-        if every.tobytes() != found.tobytes():
-            unequal.append(f"{index} {kind}: run_steps gives other bytes than run")
-    print(json.dumps({"ways": ways, "unequal": unequal, "numpy": reasons}, indent=1))
+        plan, step, live = case(np.random.default_rng([int(seed), index]), kind)
+        hold(f"{kind} {seed} {index}", sized(plan, step, live), live)
+
+
+def graphs(count: str) -> None:
+    """The corpus, and random graphs."""
+
+    def compiled(name: str, graph: Graph) -> None:
+        for step in PIPELINE:
+            step.run(graph)
+        erase_dead(graph)
+        hold(name, plan_from_graph(graph), feeds_for(graph))
+
+    for name, make in corpus.CORPUS.items():
+        if name not in corpus.SLOW:
+            compiled(name, make())
+    settings.load_profile("exact")
+    for block in BLOCKS:
+        drawn(block, int(count), partial(_copied, compiled, block))
+
+
+def _copied(compiled: Callable[[str, Graph], None], block: str, graph: Graph) -> None:
+    compiled(block, graph.copy())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    settings.register_profile("exact", deadline=None, derandomize=True, max_examples=100)
+    {"products": products, "graphs": graphs}[sys.argv[1]](*sys.argv[2:])
+    print(json.dumps({"ways": ways, "unequal": unequal, "numpy": reasons}))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
+from support.judge import ort_session
 from support.onnx_cases import model, node, random
 
 WIDE, LONG, HEADS = 64, 32, 4
@@ -97,7 +97,7 @@ def quantized(
 def cosine(path: Path) -> float:
     """Between the outputs of the f32 model and of the other one, both on ONNX Runtime."""
     results = [
-        onnxruntime.InferenceSession(str(file)).run(None, feed(9))[0].ravel().astype(np.float64)
+        ort_session(file, optimized=True).run(None, feed(9))[0].ravel().astype(np.float64)
         for file in (path.with_name("f32.onnx"), path)
     ]
     return float(results[0] @ results[1] / np.prod([np.linalg.norm(y) for y in results]))

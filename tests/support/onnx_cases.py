@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import NodeProto, TensorProto, helper, numpy_helper
+from support.judge import optimized_model, ort_session
 
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.interpret import run_graph
 from fqfuse.ir.verify import IMPORTED, check
-from fqfuse.measure.engines import onnxruntime_session
 from fqfuse.runtime.fallback import foreign_op
 
 NEWEST_OF_ORT = 26
@@ -88,18 +87,9 @@ def run_ort(proto: onnx.ModelProto, feeds: Feeds, *, optimized: bool = False) ->
     return list(ort_session(proto, optimized=optimized).run(None, arrays))
 
 
-def ort_session(proto: onnx.ModelProto, *, optimized: bool = False) -> Any:
-    """A session of ONNX Runtime without any optimization, or with all of them."""
-    return onnxruntime_session(proto.SerializeToString(), 1, optimized=optimized)
-
-
 def optimized_operators(proto: onnx.ModelProto, folder: Path) -> Counter[str]:
-    """The operators that ONNX Runtime makes of a model with all optimizations, which it writes to a folder."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 4  # that the file belongs to this CPU
-    onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return Counter(found.op_type for found in onnx.load(folder / "optimized.onnx").graph.node)
+    """The operators that ONNX Runtime makes of a model with all optimizations, by way of a folder."""
+    return Counter(found.op_type for found in optimized_model(proto, folder).graph.node)
 
 
 def run_import(proto: onnx.ModelProto, feeds: Feeds) -> tuple[Graph, list[Any]]:

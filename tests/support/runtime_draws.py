@@ -4,10 +4,10 @@ asked.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 import numpy as np
+from support.codes import s8_codes
 
 from fqfuse.ir.types import DType
 from fqfuse.plan.attributes import (
@@ -22,11 +22,6 @@ from fqfuse.plan.attributes import (
 )
 
 INT8 = (DType.U8, DType.S8)
-
-S8_LIMIT = int(os.environ.get("FQFUSE_TEST_S8_LIMIT", "128"))
-"""Largest magnitude of s8 data. With 64, pairs of products fit s16, which is what CPUs without VNNI
-add them up in.
-"""
 
 
 @dataclass
@@ -44,7 +39,7 @@ class Draw:
             return self.rng.normal(0, 40, shape).astype(np.float32)
         low, high = dtype.range if dtype in INT8 else (-100_000, 100_000)
         if dtype is DType.S8:
-            low, high = max(low, -S8_LIMIT), min(high, S8_LIMIT)
+            return s8_codes(self.rng, shape)
         return self.rng.integers(low, high + 1, shape).astype(dtype.numpy)
 
     def scale(self, low: float, high: float, count: int = 1, mask: int = 0) -> Scale:

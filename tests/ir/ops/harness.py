@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from support.judge import ort_session
 
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType, TensorType
-from fqfuse.measure.engines import onnxruntime_session
 
 ORT_OPSET = 26  # the newest one that the installed ONNX Runtime takes
 
@@ -203,7 +203,7 @@ def _session(model: bytes) -> Any:
     from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
     try:
-        return onnxruntime_session(model, 1, optimized=False)
+        return ort_session(onnx.ModelProto.FromString(model))
     except NoKernel:
         return None
 

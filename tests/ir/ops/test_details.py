@@ -9,11 +9,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from support.judge import ort_session
 
 from fqfuse.ir.ops import OPS, dims
 from fqfuse.ir.ops.spec import Trait
@@ -35,7 +35,7 @@ def run(op: str, *inputs: Any, **attrs: Any) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def ort_slice() -> onnxruntime.InferenceSession:
+def ort_slice() -> Any:
     names = ["x", "starts", "ends", "axes", "steps"]
     infos = [helper.make_tensor_value_info(n, TensorProto.INT64, [None]) for n in names]
     graph = helper.make_graph(
@@ -45,9 +45,7 @@ def ort_slice() -> onnxruntime.InferenceSession:
         [helper.make_tensor_value_info("y", TensorProto.INT64, [None])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    return ort_session(model, optimized=True)
 
 
 BOUND = st.one_of(st.integers(-12, 12), st.sampled_from([2**31 - 1, 2**63 - 1, -(2**31), -(2**63)]))

@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from support.judge import ort_session
 
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType, Quantization
@@ -171,9 +171,7 @@ def ort_quantizer(
         [helper.make_empty_tensor_value_info("y")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = ort_session(model, optimized=True)
     return session.run(None, {"x": x, "s": scale, "z": zero})[0]
 
 
