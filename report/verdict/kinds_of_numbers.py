@@ -8,9 +8,22 @@ from .kind import Effect, Gain, Kind
 from .remedies import Tool
 
 _FIX = "fqfuse simulate MODEL --fix OUT (a ResNet-50 took 53 ms for 95)"
-_REDUCED = (
-    f"reduce_range=True, or {_FIX}; who stays on ONNX Runtime gives it the session option session.x64quantprecision, "
-    '"1": exact, and slower (a ResNet-50 took 100 ms for 63)'
+
+
+def _by(option: str, otherwise: str = "") -> dict[str, str]:
+    """The remedy by an option that gives weights 7 bits, which no product of two activations has."""
+    return {
+        "where weights are constants": f"{option}; or {_FIX}{otherwise}",
+        "where both factors are computed": (
+            "fqfuse simulate MODEL --fix OUT, which gives one of them 7 bits; no option of the quantizer does"
+        ),
+    }
+
+
+_REDUCED = _by(
+    "reduce_range=True",
+    '; who stays on ONNX Runtime gives it the session option session.x64quantprecision, "1": exact, and slower '
+    "(a ResNet-50 took 100 ms for 63)",
 )
 
 ABOUT_NUMBERS = (
@@ -169,14 +182,14 @@ ABOUT_NUMBERS = (
         remedies={
             Tool.ORT: _REDUCED,
             Tool.ORT_DYNAMIC: _REDUCED,
-            Tool.NNCF: (
+            Tool.NNCF: _by(
                 "advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=nncf.OverflowFix.ENABLE), "
-                f"which takes up to 2 dB of SQNR; or {_FIX}"
+                "which takes up to 2 dB of SQNR"
             ),
-            Tool.PYTORCH: (
+            Tool.PYTORCH: _by(
                 "weights of 7 bits: quant_min=-64, quant_max=63 in the spec or observer of the weights (PT2E: "
                 "dataclasses.replace(config.weight, quant_min=-64, quant_max=63)); reduce_range of the "
-                f"default qconfigs concerns activations, and does not help; or {_FIX}"
+                "default qconfigs concerns activations, and does not help"
             ),
             Tool.ANY: f"quantize weights to 7 bits, or let {_FIX} do it",
         },

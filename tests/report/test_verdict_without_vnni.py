@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from fqfuse.report.tables import steps_table
 from fqfuse.report.verdict.findings import verdict_of
 from fqfuse.report.verdict.kind import Gain
 from fqfuse.report.verdict.machine import machine_from, this_machine
+from fqfuse.report.verdict.remedies import Tool
 from fqfuse.report.verdict.screen import verdict_report
 from fqfuse.report.why.index import Index
 from fqfuse.report.why.story import story_of
@@ -93,3 +95,19 @@ def test_every_report_says_where_codes_are_multiplied_in_f32(rendered) -> None:
     (name,) = (row["origin"][0] for row in rows if row["codes_in_f32"])
     story = story_of(Index(plan), name, verdict_of(plan, OLD))
     assert "runs on codes in f32 as step" in story.answer
+
+
+@pytest.mark.parametrize("tool", [Tool.ORT, Tool.NNCF, Tool.PYTORCH])
+def test_no_option_is_named_for_products_of_two_activations(tool: Tool) -> None:
+    """They have no weights, so that `reduce_range` leaves them as they are: it may be in force already."""
+    net = Net()
+    left, right = net.quantized("x"), net.quantized("z")
+    net.op("MatMul", left, right, name="scores", out="y")
+    plan = fqfuse.compile(net.proto(inputs={"x": [16, 64], "z": [64, 16]}))
+    (found,) = (
+        f for f in verdict_of(plan, OLD).findings if f.kind.code == "saturation-without-vnni"
+    )
+    told = replace(found, tool=tool).change()
+    assert "--fix OUT" in told
+    for option in ("reduce_range=True", "overflow_fix", "quant_min"):
+        assert option not in told
