@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.finding_cases import CASES
 from support.finding_networks import Net
 
 import fqfuse
@@ -111,3 +112,10 @@ def test_no_option_is_named_for_products_of_two_activations(tool: Tool) -> None:
     assert "--fix OUT" in told
     for option in ("reduce_range=True", "overflow_fix", "quant_min"):
         assert option not in told
+
+
+def test_what_makes_products_int8_asks_for_weights_of_7_bits() -> None:
+    """With 8 bits they would run in f32 as before."""
+    plan = fqfuse.compile(CASES["not-quantized"](False))
+    told = [verdict_of(plan, machine).findings[0].change() for machine in (OLD, MACHINE)]
+    assert told[0] == told[1] + "; with weights of 7 bits (saturation-without-vnni)"
