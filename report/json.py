@@ -24,8 +24,8 @@ from ..plan.attributes import SCALES, DepthwiseConv, PostOp, Prelu, Scale, ZeroP
 from ..plan.types import Plan, Step, runs_in_int8
 from ..plan.words import order_of
 from .approximations import Saving
-from .fates import fates_by_quantizer, weights_by_step
-from .notation import rounded
+from .fates import fates_by_quantizer
+from .notation import rounded, weights_by_step
 from .summary import summary_of
 from .tables import cost_of
 from .verdict.estimate import Costs, costs_of

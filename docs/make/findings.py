@@ -19,10 +19,10 @@ findings about accuracy look at scales and weights, and may concern any step.
 whichever is longer, and {Machine.call * 1e3:g} µs for the call; what runs on NumPy has one core,
 {Machine.numpy_call * 1e3:g} µs, and what its operator takes for each element there: half a nanosecond
 in most, 50 in an Erf. The peak follows from the instruction set, cores and
-clock of the machine that asks. On a CPU without VNNI the estimate is no bound: there kernels reach {REACHED[0]:g} of the peak of int8 and
-{REACHED[1]:g} of that of f32 (depthwise ones {REACHED[2]:g}), as measured (`report/verdict/machine.py`). A product of codes that may
-saturate counts there as one in f32, of four bytes an element, or as two where its sums can pass 2^24. What makes products int8 counts
-with weights of 7 bits there ([why](#saturation-without-vnni)).
+clock of the machine that asks. On a CPU without VNNI the estimate is no bound: there kernels reach {REACHED["avx512_core"][0]:g} (AVX-512)
+or {REACHED["avx2"][0]:g} (AVX2) of the peak of int8 and {REACHED["avx2"][1]:g} of that of f32 (depthwise ones {REACHED["avx2"][2]:g}), as
+measured (`report/verdict/machine.py`). A product of codes that may saturate counts there as one in f32, of four bytes an element, or as two
+where its sums can pass 2^24. What makes products int8 counts with weights of 7 bits there ([why](#saturation-without-vnni)).
 
 The gain is the difference to the same plan with the finding's floats in 8 bits and its products in int8.
 It is an estimate, not a measurement: it tells which finding matters, not what a run takes. Sizes that the model leaves open count as 1,

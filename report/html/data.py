@@ -20,8 +20,17 @@ from ...masks import mask_text
 from ...plan.attributes import Scale, ZeroPoint
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.words import order_of
-from ..fates import FACTOR, weights_by_step
-from ..notation import Notation, bytes_text, count_text, cut_names, number_text, rounded, title_text
+from ..fates import FACTOR
+from ..notation import (
+    Notation,
+    bytes_text,
+    count_text,
+    cut_names,
+    number_text,
+    rounded,
+    title_text,
+    weights_by_step,
+)
 from ..tables import cost_of
 from ..verdict.estimate import Costs, on_numpy
 from ..verdict.findings import Verdict, verdict_of

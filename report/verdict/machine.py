@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from ...onednn.enums import CpuIsa
 from ...plan.summation import ISAS
@@ -29,13 +30,16 @@ _CLOCK = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 _MOST = "ONEDNN_MAX_CPU_ISA"
 _EXACT = ISAS[0]
 _BOUNDS = (1.0, 1.0, 1.0)
-REACHED = (0.5, 0.4, 0.1)
-"""Without VNNI: int8, f32, depthwise. Measured 2026-11-28 with oneDNN 3.2 on one core of a Cascade Lake at 2.5 GHz (estimated: 3.6)
-under ONEDNN_MAX_CPU_ISA=AVX512_CORE, processor time of whole networks: a ResNet-50 reached 0.50 by saturating int8
-kernels and 0.35 by f32 ones on a busy machine, its convolutions 0.58 and 0.53 on an idle one; 15 networks took 2.3 to 4.8
-times as long as the peak of f32 would have them, an LSTM 6.4. The cause is the clock, which is lower while vectors of 512
-bits multiply, as much as the kernels: a product of 1024^3 by OpenBLAS reached 0.44. The depthwise convolutions of a
-MobileNetV2 and an EfficientNet took 4 times as long as others, by their multiply-adds.
+REACHED: Mapping[str, tuple[float, float, float]] = MappingProxyType(
+    {"avx512_core": (0.5, 0.4, 0.1), "avx2": (0.3, 0.4, 0.1), "sse41": (0.3, 0.4, 0.1)}
+)
+"""Without VNNI: int8, f32, depthwise. Measured 2026-11-28 with oneDNN 3.2 on one core of a Cascade Lake at 2.5 GHz
+(estimated: 3.6) under ONEDNN_MAX_CPU_ISA, processor time of whole networks, on a busy machine. AVX-512: a ResNet-50
+reached 0.50 by int8 kernels and 0.35 by f32 ones (its convolutions 0.58 and 0.53 on an idle machine); 15 networks took
+2.3 to 4.8 times as long as the peak of f32 would have them, an LSTM 6.4. AVX2: 0.32 and 0.33, a BERT of 7 bits 0.2. The
+cause is the clock, which is lower while vectors of 512 bits multiply, as much as the kernels: a product of 1024^3 by
+OpenBLAS reached 0.44. The depthwise convolutions of a MobileNetV2 and an EfficientNet took 4 times as long as others, by
+their multiply-adds. SSE4.1 was not measured.
 """
 _ZEN5 = 26  # family
 _BOOST = 1.45  # of the base clock
@@ -136,7 +140,7 @@ def machine_from(
         if flag in flags and (not most or needed & most == needed):
             halved = "512" in name and _halves(told)
             share = 0.5 if halved else 1.0
-            reached = _BOUNDS if isa == _EXACT else REACHED
+            reached = REACHED.get(isa, _BOUNDS)
             return Machine(name, cores, clock, int8 * share, f32 * share, isa, reached)
     name, int8, f32 = _OTHER
     return Machine(name, cores, clock, int8, f32, _EXACT)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...ir.types import DType, Quantization
 from ...plan.attributes import Binary, DepthwiseConv, Eltwise, Sum
 from ...plan.types import Step
-from ..fates import weights_by_step
+from ..notation import weights_by_step
 from .view import View, converts
 from .work import operator_of
 
