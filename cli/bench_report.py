@@ -265,7 +265,8 @@ def _kinds(timed: Sequence[Data], whole: float) -> str:
     kinds: Counter[str] = Counter()
     for step in timed:
         name = step["primitive"].removeprefix("onnx.")
-        kinds[f"{name} on NumPy" if step["runtime"] == "numpy" else name] += step["ms"]
+        how = " of codes in f32" if step["codes_in_f32"] else ""
+        kinds[f"{name} on NumPy" if step["runtime"] == "numpy" else f"{name}{how}"] += step["ms"]
     told = [f"{kind} {ms / whole:.0%}" for kind, ms in kinds.most_common(6) if ms >= 0.01 * whole]
     return ", ".join(told) or "nothing takes 1 %"
 

@@ -31,7 +31,7 @@ from ..plan.seal import is_plan
 from ..plan.shapes import symbol_sizes
 from ..plan.types import Plan, codes_source
 from ..report.notation import Notation
-from ..report.verdict.estimate import least_ms
+from ..report.verdict.estimate import costs_of
 from ..report.verdict.findings import checked_sizes
 from ..report.verdict.machine import Machine, this_machine
 from ..report.verdict.work import NO_SIZES, at_sizes, bytes_of, symbols_of
@@ -174,7 +174,7 @@ def measured(plan: Plan, original: Any, label: str, asked: Measurement) -> dict[
         )
     settings = asked.settings()
     machine = this_machine()
-    machine = replace(machine, cores=min(settings.threads, machine.cores))
+    machine = replace(machine.at_peak, cores=min(settings.threads, machine.cores))
     load = [round(one, 2) for one in os.getloadavg()]
     cases = list(_cases(plan, asked))
     with tempfile.TemporaryDirectory(prefix="fqfuse-bench-") as folder:
@@ -442,11 +442,12 @@ def _engine(row: Row, ours: Row) -> dict[str, Any]:
 
 def _steps(plan: Plan, sizes: Sizes, profile: dict[str, Any], machine: Machine) -> dict[str, Any]:
     """The profile, with what each step is, and the least time that the machine takes for it."""
-    notation, sized = Notation(plan), at_sizes(plan, sizes)
+    notation, costs = Notation(plan), costs_of(at_sizes(plan, sizes), machine)
     steps = profile.pop("steps")
     for step in steps:
-        least = least_ms(sized, step["index"], machine)
+        least = costs.least_ms(step["index"])
         step["what"] = notation.primitive(plan.steps[step["index"]])
+        step["codes_in_f32"] = bool(costs.works[step["index"]].in_f32)
         step["limit_ms"] = least if step["runtime"] != "view" else 0.0
         step["limit_share"] = least / step["ms"] if step["ms"] else None
     return {

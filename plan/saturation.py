@@ -157,6 +157,25 @@ def steps_at_risk(plan: Plan, isa: str) -> tuple[int, ...]:
     return tuple(i for i in range(len(plan.steps)) if _is_at_risk(plan, i, isa, codes))
 
 
+def products_in_f32(plan: Plan, isa: str) -> dict[int, int]:
+    """The steps that may saturate -> how many products in f32 add up what one of codes does, exactly: 2 where its sums
+    less the zero point can pass 2^24.
+    """
+    codes, found = codes_of_plan(plan), dict[int, int]()
+    for index in steps_at_risk(plan, isa):
+        sums = _without_channels(plan, index, isa, codes)
+        data = None if sums is None else plan.constants.get(sums.step.arg("weights") or "")
+        pass_it = sums is not None and _beyond_f32(plan, sums, data, _zero_points(sums.step))
+        found[index] = 2 if pass_it else 1
+    return found
+
+
+def _zero_points(step: Step) -> list[int]:
+    """Of the source; 0 where the plan tells none."""
+    zero = step.attr.zero_points.get("src")
+    return [0] if zero is None else list(map(int, zero.values))
+
+
 def _is_at_risk(plan: Plan, index: int, isa: str, codes: Mapping[str, Codes]) -> bool:
     layer = _of_layer(plan, index, isa, codes)
     if layer is not None:
@@ -287,10 +306,16 @@ def _rounded(plan: Plan, sums: StepSums, data: Array | None) -> tuple[int, ...]:
     """The output channels whose sums, or what is taken off them for a zero point or a shift by 128, can
     pass 2^24.
     """
-    step, zero = sums.step, sums.step.attr.zero_points.get("src")
-    points = [0, *([] if zero is None else map(int, zero.values))]
-    if plan.type(step.arg("src") or "").dtype is DType.S8:
-        points.append(-128)
+    signed = plan.type(sums.step.arg("src") or "").dtype is DType.S8
+    points = [0, *_zero_points(sums.step), *([-128] if signed else [])]
+    return _beyond_f32(plan, sums, data, points)
+
+
+def _beyond_f32(
+    plan: Plan, sums: StepSums, data: Array | None, points: list[int]
+) -> tuple[int, ...]:
+    """The output channels whose sums of codes less one of these points can pass 2^24."""
+    step = sums.step
     # of a source without a zero point, all the same: one from the other's end is the far one
     far = max(abs(code - point) for code in sums.codes for point in points)
     own = step.attr.zero_points.get("weights")

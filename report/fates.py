@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text as RichText
 
-from ..ir.decision import DequantizeFate, Fate, Half
+from ..ir.decision import Fate, Half
 from ..ir.text_write import name_text
-from ..ir.types import Quantization
 from ..plan.types import Plan
 from .layout import FATE_STYLES, Layout, Text, heading, more, plain_table
 from .notation import count_text, cut_names
@@ -39,20 +38,6 @@ def fates_by_quantizer(plan: Plan) -> dict[str, Halves]:
         for half in halves:
             half.sort(key=lambda fate: (fate.step is None, fate.step or 0, fate.consumer))
     return found
-
-
-def weights_by_step(plan: Plan) -> dict[int, Quantization]:
-    """Step -> how its weights decode, as the model has them: the scale in the step's attributes is
-    another number where a factor or the destination's scale has joined it. Only of codes that the
-    model holds, and of steps that read one quantizer's alone.
-    """
-    found: dict[int, set[Quantization]] = {}
-    for fate in plan.fate_records:
-        if fate.fate is DequantizeFate.WEIGHTS_SCALE and fate.step is not None:
-            quantizer = plan.quantizers.get(fate.quantizer)
-            if quantizer is not None and quantizer.quant is not None:
-                found.setdefault(fate.step, set()).add(quantizer.quant)
-    return {step: quants.pop() for step, quants in found.items() if len(quants) == 1}
 
 
 def fates_part(plan: Plan, layout: Layout, *, reasons: bool = True) -> list[RenderableType]:

@@ -24,8 +24,8 @@ from ..plan.attributes import SCALES, DepthwiseConv, PostOp, Prelu, Scale, ZeroP
 from ..plan.types import Plan, Step, runs_in_int8
 from ..plan.words import order_of
 from .approximations import Saving
-from .fates import fates_by_quantizer, weights_by_step
-from .notation import rounded
+from .fates import fates_by_quantizer
+from .notation import rounded, weights_by_step
 from .summary import summary_of
 from .tables import cost_of
 from .verdict.estimate import Costs, costs_of
@@ -137,6 +137,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
     return {
         "macs": verdict.shares.macs,
         "int8_macs": verdict.shares.int8_macs,
+        "f32_code_macs": verdict.shares.f32_code_macs,
         "bytes_between": verdict.shares.between,
         "f32_bytes_between": verdict.shares.f32_between,
         "ms": rounded(verdict.estimate.ms),

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import assert_never
 
+from ..ir.decision import DequantizeFate
 from ..ir.text_write import name_text
-from ..ir.types import DType, TensorType
+from ..ir.types import DType, Quantization, TensorType
 from ..plan.arguments import PACKED, at_run_time
 from ..plan.attributes import (
     Binary,
@@ -425,3 +426,17 @@ def _conversion(plan: Plan, step: Step) -> str:
         if source.dtype.is_integer
         else "copy"
     )
+
+
+def weights_by_step(plan: Plan) -> dict[int, Quantization]:
+    """Step -> how its weights decode, as the model has them: the scale in the step's attributes is
+    another number where a factor or the destination's scale has joined it. Only of codes that the
+    model holds, and of steps that read one quantizer's alone.
+    """
+    found: dict[int, set[Quantization]] = {}
+    for fate in plan.fate_records:
+        if fate.fate is DequantizeFate.WEIGHTS_SCALE and fate.step is not None:
+            quantizer = plan.quantizers.get(fate.quantizer)
+            if quantizer is not None and quantizer.quant is not None:
+                found.setdefault(fate.step, set()).add(quantizer.quant)
+    return {step: quants.pop() for step, quants in found.items() if len(quants) == 1}

@@ -21,8 +21,11 @@ from .weighed import weighed_text
 
 
 class Cost(TypedDict):
-    """What a step costs: multiply-adds, bytes read and written, estimated milliseconds."""
+    """What a step costs: whether f32 kernels multiply its codes, multiply-adds, bytes read and written, estimated
+    milliseconds.
+    """
 
+    codes_in_f32: bool
     macs: int
     bytes: int
     ms: float
@@ -38,6 +41,7 @@ class StepRow(TypedDict):
     fused: list[str]
     origin: list[str]
     int8: bool
+    codes_in_f32: bool
     macs: int
     bytes: int
     ms: float
@@ -99,8 +103,9 @@ def steps_table(
     Returns:
         One row a step, in their order: `index`, `primitive`, `what` (with window and groups), `types`
         (element types in, type out), `fused` (what is applied inside, in order), `origin` (names in
-        the model), `int8`, `macs` (multiply-adds), `bytes` (read and written), `ms` (estimated, not
-        measured), `findings` (codes of docs/findings.md that it belongs to).
+        the model), `int8`, `codes_in_f32` (f32 kernels multiply its codes, because this CPU has no
+        VNNI), `macs` (multiply-adds), `bytes` (read and written), `ms` (estimated, not measured),
+        `findings` (codes of docs/findings.md that it belongs to).
 
     Raises:
         InvalidInput: it is no plan, or has no such size.
@@ -127,7 +132,12 @@ def steps_table(
 def cost_of(costs: Costs, index: int) -> Cost:
     """What a step costs."""
     work = costs.works[index]
-    return {"macs": work.macs, "bytes": work.bytes, "ms": rounded(costs.ms[index])}
+    return {
+        "codes_in_f32": bool(work.in_f32),
+        "macs": work.macs,
+        "bytes": work.bytes,
+        "ms": rounded(costs.ms[index]),
+    }
 
 
 def fates_table(plan: Plan) -> list[FateRow]:

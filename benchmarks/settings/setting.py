@@ -19,7 +19,7 @@ from fqfuse.report.verdict.machine import Machine
 
 # Findings depend on the machine in one point: where products saturate. They are taken for one that
 # does saturate; its other figures order findings, and are not shown.
-_WITHOUT_VNNI = Machine("AVX2 without VNNI", 2, 2.6, 32.0, 16.0, exact_int8=False)
+_WITHOUT_VNNI = Machine("AVX2 without VNNI", 2, 2.6, 32.0, 16.0, "avx2")
 _SATURATES = "saturation-without-vnni"
 _MESSAGE = 160
 
@@ -117,7 +117,7 @@ def figures(
     peer_db, foreign = _on_peer(target, feeds, reference)
     return Outcome(
         setting.shown,
-        int8=shares.int8_macs / shares.macs if shares.macs else 0.0,
+        int8=(shares.int8_macs + shares.f32_code_macs) / shares.macs if shares.macs else 0.0,
         f32_bytes=shares.f32_between,
         steps=len(plan.steps),
         findings=_findings(verdict),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fqfuse.report.verdict.catalogue import CATALOGUE
 from fqfuse.report.verdict.kind import Effect, Gain, Kind
-from fqfuse.report.verdict.machine import Machine
+from fqfuse.report.verdict.machine import REACHED, Machine
 from fqfuse.report.verdict.remedies import Tool
 
 _HEADER = f"""# Findings
@@ -19,7 +19,12 @@ findings about accuracy look at scales and weights, and may concern any step.
 whichever is longer, and {Machine.call * 1e3:g} µs for the call; what runs on NumPy has one core,
 {Machine.numpy_call * 1e3:g} µs, and what its operator takes for each element there: half a nanosecond
 in most, 50 in an Erf. The peak follows from the instruction set, cores and
-clock of the machine that asks. The gain is the difference to the same plan with the finding's floats in 8 bits and its products in int8.
+clock of the machine that asks. On a CPU without VNNI the estimate is no bound: there kernels reach {REACHED["avx512_core"][0]:g} (AVX-512)
+or {REACHED["avx2"][0]:g} (AVX2) of the peak of int8 and {REACHED["avx2"][1]:g} of that of f32 (depthwise ones {REACHED["avx2"][2]:g}), as
+measured (`report/verdict/machine.py`). A product of codes that may saturate counts there as one in f32, of four bytes an element, or as two
+where its sums can pass 2^24. What makes products int8 counts with weights of 7 bits there ([why](#saturation-without-vnni)).
+
+The gain is the difference to the same plan with the finding's floats in 8 bits and its products in int8.
 It is an estimate, not a measurement: it tells which finding matters, not what a run takes. Sizes that the model leaves open count as 1,
 or as `--size NAME=N` says.
 """
@@ -57,6 +62,7 @@ _EFFECTS = {
     ),
     Effect.CASTS_GO: "; the casts are counted as gone, and floats stay floats",
     Effect.PRIMITIVES: "; the steps are counted as primitives",
+    Effect.CODES_FIT: "; the products are counted as products of codes, in int8",
 }
 
 

@@ -11,8 +11,8 @@ from ...ir.ops.spec import same_bits
 from ...ir.types import Quantization
 from ...plan.attributes import OPERANDS, PostOp, Scale, ZeroPoint
 from ...plan.types import Plan, Step
-from ..fates import FACTOR, weights_by_step
-from ..notation import Notation, number_text
+from ..fates import FACTOR
+from ..notation import Notation, number_text, weights_by_step
 from ..summary import COMPUTE
 from ..verdict.findings import Verdict, verdict_of
 from ..verdict.machine import Machine

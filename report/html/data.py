@@ -20,10 +20,19 @@ from ...masks import mask_text
 from ...plan.attributes import Scale, ZeroPoint
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.words import order_of
-from ..fates import FACTOR, weights_by_step
-from ..notation import Notation, bytes_text, count_text, cut_names, number_text, rounded, title_text
+from ..fates import FACTOR
+from ..notation import (
+    Notation,
+    bytes_text,
+    count_text,
+    cut_names,
+    number_text,
+    rounded,
+    title_text,
+    weights_by_step,
+)
 from ..tables import cost_of
-from ..verdict.estimate import on_numpy
+from ..verdict.estimate import Costs, on_numpy
 from ..verdict.findings import Verdict, verdict_of
 from ..verdict.machine import Machine
 from ..verdict.screen import answer_text, change_text, gain_text, is_shown
@@ -36,9 +45,10 @@ from ..verdict.work import (
 )
 from .layout import laid_out
 
-CATEGORIES = ("int8", "f32", "outside", "convert", "move", "end")
-"""What a node is: computes on 8-bit codes, on floats, runs outside the primitives (the ONNX operator
-on NumPy), only converts, only moves data, is an input or output of the model.
+CATEGORIES = ("int8", "coded", "f32", "outside", "convert", "move", "end")
+"""What a node is: computes on 8-bit codes, multiplies them in f32 on this CPU, computes on floats, runs
+outside the primitives (the ONNX operator on NumPy), only converts, only moves data, is an input or
+output of the model.
 """
 
 _FEW = 8  # values of a scale that are written out
@@ -134,7 +144,7 @@ def document(
     text = _Texts()
     notation = Notation(plan)
     indices = range(len(plan.steps))
-    steps = [_step(plan, sized, index, verdict, notation, text) for index in indices]
+    steps = [_step(plan, index, verdict, notation, text) for index in indices]
     measured = measured or Measured()
     for index, value in measured.times.items():
         steps[index]["time"] = rounded(value)
@@ -244,7 +254,6 @@ def _decision(decision: Decision, text: _Texts) -> list[Any]:
 
 def _step(
     plan: Plan,
-    sized: Plan,
     index: int,
     verdict: Verdict,
     notation: Notation,
@@ -253,7 +262,7 @@ def _step(
     step = plan.steps[index]
     return {
         "primitive": text(notation.primitive(step)),
-        "category": CATEGORIES.index(_category(sized, sized.steps[index])),
+        "category": CATEGORIES.index(_category(verdict.costs, index)),
         "name": text(next(iter(notation.origin(step)), step.name)),
         "types": text(notation.types(step)),
         "fused": text.all(notation.fused(step)),
@@ -274,7 +283,10 @@ def _step_details(
     }
 
 
-def _category(plan: Plan, step: Step) -> str:
+def _category(costs: Costs, index: int) -> str:
+    plan, step = costs.plan, costs.plan.steps[index]
+    if costs.works[index].in_f32:
+        return "coded"
     if on_numpy(step):
         return "outside"
     if step.primitive in MOVES or operator_of(step) == "Gather":

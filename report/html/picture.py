@@ -27,6 +27,7 @@ _FAR = "far"
 _SPACE = 'xmlns="http://www.w3.org/2000/svg"'
 _WORDS = {
     "int8": "computes in int8",
+    "coded": "multiplies codes in f32",
     "f32": "computes in f32",
     "outside": "outside the primitives",
     "convert": "converts",
@@ -35,10 +36,10 @@ _WORDS = {
 _KINDS = ("codes", "floats", "others")
 _STYLE = """
 svg { --paper: #f6f7f9; --card: #ffffff; --ink: #1c2430; --dim: #667085; --line: #d5dae3;
-  --int8: #0d9480; --f32: #d97706; --outside: #be2f74; --convert: #4a7fd1; --move: #98a2b3; --end: #667085; }
+  --int8: #0d9480; --coded: #7c8a12; --f32: #d97706; --outside: #be2f74; --convert: #4a7fd1; --move: #98a2b3; --end: #667085; }
 @media (prefers-color-scheme: dark) {
   svg { --paper: #12161d; --card: #1b212b; --ink: #e4e8ef; --dim: #94a0b3; --line: #303946;
-    --int8: #2dc0a8; --f32: #f2a33a; --outside: #ee6ba8; --convert: #7ba9ee; --move: #697488; --end: #94a0b3; } }
+    --int8: #2dc0a8; --coded: #b5c23c; --f32: #f2a33a; --outside: #ee6ba8; --convert: #7ba9ee; --move: #697488; --end: #94a0b3; } }
 text { font: 11px system-ui, sans-serif; fill: var(--dim); }
 .paper { fill: var(--paper); } .box { fill: var(--card); stroke: var(--line); }
 .title { font-size: 17px; font-weight: 650; fill: var(--ink); } .what { font-size: 13px; font-weight: 620; fill: var(--ink); }

@@ -18,13 +18,15 @@ def change_of(view: View, kind: Kind, steps: Sequence[int], tool: Tool = Tool.AN
     """The plan with floats of these steps as codes, and with what the kind's effect says where this tool
     mends it.
     """
+    if kind.effect is Effect.CODES_FIT:
+        return Remedied(fitting=frozenset(steps))
     if kind.effect is Effect.FUSED:
         return Remedied(gone=frozenset(steps))
     if kind.effect is Effect.CASTS_GO:
         return Remedied(gone=frozenset(each for each in steps if view.is_foreign(each)))
     return Remedied(
         narrow=frozenset((*_codes_written(view, kind, steps), *_weights(view, steps))),
-        int8=frozenset(index for index in steps if multiplies(view, index)),
+        int8=frozenset(i for i in steps if multiplies(view, i) and not view.in_int8(i)),
         gone=frozenset(_gone(view, kind, steps)),
         primitives=frozenset(steps if kind.effect is Effect.PRIMITIVES else ()),
         rounding=tuple(_roundings(view, steps)) if kind.effect is Effect.QUANTIZERS_GO else (),

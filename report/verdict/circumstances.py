@@ -109,6 +109,12 @@ def _some_may_not(view: View, steps: Sequence[int]) -> bool:
     return not all(_may_round(view, index) for index in packed)
 
 
+def _is_computed(view: View, index: int) -> bool:
+    """True of a product of two activations."""
+    weights = view.steps[index].arg("weights")
+    return weights is not None and not view.is_constant(weights)
+
+
 _CIRCUMSTANCES: Mapping[str, Callable[[View, Sequence[int]], bool]] = MappingProxyType(
     {
         "around a Concat": _around_concat,
@@ -123,6 +129,12 @@ _CIRCUMSTANCES: Mapping[str, Callable[[View, Sequence[int]], bool]] = MappingPro
         "where the model lets activations become codes (accuracy_level=4)": _some_may_round,
         "where it does not": _some_may_not,
         "where weights have no quantizer": _refused_for("the weights are not quantized"),
+        "where weights are constants": lambda view, steps: any(
+            not _is_computed(view, index) for index in steps
+        ),
+        "where both factors are computed": lambda view, steps: any(
+            _is_computed(view, index) for index in steps
+        ),
     }
 )
 """What a remedy calls it -> whether it holds of the steps of a finding."""

@@ -1,9 +1,11 @@
-"""The least time that a plan takes on a machine: a roofline, never a measurement.
+"""The time that a plan takes on a machine: a roofline, never a measurement.
 
 A step takes as long as its multiply-adds at the peak rate of their type, or its bytes at the rate of
-a shared cache, whichever is longer, and a call. What runs on NumPy has one core, and takes what its
-operator's row says for each element; If, Loop and Scan a call for each node of their bodies, trip by
-trip, or, where these are plans, what their steps take.
+a shared cache, whichever is longer, and a call: the least time. Without VNNI rates are what kernels
+reach of the peak (`machine.py`), and codes that may saturate are multiplied in f32, with four bytes
+an element. What runs on NumPy has one core, and takes what its operator's row says for each element;
+If, Loop and Scan a call for each node of their bodies, trip by trip, or, where these are plans, what
+their steps take.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from .work import (
     operator_of,
     row_of,
     work_of,
+    works_of,
 )
 
 _NUMPY_SHARE = 0.25
@@ -99,6 +102,7 @@ class Remedied:
             multiply codes.
         rounding: indices of additions that would round what they add, each as often as it would.
         coded: indices of steps behind which a quantizer would be a step of its own.
+        fitting: indices of steps whose products of codes would fit, and be multiplied as such on every CPU.
     """
 
     narrow: frozenset[str] = frozenset()
@@ -107,6 +111,7 @@ class Remedied:
     primitives: frozenset[int] = frozenset()
     rounding: tuple[int, ...] = ()
     coded: tuple[int, ...] = ()
+    fitting: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ class Costs:
         """
         ms, count = 0.0, 0
         for index in set(touched) - self.settled:
-            work = _changed(self.plan, index, change)
+            work = self._changed(index, change)
             ms += self.ms[index] - _ms(
                 self.plan, self.plan.steps[index], work, self.machine, index, change
             )
@@ -173,6 +178,20 @@ class Costs:
         ms -= coded / self.machine.bytes_per_ms() + len(change.coded) * self.machine.call
         return Estimate(ms, count)
 
+    def _changed(self, index: int, change: Remedied) -> Work:
+        """The work of a step after the change."""
+        if index in change.gone:
+            return Work(0, False, 0, 0)
+        in_f32 = 0 if index in change.fitting else self.works[index].in_f32
+        step, isa = self.plan.steps[index], self.machine.isa
+        found = work_of(self.plan, step, change.narrow, in_f32, isa)
+        return replace(found, int8=found.int8 or index in change.int8)
+
+    def least_ms(self, index: int) -> float:
+        """Milliseconds of a step's work at the peak rates, whatever runs it; a call costs nothing."""
+        view = self.plan.steps[index].primitive in VIEWS
+        return 0.0 if view else _least(self.works[index], self.machine)
+
 
 def _elements(plan: Plan, index: int) -> int:
     type_ = plan.find(plan.steps[index].outputs[0])
@@ -180,22 +199,14 @@ def _elements(plan: Plan, index: int) -> int:
 
 
 def costs_of(plan: Plan, machine: Machine, works: Sequence[Work] | None = None) -> Costs:
-    """The work and time of all steps; `works`: of each, where it is counted already."""
-    found = tuple(work_of(plan, step) for step in plan.steps) if works is None else tuple(works)
+    """The work and time of all steps; `works`: of each, where it is counted already for such a CPU."""
+    found = works_of(plan, machine.isa) if works is None else tuple(works)
     settled = settled_steps(plan)
     ms = (
         0.0 if index in settled else _ms(plan, step, work, machine)
         for index, (step, work) in enumerate(zip(plan.steps, found, strict=True))
     )
     return Costs(plan, machine, found, tuple(ms), settled)
-
-
-def _changed(plan: Plan, index: int, change: Remedied) -> Work:
-    """The work of a step after the change."""
-    if index in change.gone:
-        return Work(0, False, 0, 0)
-    found = work_of(plan, plan.steps[index], change.narrow)
-    return replace(found, int8=found.int8 or index in change.int8)
 
 
 def _ms(
@@ -273,15 +284,9 @@ def _effort_of(step: Step) -> Effort:
     return SLOW_WITHOUT_ROW.get(operator_of(step), known) if step.op == "Onnx" else known
 
 
-def least_ms(plan: Plan, index: int, machine: Machine) -> float:
-    """Milliseconds of a step's work at the peak rates, whatever runs it; a call costs nothing."""
-    step = plan.steps[index]
-    return 0.0 if step.primitive in VIEWS else _least(work_of(plan, step), machine)
-
-
 def _least(work: Work, machine: Machine) -> float:
     """The steps of a sequence come one after the other, but each one's products are for all cores."""
-    macs = work.macs / machine.macs_per_ms(int8=work.int8 and not work.depthwise)
-    if work.int8 and work.depthwise:
-        macs *= _DEPTHWISE_CODES
+    codes = work.int8 and not work.in_f32
+    macs = machine.ms_of(work.macs, int8=codes, depthwise=work.depthwise)
+    macs *= _DEPTHWISE_CODES if codes and work.depthwise else max(1, work.in_f32)
     return max(macs, work.bytes / machine.bytes_per_ms())

@@ -39,6 +39,7 @@ from .work import (
 )
 
 _SMALL = 0.03  # of the time of a run
+_WITHOUT_VNNI = "saturation-without-vnni"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Finding:
             empty.
         handed_on: bytes of floats that these steps write and others read.
         circumstances: those that hold, of what the remedy depends on.
+        seven_bits: the gain takes weights of 7 bits: other codes would be multiplied in f32 on this CPU.
     """
 
     kind: Kind
@@ -67,6 +69,7 @@ class Finding:
     reasons: tuple[str, ...] = ()
     handed_on: int = 0
     circumstances: frozenset[str] = frozenset()
+    seven_bits: bool = False
 
     @property
     def what(self) -> str:
@@ -93,7 +96,8 @@ class Finding:
         shown = [repr(name) for name in called[:few]]
         left = f" and {len(called) - len(shown):,} more{rest}" if len(called) > len(shown) else ""
         parts = (part.replace("{{", "{").replace("}}", "}") for part in text.split("{names}"))
-        return (", ".join(shown) + left).join(parts)
+        bits = f"; with weights of 7 bits ({_WITHOUT_VNNI})" if self.seven_bits else ""
+        return (", ".join(shown) + left).join(parts) + bits
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,7 @@ def verdict_of(
     taken = tuple(name for name in symbols if name not in sizes)
     timed = are_batches(plan, taken)
     plan = at_sizes(plan, sizes)
-    view = View(plan)
+    view = View(plan, machine.isa)
     without_calls = replace(machine, call=0.0, numpy_call=0.0)
     costs = costs_of(plan, machine if timed else without_calls, view.works)
     inside = _parts(view)
@@ -235,7 +239,7 @@ def _parts(view: View) -> list[_Part]:
     found: list[_Part] = []
     for index, step in enumerate(view.steps):
         for part in parts_of(view.plan, step).parts:
-            inner = View(part.plan)
+            inner = View(part.plan, view.isa)
             found.append((index, inner, part.times))
             found += [(index, deeper, part.times * times) for _, deeper, times in _parts(inner)]
     return found
@@ -347,6 +351,8 @@ def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding
     groups: dict[str, list[int]] = defaultdict(list)
     for index, code in claimed.items():
         groups[code].append(index)
+    told = about_numbers(view)
+    timed = {code: steps for code, steps in told.items() if CATALOGUE[code].gain is Gain.TIME}
     found = [
         Finding(
             CATALOGUE[code],
@@ -356,9 +362,10 @@ def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding
             0,
             tool,
         )
-        for code, steps in about_numbers(view, costs.machine).items()
+        for code, steps in told.items()
+        if code not in timed
     ]
-    for code, steps in groups.items():
+    for code, steps in (*groups.items(), *timed.items()):
         if CATALOGUE[code].gain is Gain.NUMBERS:
             continue  # said above: right numbers come before fast ones
         found.append(_timed(view, costs, CATALOGUE[code], steps, tool))
@@ -373,10 +380,11 @@ def _is_small(finding: Finding, costs: Costs, timed: bool) -> bool:
 
 
 def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Tool) -> Finding:
-    saved = Estimate(0.0, 0)
+    saved, seven_bits = Estimate(0.0, 0), False
     if kind.gain is Gain.TIME:
         change = change_of(view, kind, steps, tool)
         saved = costs.saved(change, touched(view, change, steps))
+        seven_bits = not costs.machine.exact_int8 and not kind.no_remedy and bool(change.int8)
     core = _core(view, kind, steps)
     reasons = dict.fromkeys(reason for index in core for reason in view.refusals(index))
     layers = layers_of(view, core, costs.ms)
@@ -387,7 +395,9 @@ def _timed(view: View, costs: Costs, kind: Kind, steps: Sequence[int], tool: Too
     floats = {value for index in steps for value in view.floats_written(index)}
     handed_on = sum(bytes_of(view.plan, value) for value in view.between() if value in floats)
     held = circumstances_of(view, steps, kind.circumstances(tool))
-    return Finding(kind, tuple(steps), layers, ms, count, tool, tuple(reasons), handed_on, held)
+    return Finding(
+        kind, tuple(steps), layers, ms, count, tool, tuple(reasons), handed_on, held, seven_bits
+    )
 
 
 def _why_apart(view: View, steps: set[int]) -> list[str]:

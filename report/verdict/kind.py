@@ -29,6 +29,7 @@ class Effect(enum.Enum):
     FUSED = "they go, and floats stay floats"
     CASTS_GO = "casts go, and floats stay floats"
     PRIMITIVES = "they become primitives"
+    CODES_FIT = "they multiply codes as such"
 
 
 @dataclass(frozen=True)

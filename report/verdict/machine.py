@@ -1,4 +1,4 @@
-"""What a CPU can do at best, from its instruction set, its cores and its clock. Nothing is timed.
+"""What a CPU can do, from its instruction set, its cores and its clock. Nothing is timed.
 
 Multiply-adds in each cycle of a core: two vectors of f32 (two units that multiply and add). With VNNI
 one instruction multiplies four times as many codes; without it three instructions do the work of
@@ -18,11 +18,29 @@ import functools
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+
+from ...onednn.enums import CpuIsa
+from ...plan.summation import ISAS
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CLOCK = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+_MOST = "ONEDNN_MAX_CPU_ISA"
+_EXACT = ISAS[0]
+_BOUNDS = (1.0, 1.0, 1.0)
+REACHED: Mapping[str, tuple[float, float, float]] = MappingProxyType(
+    {"avx512_core": (0.5, 0.4, 0.1), "avx2": (0.3, 0.4, 0.1), "sse41": (0.3, 0.4, 0.1)}
+)
+"""Without VNNI: int8, f32, depthwise. Measured 2026-11-28 with oneDNN 3.2 on one core of a Cascade Lake at 2.5 GHz
+(estimated: 3.6) under ONEDNN_MAX_CPU_ISA, processor time of whole networks, on a busy machine. AVX-512: a ResNet-50
+reached 0.50 by int8 kernels and 0.35 by f32 ones (its convolutions 0.58 and 0.53 on an idle machine); 15 networks took
+2.3 to 4.8 times as long as the peak of f32 would have them, an LSTM 6.4. AVX2: 0.32 and 0.33, a BERT of 7 bits 0.2. The
+cause is the clock, which is lower while vectors of 512 bits multiply, as much as the kernels: a product of 1024^3 by
+OpenBLAS reached 0.44. The depthwise convolutions of a MobileNetV2 and an EfficientNet took 4 times as long as others, by
+their multiply-adds. SSE4.1 was not measured.
+"""
 _ZEN5 = 26  # family
 _BOOST = 1.45  # of the base clock
 _USUAL_CLOCK = 4.0
@@ -36,8 +54,10 @@ class Machine:
         name: its instruction set, for people.
         cores: how many work.
         clock: cycles of a nanosecond, at most.
-        int8, f32: multiply-adds in a cycle of one core.
-        exact_int8: it adds products of codes without saturating pairs (VNNI, AMX, or no x86).
+        int8, f32: multiply-adds in a cycle of one core, at most.
+        isa: how it adds products of codes: a name of `plan.summation.ISAS`.
+        reached: the shares of these rates that kernels reach in whole networks, of f32's by depthwise convolutions
+            third; 1 where estimates are bounds.
         moved: bytes that one core reads or writes in a cycle, from a cache that the cores share.
         call: milliseconds to call a primitive, at least: arguments, and a barrier of the threads.
         numpy_call: milliseconds to call a step on NumPy.
@@ -48,17 +68,16 @@ class Machine:
     clock: float
     int8: float
     f32: float
-    exact_int8: bool
+    isa: str
+    reached: tuple[float, float, float] = _BOUNDS
     moved: float = 8.0
     call: float = 0.002
     numpy_call: float = 0.02
 
     @property
-    def isa(self) -> str:
-        """How it adds products of codes: a name of `plan.summation.ISAS`."""
-        if self.exact_int8:
-            return "vnni"
-        return "avx512_core" if "512" in self.name else "avx2"
+    def exact_int8(self) -> bool:
+        """It adds products of codes without saturating pairs (VNNI, AMX, or no x86)."""
+        return self.isa == _EXACT
 
     @property
     def description(self) -> str:
@@ -67,33 +86,48 @@ class Machine:
         return f"{cores} at up to {self.clock:.1f} GHz with {self.name}"
 
     def macs_per_ms(self, *, int8: bool, cores: int | None = None) -> float:
-        """Multiply-adds in a millisecond."""
+        """Multiply-adds in a millisecond, at most."""
         rate = self.int8 if int8 else self.f32
         return rate * self.clock * 1e6 * (cores or self.cores)
+
+    def ms_of(self, macs: float, *, int8: bool, depthwise: bool = False) -> float:
+        """Milliseconds that kernels take for multiply-adds; depthwise ones are no faster by codes."""
+        int8 = int8 and not depthwise
+        share = self.reached[2 if depthwise else 0 if int8 else 1]
+        return macs / self.macs_per_ms(int8=int8) / share
+
+    @property
+    def at_peak(self) -> Machine:
+        """The same with kernels that reach its peak."""
+        return replace(self, reached=_BOUNDS)
 
     def bytes_per_ms(self, cores: int | None = None) -> float:
         """Bytes in a millisecond."""
         return self.moved * self.clock * 1e6 * (cores or self.cores)
 
 
-# name, flags of /proc/cpuinfo that it needs, multiply-adds in a cycle (int8, f32), exact
-_SETS: tuple[tuple[str, frozenset[str], float, float, bool], ...] = (
-    ("AMX", frozenset({"amx_int8"}), 1024.0, 32.0, True),
-    ("AVX-512 VNNI", frozenset({"avx512_vnni"}), 128.0, 32.0, True),
-    ("AVX2 VNNI", frozenset({"avx_vnni"}), 64.0, 16.0, True),
-    ("AVX-512 without VNNI", frozenset({"avx512bw"}), 42.7, 32.0, False),
-    ("AVX2 without VNNI", frozenset({"avx2"}), 32.0, 16.0, False),
+# name, the flag of /proc/cpuinfo and oneDNN's set that it needs, multiply-adds in a cycle (int8, f32), isa
+_SETS: tuple[tuple[str, str, CpuIsa, float, float, str], ...] = (
+    ("AMX", "amx_int8", CpuIsa.avx512_core_amx, 1024.0, 32.0, _EXACT),
+    ("AVX-512 VNNI", "avx512_vnni", CpuIsa.avx512_core_vnni, 128.0, 32.0, _EXACT),
+    ("AVX2 VNNI", "avx_vnni", CpuIsa.avx2_vnni, 64.0, 16.0, _EXACT),
+    ("AVX-512 without VNNI", "avx512bw", CpuIsa.avx512_core, 42.7, 32.0, "avx512_core"),
+    ("AVX2 without VNNI", "avx2", CpuIsa.avx2, 32.0, 16.0, "avx2"),
+    ("SSE4.1", "sse4_1", CpuIsa.sse41, 8.0, 4.0, "sse41"),
 )
 _OTHER = ("an instruction set that is not known here (taken for 128-bit vectors)", 16.0, 8.0)
 
 
-def machine_from(text: str, cores: int, clock: float | None = None) -> Machine:
+def machine_from(
+    text: str, cores: int, clock: float | None = None, most: CpuIsa = CpuIsa.default
+) -> Machine:
     """A machine from what Linux says of its first processor.
 
     Args:
         text: as /proc/cpuinfo has it; empty where the system tells nothing.
         cores: how many may work.
         clock: GHz at most; None: above what the text says by what cores boost, or 4.
+        most: the newest instruction set that oneDNN may use; the default: any.
     """
     told = dict(
         re.findall(
@@ -102,13 +136,14 @@ def machine_from(text: str, cores: int, clock: float | None = None) -> Machine:
     )
     clock = round(clock or _clock(told), 1)
     flags = frozenset(told.get("flags", "").split())
-    for name, needed, int8, f32, exact in _SETS:
-        if needed <= flags:
+    for name, flag, needed, int8, f32, isa in _SETS:
+        if flag in flags and (not most or needed & most == needed):
             halved = "512" in name and _halves(told)
             share = 0.5 if halved else 1.0
-            return Machine(name, cores, clock, int8 * share, f32 * share, exact)
+            reached = REACHED.get(isa, _BOUNDS)
+            return Machine(name, cores, clock, int8 * share, f32 * share, isa, reached)
     name, int8, f32 = _OTHER
-    return Machine(name, cores, clock, int8, f32, exact_int8=True)
+    return Machine(name, cores, clock, int8, f32, _EXACT)
 
 
 def _clock(told: Mapping[str, str]) -> float:
@@ -126,8 +161,11 @@ def _halves(told: Mapping[str, str]) -> bool:
 
 @functools.cache
 def this_machine() -> Machine:
-    """The machine that this process runs on, with the processors that it may use."""
+    """The machine that this process runs on, with the processors that it may use, and the instruction sets that
+    oneDNN may (`ONEDNN_MAX_CPU_ISA`).
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     text = _CPUINFO.read_text(encoding="utf-8", errors="replace") if _CPUINFO.exists() else ""
     listed = _CLOCK.read_text(encoding="ascii").strip() if _CLOCK.exists() else ""
-    return machine_from(text, cores or 1, int(listed) / 1e6 if listed.isdigit() else None)
+    most = CpuIsa.__members__.get(os.environ.get(_MOST, "").lower(), CpuIsa.default)
+    return machine_from(text, cores or 1, int(listed) / 1e6 if listed.isdigit() else None, most)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...ir.types import DType
+from ...ir.types import DType, Quantization
 from ...plan.attributes import Binary, DepthwiseConv, Eltwise, Sum
-from ...plan.saturation import steps_at_risk
 from ...plan.types import Step
-from .machine import Machine
+from ..notation import weights_by_step
 from .view import View, converts
 from .work import operator_of
 
@@ -32,10 +31,9 @@ _ENOUGH = 64  # weights, below which shares say nothing
 Finder = Callable[[View], Iterable[int]]
 
 
-def about_numbers(view: View, machine: Machine) -> dict[str, tuple[int, ...]]:
+def about_numbers(view: View) -> dict[str, tuple[int, ...]]:
     """Code -> the steps that it concerns; kinds that nothing is of are left out."""
     found = {code: tuple(sorted(set(finder(view)))) for code, finder in _FINDERS.items()}
-    found["saturation-without-vnni"] = steps_at_risk(view.plan, machine.isa)
     return {code: steps for code, steps in found.items() if steps}
 
 
@@ -193,14 +191,26 @@ def unused_weight_range(view: View) -> Iterator[int]:
     power: that of a rounding goes with the square of its step, and a channel's own step is smaller
     as its largest code is. Several scales may be one, times the factors of a BatchNormalization.
     """
+    own = weights_by_step(view.plan)
     for index, codes in _weights(view):
         step = view.steps[index]
         reach = np.abs(_channels_first(step, _centred(step, codes))).max(axis=1)
-        if codes.size >= _ENOUGH and _is_uneven(reach):
+        apart = _is_apart(view, step, own.get(index))
+        if codes.size >= _ENOUGH and not apart and _is_uneven(reach):
             yield index
     for index, step in enumerate(view.steps):
         if operator_of(step) == "DynamicQuantizeLSTM" and any(map(_is_uneven, _gates(view, step))):
             yield index
+
+
+def _is_apart(view: View, step: Step, own: Quantization | None) -> bool:
+    """True of weights with scales of their own for the channels, as the model has them. Where it holds numbers and not
+    codes, the step's tell, but for those that have a BatchNormalization's factors in them.
+    """
+    if own is None and view.subjects_of(_FOLDING).isdisjoint(step.origin):
+        scale = step.attr.scales.get("weights")
+        return scale is not None and len(set(scale.values)) > 1
+    return own is not None and len(set(own.scale)) > 1
 
 
 def _gates(view: View, step: Step) -> Iterator[npt.NDArray[np.int32]]:
@@ -208,8 +218,11 @@ def _gates(view: View, step: Step) -> Iterator[npt.NDArray[np.int32]]:
     the largest code of each gate's columns.
     """
     for role in ("w", "r"):
-        codes = view.plan.constants.get(step.arg(role) or "")
-        if codes is not None and codes.dtype == np.int8:
+        codes, scale = (
+            view.plan.constants.get(step.arg(name) or "") for name in (role, f"{role}_scale")
+        )
+        one = scale is None or scale.ndim < 2  # for each direction
+        if codes is not None and codes.dtype == np.int8 and one:
             yield from np.abs(codes.astype(np.int32)).max(axis=1)
 
 
@@ -247,6 +260,11 @@ def unused_sign(view: View) -> Iterator[int]:
         ops = [op for op in step.attr.post_ops if not _keeps_sign(op)]
         if ops and _is_never_negative(ops[-1]):
             yield index
+
+
+def multiplied_in_f32(view: View) -> Iterator[int]:
+    """Products of codes that would saturate on the CPU of the view, so that f32 kernels compute them."""
+    return (index for index, work in enumerate(view.works) if work.in_f32)
 
 
 def _is_never_negative(op: object) -> bool:
@@ -294,5 +312,6 @@ _FINDERS: Mapping[str, Finder] = MappingProxyType(
         "norm-behind-quantizer": norm_behind_quantizer,
         "dead-channels": dead_channels,
         "unused-sign": unused_sign,
+        "saturation-without-vnni": multiplied_in_f32,
     }
 )

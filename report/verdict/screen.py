@@ -178,7 +178,13 @@ def _state(shares: Shares) -> str:
     if shares.int8_macs == shares.macs and not shares.f32_between:
         return "All multiply-adds run in int8, and no step hands f32 to another."
     int8 = share_text(shares.int8_macs, shares.macs).capitalize()
-    return f"{int8} of the multiply-adds run in int8; {f32}."
+    if not shares.f32_code_macs:
+        return f"{int8} of the multiply-adds run in int8; {f32}."
+    codes = share_text(shares.f32_code_macs, shares.macs)
+    return (
+        f"{int8} of the multiply-adds run in int8, and {codes} multiply codes in f32, because this CPU has no "
+        f"VNNI; {f32}."
+    )
 
 
 def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
@@ -225,7 +231,9 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
         rows.append(("sizes", _sizes(verdict)))
     if verdict.without_vnni:
         layers = count_text(len(verdict.without_vnni), "layer")
-        rows.append(("without VNNI", f"{layers} may give other numbers: fqfuse simulate MODEL"))
+        rows.append(
+            ("without VNNI", f"{layers} may saturate, or run in f32: fqfuse simulate MODEL")
+        )
     told = any(finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY) for finding in verdict.findings)
     if verdict.quantized and not told:
         rows.append(("accuracy", "was not looked at: fqfuse compare F32_MODEL MODEL"))
@@ -246,9 +254,11 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
 def _time(verdict: Verdict) -> str:
     if not verdict.timed:
         return "not known before the open sizes are: see below"
+    machine = verdict.machine
+    rates = "the peak rates of" if machine == machine.at_peak else "what kernels reach on"
     return (
-        f"{_ms(verdict.estimate.ms)} ms a run at the peak rates of {verdict.machine.description}: an "
-        "estimate, not a measurement"
+        f"{_ms(verdict.estimate.ms)} ms a run at {rates} {machine.description}: an estimate, not "
+        "a measurement"
     )
 
 

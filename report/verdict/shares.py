@@ -17,13 +17,15 @@ class Shares:
     """Of a run.
 
     Attributes:
-        macs, int8_macs: multiply-adds, and those of 8-bit codes.
+        macs, int8_macs: multiply-adds, and those of 8-bit codes that are multiplied as such.
+        f32_code_macs: those of 8-bit codes that f32 kernels do, because the CPU would saturate.
         between, f32_between: bytes of the values that a step writes and another one reads, in
             bodies trip by trip, and those in floating point.
     """
 
     macs: int
     int8_macs: int
+    f32_code_macs: int
     between: int
     f32_between: int
 
@@ -32,7 +34,15 @@ class Shares:
         """`4.09 G, 100 % in int8`."""
         if not self.macs:
             return "none"
-        return f"{_large(self.macs)}, {share_text(self.int8_macs, self.macs)} in int8"
+        codes = ", ".join(f"{share} {how}" for share, how in self.of_codes)
+        return f"{_large(self.macs)}, {codes}"
+
+    @property
+    def of_codes(self) -> tuple[tuple[str, str], ...]:
+        """Shares of the multiply-adds, and how they multiply codes."""
+        int8 = (share_text(self.int8_macs, self.macs), "in int8")
+        f32 = (share_text(self.f32_code_macs, self.macs), "of codes in f32")
+        return (int8, f32) if self.f32_code_macs else (int8,)
 
     @property
     def handed_on(self) -> str:
@@ -52,6 +62,7 @@ def shares_of(plan: Plan, view: View | None = None) -> Shares:
     return Shares(
         sum(item.macs for item in view.works),
         sum(item.int8_macs for item in view.works),
+        sum(item.f32_code_macs for item in view.works),
         sum(bytes_of(plan, value) for value in between)
         + sum(shares.between * times for shares, times in inner),
         sum(bytes_of(plan, value) for value in between if view.is_float(value))

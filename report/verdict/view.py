@@ -17,6 +17,7 @@ from ...plan.targets import TARGETS
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.verify_shapes import OWN_PRIMITIVES
 from .work import (
+    EXACT_ISA,
     MOVES,
     PRODUCTS,
     RECURRENT,
@@ -26,7 +27,7 @@ from .work import (
     Work,
     elements_of,
     operator_of,
-    work_of,
+    works_of,
 )
 
 Item = TypeVar("Item")
@@ -52,10 +53,11 @@ class View:
 
     Args:
         plan: the plan.
+        isa: of the CPU, for the work of steps: a name of `plan.summation.ISAS`.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, isa: str = EXACT_ISA) -> None:
+        self.plan, self.isa = plan, isa
         self.steps = plan.steps
         self.producer = {
             value: index for index, step in enumerate(plan.steps) for value in step.outputs if value
@@ -85,7 +87,7 @@ class View:
     @cached_property
     def works(self) -> tuple[Work, ...]:
         """The work of each step, counted once."""
-        return tuple(work_of(self.plan, step) for step in self.steps)
+        return works_of(self.plan, self.isa)
 
     def multiplies_inside(self, index: int) -> bool:
         """True of a step with bodies (If, Loop, Scan) that hold products."""

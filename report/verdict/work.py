@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import MappingProxyType
@@ -20,12 +20,17 @@ from ...errors import InvalidInput
 from ...ir.ops import dims
 from ...ir.types import Dim, DType, TensorType
 from ...plan.attributes import DepthwiseConv
+from ...plan.saturation import products_in_f32
 from ...plan.shapes import bind_shapes
+from ...plan.summation import ISAS
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.verify_bodies import given_to
 
 if TYPE_CHECKING:
     from .bodies import Body
+
+EXACT_ISA = ISAS[0]
+"""Of CPUs that multiply codes as such, whatever they are."""
 
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
 """Every size that the model leaves open counts as 1."""
@@ -71,6 +76,8 @@ class Work:
         macs: multiply-adds of convolutions, matrix products and recurrences, those in the bodies of
             If, Loop and Scan among them; 0 for what is computed element by element.
         int8: it multiplies 8-bit codes.
+        in_f32: how many products in f32 take the place of that of codes, on a CPU whose pairs of products of codes may
+            saturate; 0 where codes are multiplied as such.
         read, written: bytes, weights and what post-ops read included; 0 for a view.
         calls: how many operations are called: 1, or as many as the bodies have nodes, in all trips.
         once: it has a body whose trips nobody knows before it runs, and which counts once.
@@ -86,12 +93,19 @@ class Work:
     once: bool = False
     within: tuple[tuple[Plan, Step, Work, int], ...] = ()
     depthwise: bool = False
+    in_f32: int = 0
 
     @property
     def int8_macs(self) -> int:
-        """The multiply-adds of 8-bit codes."""
+        """The multiply-adds of 8-bit codes that are multiplied as such."""
         inside = sum(work.int8_macs * times for _, _, work, times in self.within)
-        return self.macs if self.int8 else inside
+        return self.macs if self.int8 and not self.in_f32 else inside
+
+    @property
+    def f32_code_macs(self) -> int:
+        """The multiply-adds of 8-bit codes that f32 kernels do."""
+        inside = sum(work.f32_code_macs * times for _, _, work, times in self.within)
+        return self.macs if self.int8 and self.in_f32 else inside
 
     @property
     def bytes(self) -> int:
@@ -99,28 +113,47 @@ class Work:
         return self.read + self.written
 
 
-def work_of(plan: Plan, step: Step, narrow: frozenset[str] = frozenset()) -> Work:
+def works_of(plan: Plan, isa: str) -> tuple[Work, ...]:
+    """The work of each step on a CPU: `isa` is one of `plan.summation.ISAS`."""
+    in_f32 = {} if isa == EXACT_ISA else products_in_f32(plan, isa)
+    return tuple(
+        work_of(plan, step, in_f32=in_f32.get(index, 0), isa=isa)
+        for index, step in enumerate(plan.steps)
+    )
+
+
+def work_of(
+    plan: Plan,
+    step: Step,
+    narrow: frozenset[str] = frozenset(),
+    in_f32: int = 0,
+    isa: str = EXACT_ISA,
+) -> Work:
     """The work of a step.
 
     Args:
         plan, step: the step, of the plan.
         narrow: values that count one byte an element, whatever their type.
+        in_f32: how many products in f32 take the place of that of codes.
+        isa: of the CPU that runs its bodies.
     """
     macs = _macs(plan, step)
     if step.primitive in VIEWS:
         return Work(macs, False, 0, 0)
     bodies = None if step.bodies is not None else _bodies(plan, step)
 
-    def size(names: Iterable[str]) -> int:
-        return sum(bytes_of(plan, name, narrow) for name in names if name)
+    def size(names: Collection[str]) -> int:
+        wide = frozenset(names) if in_f32 else frozenset()
+        return sum(bytes_of(plan, name, narrow, wide) for name in names if name)
 
     picked = size(step.outputs) if operator_of(step) == "Gather" else 0
     read = picked + size(step.inputs[1:]) if picked else size(dict.fromkeys(step.inputs))
     if step.bodies is not None:
-        return _work_within(plan, step, read, size(step.outputs))
+        return _work_within(plan, step, read, size(step.outputs), isa)
     if bodies is None:
         int8 = runs_in_int8(plan, step)
-        return Work(macs, int8, read, size(step.outputs), depthwise=_is_depthwise(plan, step))
+        depthwise = _is_depthwise(plan, step)
+        return Work(macs, int8, read, size(step.outputs), depthwise=depthwise, in_f32=in_f32)
     calls = max(1, bodies.nodes)
     return Work(bodies.macs, False, read, size(step.outputs), calls, bodies.once)
 
@@ -131,13 +164,13 @@ def _is_depthwise(plan: Plan, step: Step) -> bool:
     return len(sizes) > 2 and sizes[1] == 1 and step.params.get("group", 1) == sizes[0] != 1
 
 
-def _work_within(plan: Plan, step: Step, read: int, written: int) -> Work:
+def _work_within(plan: Plan, step: Step, read: int, written: int, isa: str) -> Work:
     """The work of a step whose bodies are plans."""
     parts = parts_of(plan, step)
     within = tuple(
-        (part.plan, inner, work_of(part.plan, inner), part.times)
+        (part.plan, inner, work, part.times)
         for part in parts.parts
-        for inner in part.plan.steps
+        for inner, work in zip(part.plan.steps, works_of(part.plan, isa), strict=True)
     )
     macs = sum(work.macs * times for _, _, work, times in within)
     calls = sum(work.calls * times for _, _, work, times in within)
@@ -158,13 +191,18 @@ def _bodies(plan: Plan, step: Step) -> Body | None:
     return body_of(plan, step)
 
 
-def bytes_of(plan: Plan, value: str, narrow: frozenset[str] = frozenset()) -> int:
-    """Bytes of a value or constant; one an element for those in `narrow`."""
+def bytes_of(
+    plan: Plan,
+    value: str,
+    narrow: frozenset[str] = frozenset(),
+    wide: frozenset[str] = frozenset(),
+) -> int:
+    """Bytes of a value or constant; one an element for those in `narrow`, at least as many as f32 has in `wide`."""
     type_ = plan.find(value)
     if type_ is None:
         return 0
     width = 1 if value in narrow or type_.dtype is DType.STRING else _width(type_.dtype)
-    return elements_of(type_) * width
+    return elements_of(type_) * (max(width, _width(DType.F32)) if value in wide else width)
 
 
 def _width(dtype: DType) -> int:

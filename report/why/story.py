@@ -120,7 +120,7 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
     silent = not places and not decisions and bool(index.nodes.get(name))
     steps = [place.step for place in places]
     if places:
-        answer = _placed(index, name, places)
+        answer = _placed(index, verdict, name, places)
     else:
         ending = gone(index, name)
         steps = list(ending.steps)
@@ -177,12 +177,18 @@ def _called(name: str) -> str:
     return middle_cut(name, _NAME) if name else "The node without a name"
 
 
-def _placed(index: Index, name: str, places: Sequence[Place]) -> str:
+def _how(verdict: Verdict, number: int) -> str:
+    """In which numbers a step computes on the machine of the verdict."""
+    in_f32 = verdict.costs.works[number].in_f32
+    return "on codes in f32" if in_f32 else precision(verdict.costs.plan, number)
+
+
+def _placed(index: Index, verdict: Verdict, name: str, places: Sequence[Place]) -> str:
     plan = index.plan
     anchored = [place for place in places if name == anchor_of(plan, plan.steps[place.step])]
     if not anchored:
         place = places[0]
-        how = precision(plan, place.step)
+        how = _how(verdict, place.step)
         more = (
             f" So it is in {count_text(len(places) - 1, 'other step')}." if len(places) > 1 else ""
         )
@@ -200,7 +206,7 @@ def _placed(index: Index, name: str, places: Sequence[Place]) -> str:
         return f"{_called(name)} became {count_text(len(numbers), 'step')}: {kinds}{left}."
     (place,) = anchored
     step = plan.steps[place.step]
-    how = precision(plan, place.step)
+    how = _how(verdict, place.step)
     if own := own_function(step):
         what = f"runs as {own}{f', {how}' if how else ''}, step {place.step}"
     elif step.primitive.startswith("onnx."):
@@ -352,7 +358,7 @@ def _quantizer(index: Index, verdict: Verdict, name: str, quantizer: str) -> Sto
     layers = [p.step for p in places if name in layer_names(plan, plan.steps[p.step])]
     if layers:  # an operator on codes is a layer, too
         findings = _findings(index.plan, verdict, name, layers)
-        answer = f"{_placed(index, name, places)} {answer}{_obstacle(findings, decisions)}"
+        answer = f"{_placed(index, verdict, name, places)} {answer}{_obstacle(findings, decisions)}"
     return Story(
         name,
         "quantizer",
@@ -407,7 +413,7 @@ def _value(index: Index, verdict: Verdict, name: str) -> Story:
 def _step(index: Index, verdict: Verdict, number: int, name: str, kind: str = "step") -> Story:
     plan = index.plan
     step = plan.steps[number]
-    how = precision(plan, number)
+    how = _how(verdict, number)
     who = f"The value {_called(name)} is written by step" if kind == "value" else "Step"
     what = Notation(plan).primitive(step)
     nodes = Notation(plan).origin(step)

@@ -22,7 +22,12 @@ QUICK = ("--threads", "1", "--rounds", "1", "--time", "0.002", "--backend", "num
 def step(index: int, ms: float, layer: str, **others: object) -> dict:
     common = {"index": index, "name": layer, "primitive": "convolution", "op": "Conv"}
     where = {"runtime": "onednn", "implementation": "brgconv:avx512_core_vnni", "reason": ""}
-    told = {"what": "convolution 3x3", "limit_ms": ms / 2, "limit_share": 0.5}
+    told = {
+        "what": "convolution 3x3",
+        "codes_in_f32": False,
+        "limit_ms": ms / 2,
+        "limit_share": 0.5,
+    }
     return {**common, **where, **told, "layers": [layer], "ms": ms, "share": ms / 100, **others}
 
 

@@ -19,6 +19,8 @@ from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.accuracy.remedy import Fixed, What, fixed, outcome_of
 from fqfuse.accuracy.simulation import samples_for, subject_of
 from fqfuse.errors import UnsupportedOp
+from fqfuse.report.verdict.findings import verdict_of
+from fqfuse.report.verdict.machine import machine_from
 
 DOMAINS = {"": 21, "com.microsoft": 1, "org.openvinotoolkit": 1, "qonnx.custom_op.general": 1}
 X = [3, 16, 6, 6]
@@ -290,6 +292,23 @@ def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return ort_session(model).run(None, {"x": x})[0]
 
 
+MACHINES = {
+    "avx2": machine_from("flags\t\t: avx2\n", cores=2, clock=3.0),
+    "avx512_core": machine_from("flags\t\t: avx512bw avx2\n", cores=2, clock=3.0),
+}
+
+
+def check_findings(model: onnx.ModelProto, isa: str) -> None:
+    found = changed(model, isa)
+    assert found is not None
+    before, after = (
+        {item.kind.code for item in verdict_of(plan, MACHINES[isa]).findings}
+        for plan in (fqfuse.compile(model), found.plan)
+    )
+    assert "saturation-without-vnni" in before
+    assert after <= before - {"saturation-without-vnni"}
+
+
 def changed(model: onnx.ModelProto, isa: str) -> Fixed | None:
     """The model with 7 bits; None where it is exact as it is."""
     subject = subject_of(model, isa)
@@ -299,6 +318,19 @@ def changed(model: onnx.ModelProto, isa: str) -> Fixed | None:
     found = fixed(subject)
     assert model.SerializeToString() == before, "the caller's model is not touched"
     return found
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("channels", [False, True], ids=["tensor", "channel"])
+@pytest.mark.parametrize("isa", MACHINES)
+@pytest.mark.parametrize("form", FORMS)
+def test_the_file_has_no_finding_that_the_model_has_not(
+    form: str, isa: str, channels: bool
+) -> None:
+    """Some channels have 7 bits then and others 8: no reason to ask for what they have, a scale of their own."""
+    for seed in range(3):
+        model = FORMS[form](Draft(np.random.default_rng([seed, channels])), channels)
+        check_findings(model, isa)
 
 
 @pytest.mark.each_case

@@ -296,6 +296,7 @@ ZEN4 = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\ncpu MHz\t\t: 2596.136\nflag
         ("flags\t\t: avx2 avx512bw\n", 42.7, 32, False),
         ("flags\t\t: avx2\n", 32, 16, False),
         ("flags\t\t: avx512_vnni amx_int8\n", 1024, 32, True),
+        ("flags\t\t: sse4_1\n", 8, 4, False),
         ("", 16, 8, True),
     ],
 )

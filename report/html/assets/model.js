@@ -5,6 +5,7 @@ const text = (index) => data.texts[index];
 const KINDS = ['codes', 'floats', 'others'];
 const WORDS = {
   int8: 'computes in int8',
+  coded: 'multiplies codes in f32',
   f32: 'computes in f32',
   outside: 'outside the primitives',
   convert: 'converts',
