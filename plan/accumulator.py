@@ -62,6 +62,24 @@ def accumulated(
     return float(sums.max(initial=0)) * reach
 
 
+def largest_sum(weights: Array, codes: tuple[int, int], summed: Sequence[int]) -> float:
+    """The largest magnitude that a sum of some of the products of weights with codes may have.
+
+    Args:
+        weights: integers in f32.
+        codes: the least and the largest one, with 0 between them.
+        summed: the axes of the weights that are summed over.
+    """
+    axes = tuple(summed)
+    # integers of one sign in f32: their sum is exact where it is small enough, and else not below 2^24 either
+    positive, negative = (
+        one(weights, 0).sum(axes).astype(np.float64) for one in (np.maximum, np.minimum)
+    )
+    least, most = codes
+    sums = (positive * most + negative * least, positive * least + negative * most)
+    return max(float(np.abs(found).max(initial=0)) for found in sums)
+
+
 def source_reach(step: Step, dtype: DType) -> float:
     """How far the codes of a step's source lie from its zero points, at most."""
     if step.arg(SOURCE_AT_RUN_TIME[1]) is not None:  # a zero point that is computed is a code

@@ -6,6 +6,7 @@ primitives and host calls, and its runs.
 - `binary.py`, `compute.py`, `matmul.py`, `moves.py`, `normalization.py`, `pointwise.py`,
   `reorder.py`: the lowerings
 - `convolving.py`: convolutions, and what runs as one; `faster.py`: which of oneDNN's kernels is faster than its first choice
+- `in_f32.py`, `weights.py`: products of codes without an exact int8 kernel; the weights argument of a product
 - `packed.py`, `decoder.py`, `coded.py`, `rows.py`: products with packed weights
 - `recurrent.py`, `recurrent_dynamic.py`, `recurrent_f32.py`, `recurrent_steps.py`,
   `recurrent_weights.py`: recurrent layers, by the library and by kernels of our own

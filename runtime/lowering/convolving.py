@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -88,27 +89,13 @@ def offered(
     bias = bias if positions is None else None
     bias_desc = None if bias is None or scaled else bias.desc
 
-    def make(attributes: Attributes, target: MemoryDesc | None = None) -> PrimitiveDesc:
-        return binder.describe(
-            step,
-            kind,
-            source,
-            MemoryDesc.any(library, weights.dims, weights.dtype),
-            bias_desc,
-            target or MemoryDesc.any(library, dims, dtype),
-            strides=win.strides,
-            dilations=tuple(d - 1 for d in win.dilations),
-            padding_l=win.begin,
-            padding_r=win.end,
-            attributes=attributes,
-        )
+    make = partial(_described, binder, step, kind, source, weights, bias_desc, win, dtype)
 
     def attempt(candidate: tuple[MemoryDesc, MemoryDesc | None]) -> Offer:
         like, target = candidate
         frame = same_frame(dims, like, written_out)
         first = bias if scaled else None
-        if positions is not None:
-            first = _as_operand(binder, step, positions, frame)
+        first = first if positions is None else _as_operand(binder, step, positions, frame)
         leading = () if first is None else ((AlgKind.binary_add, first),)
         translated = translate(binder, attr, frame, dtype, mask, step, leading, scaled)
         return translated.offer(make(translated.attributes, target), {})
@@ -120,12 +107,39 @@ def offered(
     offer = first_accepted(binder, candidates, attempt, weights.known, step.arg("src"))
     if kind == "convolution":
         offer = replace(offer, desc=faster_convolution(binder, offer.desc, win))
-    args: dict[int, Wanted | Memory] = {
-        Arg.WEIGHTS: weights.argument(binder, offer.desc.weights_md())
-    }
+    args: dict[int, Wanted | Memory] = {}
+    args[Arg.WEIGHTS] = weights.argument(binder, offer.desc.weights_md())
     if bias is not None and not scaled:
         args[Arg.BIAS] = bias
     return offer.reading(args)
+
+
+def _described(
+    binder: Binder,
+    step: Step,
+    kind: str,
+    source: MemoryDesc,
+    weights: Weights,
+    bias: MemoryDesc | None,
+    win: Window,
+    dtype: DataType,
+    attributes: Attributes,
+    target: MemoryDesc | None = None,
+) -> PrimitiveDesc:
+    library = binder.library
+    return binder.describe(
+        step,
+        kind,
+        source,
+        MemoryDesc.any(library, weights.dims, weights.dtype),
+        bias,
+        target or MemoryDesc.any(library, binder.dims(step.output), dtype),
+        strides=win.strides,
+        dilations=tuple(d - 1 for d in win.dilations),
+        padding_l=win.begin,
+        padding_r=win.end,
+        attributes=attributes,
+    )
 
 
 def _layouts(

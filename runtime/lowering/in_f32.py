@@ -31,7 +31,7 @@ from ...onednn.layouts import channels_last, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan import attributes as plan_attributes
-from ...plan.accumulator import EXACT_IN_F32
+from ...plan.accumulator import EXACT_IN_F32, largest_sum
 from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.attributes import PostOp, PrimitiveAttr
 from ...plan.types import Step
@@ -159,24 +159,6 @@ def _bound(
     if bound < EXACT_IN_F32 or made.data is None:
         return bound
     return largest_sum(made.data(), codes, summed)  # the weights themselves say more
-
-
-def largest_sum(weights: NDArray[Any], codes: Range, summed: Sequence[int]) -> float:
-    """The largest magnitude that a sum of some of the products of weights with codes may have.
-
-    Args:
-        weights: integers in f32.
-        codes: the least and the largest one, with 0 between them.
-        summed: the axes of the weights that are summed over.
-    """
-    axes = tuple(summed)
-    # integers of one sign in f32: their sum is exact where it is small enough, and else not below 2^24 either
-    positive, negative = (
-        one(weights, 0).sum(axes).astype(np.float64) for one in (np.maximum, np.minimum)
-    )
-    least, most = codes
-    sums = (positive * most + negative * least, positive * least + negative * most)
-    return max(float(np.abs(found).max(initial=0)) for found in sums)
 
 
 def _high(data: NDArray[Any]) -> NDArray[Any]:

@@ -22,10 +22,9 @@ from ...onednn.library import Stream
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import ExecArgs, Primitive
 from ...onednn.recurrent_kernel import LANES
-from ...plan.accumulator import EXACT_IN_F32, as_s8
+from ...plan.accumulator import EXACT_IN_F32, as_s8, largest_sum
 from ...plan.types import Step
 from .binding import Binder, need
-from .in_f32 import largest_sum
 from .values import NotLowered
 
 F32 = NDArray[np.float32]
