@@ -160,6 +160,7 @@ def test_the_tensor_follows_the_shapes_that_a_session_meets(runtime: str) -> Non
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.of_vnni("in f32 no kernel subtracts a zero point")
 def test_a_zero_point_without_an_integer_part_is_none_for_the_library() -> None:
     """A source without one has faster kernels."""
     plan, codes = layer("same", 6.4e-5, "onednn-v3")
