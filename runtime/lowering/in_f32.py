@@ -35,6 +35,7 @@ from ...plan.accumulator import EXACT_IN_F32, largest_sum
 from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.attributes import PostOp, PrimitiveAttr
 from ...plan.types import Step
+from ..padding import has_fraction
 from .binding import Binder, first_accepted, need
 from .joining import Frame
 from .program import Buffer, Owner, Tensor
@@ -101,7 +102,7 @@ def product_in_f32(
     given = binder.less(source, zeros["src"]), attr, scaled
     if _bound(binder, weights, made, zeros["weights"], left, summed) < EXACT_IN_F32:
         return Product(*given, made)
-    if _bound_of_parts(made, left, summed) >= EXACT_IN_F32:
+    if has_fraction(step) or _bound_of_parts(made, left, summed) >= EXACT_IN_F32:
         raise NotLowered("sums of products that f32 does not hold, of two parts either")
     return Product(*given, *_parts(binder, step, made))
 
@@ -357,6 +358,8 @@ def commit_in_f32(
         )
         _as_int8(last.desc)
     except NotLowered:
+        if has_fraction(step):  # whose bias by position stands in the kernel
+            raise
         sums = part(product.weights, "sums", Scaled(high))
         last = first_accepted(
             binder,

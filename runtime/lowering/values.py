@@ -361,7 +361,7 @@ class Values:
             zero_point: an integer.
         """
         for needed in (value, zero_point):
-            if isinstance(needed, str) and not self.reaches(needed):
+            if isinstance(needed, str) and not (self.is_constant(needed) or self.reaches(needed)):
                 raise NotLowered(f"{needed} lies outside of oneDNN's reach")
         name = self._less_name(value, zero_point)
         if self.is_constant(value) and isinstance(zero_point, int):
@@ -388,10 +388,10 @@ class Values:
         return value in self._lanes and value not in self._tensors
 
     def reaches(self, value: str) -> bool:
-        """True while primitives can read the value's bytes: nothing was written over them."""
-        if value in self._tensors:
-            return bool(self._tensors[value])
-        return self.is_constant(value) or value in self._lanes
+        """True while primitives can read the bytes of a value, which is no constant: nothing was written
+        over them.
+        """
+        return bool(self._tensors[value]) if value in self._tensors else value in self._lanes
 
     def _found(self, value: str) -> list[Tensor]:
         """The tensors of a value. Codes that a product left in f32, and those less a zero point, are made
