@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from hypothesis import settings
@@ -78,22 +77,29 @@ def products(seed: str, count: str, *kinds: str) -> None:
 def graphs(count: str) -> None:
     """The corpus, and random graphs."""
 
-    def compiled(name: str, graph: Graph) -> None:
-        for step in PIPELINE:
-            step.run(graph)
-        erase_dead(graph)
-        hold(name, plan_from_graph(graph), feeds_for(graph))
-
     for name, make in corpus.CORPUS.items():
         if name not in corpus.SLOW:
             compiled(name, make())
     settings.load_profile("exact")
     for block in BLOCKS:
-        drawn(block, int(count), partial(_copied, compiled, block))
+        drawn(block, int(count), around(block))
 
 
-def _copied(compiled: Callable[[str, Graph], None], block: str, graph: Graph) -> None:
-    compiled(block, graph.copy())
+def compiled(name: str, graph: Graph) -> None:
+    """Holds the plan of a graph."""
+    for step in PIPELINE:
+        step.run(graph)
+    erase_dead(graph)
+    hold(name, plan_from_graph(graph), feeds_for(graph))
+
+
+def around(block: str) -> Callable[[Graph], None]:
+    """What holds a random graph."""
+
+    def held(graph: Graph) -> None:
+        compiled(block, graph.copy())
+
+    return held
 
 
 if __name__ == "__main__":
