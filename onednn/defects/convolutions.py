@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..attributes import Binary, PRelu, Sum
-from ..enums import Arg, DataType
+from ..enums import Arg, CpuIsa, DataType
 from ..primitive_desc import Request
 from .defect import BOTH, Defect, operand
 
@@ -75,7 +75,7 @@ def _depthwise_sum(lanes: int) -> Callable[[Request], bool]:
         kernel = operand(request, "weights").dims[-1]
         step, apart = (request.parameters[name][-1] for name in ("strides", "dilations"))
         return (
-            src.library.effective_isa().has_vnni
+            src.library.effective_isa() & CpuIsa.avx2_vnni == CpuIsa.avx2_vnni
             and src.dtype == DataType.u8
             and _is_depthwise(request)
             and not (step < kernel < 4 and apart == 0)
@@ -285,7 +285,7 @@ CONVOLUTIONS: tuple[Defect, ...] = (
             "convolution",
             rf"jit_uni_int8:{isa}",
             _depthwise_sum(lanes),
-            "on a CPU with VNNI, a depthwise convolution of u8 with a sum that has a factor or a zero point, whose columns times "
+            "on a CPU with AVX-VNNI, a depthwise convolution of u8 with a sum that has a factor or a zero point, whose columns times "
             f"vectors of {lanes} channels are {_SUMS_IN_REGISTERS} or more, but for dense kernels of 2 and 3 columns wider than the stride",
             f"the last of each {_SUMS_IN_REGISTERS} vectors is another number",
             "the next implementation, or NumPy",
