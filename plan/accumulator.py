@@ -30,6 +30,10 @@ WEIGHTS_ZERO_POINTS = range(-128, 128)
 """The zero points of s8 weights: those among their codes, so that no difference exceeds 255."""
 
 
+_AT_ONCE = 1 << 18
+"""So many weights are looked at together: their copies in f32 stay in the processor's second cache."""
+
+
 def reach_of(dtype: DType, zero_point: float) -> float:
     """How far the codes of a type lie from a zero point, at most."""
     low, high = dtype.range
@@ -63,21 +67,31 @@ def accumulated(
 
 
 def largest_sum(weights: Array, codes: tuple[int, int], summed: Sequence[int]) -> float:
-    """The largest magnitude that a sum of some of the products of weights with codes may have.
+    """A bound on the magnitude of sums of some of the products of weights with codes: the largest that there is
+    where f32 holds the sums of the weights, and else no less than 2^24.
 
     Args:
-        weights: integers in f32.
+        weights: integers, of any type.
         codes: the least and the largest one, with 0 between them.
         summed: the axes of the weights that are summed over.
     """
-    axes = tuple(summed)
-    # integers of one sign in f32: their sum is exact where it is small enough, and else not below 2^24 either
-    positive, negative = (
-        one(weights, 0).sum(axes).astype(np.float64) for one in (np.maximum, np.minimum)
-    )
+    kept = [axis for axis in range(weights.ndim) if axis not in summed]
+    many, terms = (math.prod(weights.shape[axis] for axis in axes) for axes in (kept, summed))
+    rows = weights.transpose(*kept, *summed).reshape(many, terms)
     least, most = codes
-    sums = (positive * most + negative * least, positive * least + negative * most)
-    return max(float(np.abs(found).max(initial=0)) for found in sums)
+    largest, ones = 0.0, np.ones(terms, np.float32)
+    at_once = max(1, _AT_ONCE // max(1, terms))
+    for start in range(0, many, at_once):
+        part = rows[start : start + at_once].astype(np.float32)
+        total = (part @ ones).astype(np.float64)
+        # a sum of integers of one sign in f32 is exact below 2^24, and else not below it either
+        magnitude = (np.abs(part, out=part) @ ones).astype(np.float64)
+        if magnitude.max(initial=0) >= EXACT_IN_F32:
+            return EXACT_IN_F32 * float(max(most, -least, 1))
+        positive, negative = (total + magnitude) / 2, (total - magnitude) / 2
+        for found in (positive * most + negative * least, positive * least + negative * most):
+            largest = max(largest, float(np.abs(found).max(initial=0)))
+    return largest
 
 
 def source_reach(step: Step, dtype: DType) -> float:

@@ -50,9 +50,6 @@ _HIGH = 16
 of that of the whole, for weights of full range.
 """
 
-_LARGEST_PART = 16
-"""Of the magnitudes of high and low parts, whatever the weights less their zero point: 255 / 16, rounded."""
-
 Range = tuple[int, int]
 
 
@@ -100,9 +97,11 @@ def product_in_f32(
     scaled = Scaled(_scales(binder, step, along), *_stored(binder, step))
     attr = PrimitiveAttr(post_ops=_needed(step.attr.post_ops, scaled.trailing))
     given = binder.less(source, zeros["src"]), attr, scaled
-    if _bound(binder, weights, made, zeros["weights"], left, summed) < EXACT_IN_F32:
+    every = binder.plan.type(weights.name).dtype.range
+    reach = max(map(abs, _less(every, zeros["weights"], every)))
+    if _bound(made, reach, left, summed) < EXACT_IN_F32:
         return Product(*given, made)
-    if has_fraction(step) or _bound_of_parts(made, left, summed) >= EXACT_IN_F32:
+    if has_fraction(step) or _bound_of_parts(made, reach, left, summed) >= EXACT_IN_F32:
         raise NotLowered("sums of products that f32 does not hold, of two parts either")
     return Product(*given, *_parts(binder, step, made))
 
@@ -137,6 +136,8 @@ def _in_f32(binder: Binder, weights: Weights, zero_point: Zero) -> Weights:
     if data is None or isinstance(zero_point, str):
         name = binder.less(weights.name, zero_point)
         return replace(weights, name=name, dtype=DataType.f32, data=None)
+    if zero_point == 0:  # a reorder converts them
+        return replace(weights, dtype=DataType.f32)
     form = f"{weights.form} less {zero_point}"
     less = np.float32(zero_point)
     return replace(
@@ -144,47 +145,55 @@ def _in_f32(binder: Binder, weights: Weights, zero_point: Zero) -> Weights:
     )
 
 
-def _bound(
-    binder: Binder,
-    weights: Weights,
-    made: Weights,
-    zero_point: Zero,
-    codes: Range,
-    summed: Sequence[int],
-) -> float:
-    """A bound on the magnitude of all sums of some of the terms."""
-    every = binder.plan.type(weights.name).dtype.range
-    low, high = _less(every, zero_point, every)
+def _bound(weights: Weights, reach: int, codes: Range, summed: Sequence[int]) -> float:
+    """A bound on the magnitude of all sums of some of the terms.
+
+    Args:
+        weights: less their zero point.
+        reach: their largest magnitude.
+        codes: the range of what they are multiplied by.
+        summed: the axes of the weights that are summed over.
+    """
     terms = math.prod(weights.dims[axis] for axis in summed)
-    bound = float(terms * max(map(abs, codes)) * max(-low, high))
-    if bound < EXACT_IN_F32 or made.data is None:
+    bound = float(terms * max(map(abs, codes)) * reach)
+    if bound < EXACT_IN_F32 or weights.data is None:
         return bound
-    return largest_sum(made.data(), codes, summed)  # the weights themselves say more
+    return largest_sum(weights.data(), codes, summed)  # the weights themselves say more
 
 
-def _high(data: NDArray[Any]) -> NDArray[Any]:
-    return np.rint(data / np.float32(_HIGH))
-
-
-def _bound_of_parts(weights: Weights, codes: Range, summed: Sequence[int]) -> float:
+def _bound_of_parts(weights: Weights, reach: int, codes: Range, summed: Sequence[int]) -> float:
     """A bound as of `_bound` on the sums by low and by high parts of weights."""
-    if weights.data is None:
-        terms = math.prod(weights.dims[axis] for axis in summed)
-        return float(terms * max(map(abs, codes)) * _LARGEST_PART)
-    data = weights.data()
-    high = _high(data)
-    return max(largest_sum(part, codes, summed) for part in (high, data - _HIGH * high))
+    parts: Sequence[Weights] = (weights, weights)
+    if weights.data is not None:
+        parts = _parts_of_constant(weights, weights.data)
+    reaches = (_HIGH // 2, round(reach / _HIGH))
+    return max(
+        _bound(part, most, codes, summed) for part, most in zip(parts, reaches, strict=True)
+    )
 
 
 def _parts(binder: Binder, step: Step, weights: Weights) -> tuple[Weights, Weights]:
     """Low and high parts of weights."""
-    data = weights.data
-    if data is None:
-        low, high = _parts_of_value(binder, step, weights.name)
-        return replace(weights, name=low), replace(weights, name=high)
+    if weights.data is not None:
+        return _parts_of_constant(weights, weights.data)
+    low, high = _parts_of_value(binder, step, weights.name)
+    return replace(weights, name=low), replace(weights, name=high)
+
+
+def _parts_of_constant(
+    weights: Weights, data: Callable[[], NDArray[Any]]
+) -> tuple[Weights, Weights]:
+    """high = (w + 8) // 16 and low = w - 16 * high, as s8: a reorder converts them."""
+
+    def high() -> NDArray[Any]:
+        return ((data().astype(np.int16) + _HIGH // 2) // _HIGH).astype(np.int8)
+
+    def low() -> NDArray[Any]:
+        return (data().astype(np.int16) - _HIGH * high().astype(np.int16)).astype(np.int8)
+
     return (
-        replace(weights, form=f"{weights.form} low", data=lambda: data() - _HIGH * _high(data())),
-        replace(weights, form=f"{weights.form} high", data=lambda: _high(data())),
+        replace(weights, form=f"{weights.form} low", data=low),
+        replace(weights, form=f"{weights.form} high", data=high),
     )
 
 
