@@ -15,12 +15,13 @@ from ...ir.ops.rows import integer
 from ...ir.ops.windows import Window
 from ...onednn.enums import Arg, DataType
 from ...onednn.layouts import row_major
-from ...onednn.memory import Memory, MemoryDesc
+from ...onednn.memory import MemoryDesc
 from ...plan.attributes import Binary, PrimitiveAttr
 from ...plan.types import Step
 from ..padding import has_fraction
 from .binding import Binder, first_lowered, need
 from .convolving import (
+    bias_as_operand,
     by_position,
     convolution_window,
     offered,
@@ -29,7 +30,7 @@ from .convolving import (
 )
 from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
 from .joining import Frame, joined_frame, wide
-from .translation import Scaled, bias_of, same_frame
+from .translation import Added, Scaled, bias_of, same_frame
 from .values import NotLowered, Offer, Wanted
 from .weights import Weights
 
@@ -114,9 +115,11 @@ def _windowed(binder: Binder, step: Step, weights: Weights, win: Window, channel
             return
         src = need(step, "src")
         given = MemoryDesc.any(binder.library, binder.dims(src), binder.dtype(src))
-        bias = bias_of(binder, step, (channels,))
+        fraction = has_fraction(step)
+        bias = None if fraction else bias_of(binder, step, (channels,))
+        added = bias_as_operand(binder, step) if fraction else None
         offer = offered(
-            binder, step, step.attr, given, weights, bias, win, step.primitive, written_out
+            binder, step, step.attr, given, weights, bias, win, step.primitive, written_out, added
         )
         binder.commit(step, offer.reading({Arg.SRC: Wanted(src, offer.desc.src_md())}))
 
@@ -137,21 +140,23 @@ def _in_f32(
         binder, step, weights, range(2 if grouped else 1, len(weights.dims)), along
     )
     source = MemoryDesc.any(binder.library, binder.dims(product.source), DataType.f32)
-    bias = operand_in_f32(binder, step.arg("bias"), along)
+    if has_fraction(step):
+        added: Added | None = bias_as_operand(binder, step)
+    else:
+        added = operand_in_f32(binder, step.arg("bias"), along)
 
-    def offer(
-        attr: PrimitiveAttr, part: Weights, bias: Wanted | Memory | None, scaled: Scaled
-    ) -> Offer:
+    def offer(attr: PrimitiveAttr, part: Weights, added: Added | None, scaled: Scaled) -> Offer:
         found = offered(
             binder,
             step,
             attr,
             source,
             part,
-            bias,
+            None,
             win,
             step.primitive,
             written_out,
+            added,
             scaled=scaled,
         )
         return found.reading({Arg.SRC: Wanted(product.source, found.desc.src_md())})
@@ -163,7 +168,7 @@ def _in_f32(
             flat = row_major(binder.library, dims[:2], DataType.f32)
             yield joined_frame(dims, ((0,), tuple(range(1, len(dims)))), flat, written_out)
 
-    commit_in_f32(binder, step, product, bias, offer, frames)
+    commit_in_f32(binder, step, product, added, offer, frames)
 
 
 def _broadcast_operands(binder: Binder, step: Step) -> frozenset[str]:

@@ -25,12 +25,12 @@ from ...onednn.primitive_desc import PrimitiveDesc
 from ...plan.accumulator import EXACT_IN_F32, sums_of
 from ...plan.attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale, Sum
 from ...plan.types import Step
-from ..padding import bias_by_position, has_fraction
+from ..padding import bias_by_position
 from ..windows import window_of
 from .binding import Binder, first_accepted, is_refusal, need
 from .faster import faster_convolution
 from .joining import Frame
-from .translation import Scaled, bias_of, numbers, same_frame, translate
+from .translation import Added, Scaled, bias_of, numbers, same_frame, translate
 from .values import Args, NotLowered, Offer, Wanted
 from .weights import Weights
 
@@ -63,6 +63,7 @@ def offered(
     win: Window,
     kind: str = "convolution",
     written_out: frozenset[str] = frozenset(),
+    added: Added | None = None,
     *,
     guessed: bool = False,
     scaled: Scaled | None = None,
@@ -78,25 +79,22 @@ def offered(
         weights, bias, win: the other arguments, and the window.
         kind: `deconvolution`, too.
         written_out: operands of post-ops that are broadcast beforehand.
+        added: gives what the first post-op adds.
         guessed: channels last only.
-        scaled: it computes in f32, and the bias is a post-op.
+        scaled: it computes in f32.
     """
     check_sums(binder, step)
     dims, library = binder.dims(step.output), binder.library
     dtype = binder.dtype(step.output) if scaled is None else DataType.f32
     mask = 1 if len(weights.dims) == len(dims) else 3
-    positions = _positions(binder, step) if has_fraction(step) else None
-    bias = bias if positions is None else None
-    bias_desc = None if bias is None or scaled else bias.desc
+    bias_desc = None if bias is None else bias.desc
 
     make = partial(_described, binder, step, kind, source, weights, bias_desc, win, dtype)
 
     def attempt(candidate: tuple[MemoryDesc, MemoryDesc | None]) -> Offer:
         like, target = candidate
         frame = same_frame(dims, like, written_out)
-        first = bias if scaled else None
-        first = first if positions is None else _as_operand(binder, step, positions, frame)
-        leading = () if first is None else ((AlgKind.binary_add, first),)
+        leading = () if added is None else ((AlgKind.binary_add, added(frame)),)
         translated = translate(binder, attr, frame, dtype, mask, step, leading, scaled)
         return translated.offer(make(translated.attributes, target), {})
 
@@ -109,7 +107,7 @@ def offered(
         offer = replace(offer, desc=faster_convolution(binder, offer.desc, win))
     args: dict[int, Wanted | Memory] = {}
     args[Arg.WEIGHTS] = weights.argument(binder, offer.desc.weights_md())
-    if bias is not None and not scaled:
+    if bias is not None:
         args[Arg.BIAS] = bias
     return offer.reading(args)
 
@@ -164,25 +162,28 @@ def by_position(step: Step) -> str:
     return f"{step.name}/bias by position"
 
 
-def _positions(binder: Binder, step: Step) -> NDArray[np.float32]:
-    """The bias of a step whose source has a zero point that is no integer: [1, OC, *output]."""
+def bias_as_operand(binder: Binder, step: Step) -> Added:
+    """The bias of a step whose source has a zero point that is no integer, in the destination's layout; for each
+    image of a batch where it is to be written out.
+    """
     bias = step.arg("bias")
-    return bias_by_position(
+    positions = bias_by_position(
         step,
         binder.constants.data(need(step, "weights")),
         None if bias is None else binder.constants.data(bias),
         binder.dims(need(step, "src"))[2:],
     )
 
+    def operand(frame: Frame) -> Memory:
+        shape = frame.operand(positions.shape)
+        if shape is None:
+            raise NotLowered(f"a bias {list(positions.shape)} for {list(frame.dims)}")
+        dims = frame.dims if by_position(step) in frame.written_out else shape
+        library = binder.library
+        desc = relaid(frame.like, dims, DataType.f32) or row_major(library, dims, DataType.f32)
+        return binder.written_out(by_position(step), dims, desc, positions.reshape(shape))
 
-def _as_operand(binder: Binder, step: Step, positions: NDArray[np.float32], frame: Frame) -> Memory:
-    """The bias by position in the destination's layout; for each image of a batch where it is to be
-    written out."""
-    name = by_position(step)
-    dims = frame.dims if name in frame.written_out else positions.shape
-    library = binder.library
-    desc = relaid(frame.like, dims, DataType.f32) or row_major(library, dims, DataType.f32)
-    return binder.written_out(name, dims, desc, positions)
+    return operand
 
 
 def convolution_window(binder: Binder, step: Step) -> Window:

@@ -35,11 +35,10 @@ from ...plan.accumulator import EXACT_IN_F32, largest_sum
 from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.attributes import PostOp, PrimitiveAttr
 from ...plan.types import Step
-from ..padding import has_fraction
 from .binding import Binder, first_accepted, need
 from .joining import Frame
 from .program import Buffer, Owner, Tensor
-from .translation import Leading, Scaled, translate
+from .translation import Added, Leading, Scaled, translate
 from .values import Args, NotLowered, Offer, Wanted, Zero
 from .weights import Weights
 
@@ -101,7 +100,7 @@ def product_in_f32(
     reach = max(map(abs, _less(every, zeros["weights"], every)))
     if _bound(made, reach, left, summed) < EXACT_IN_F32:
         return Product(*given, made)
-    if has_fraction(step) or _bound_of_parts(made, reach, left, summed) >= EXACT_IN_F32:
+    if _bound_of_parts(made, reach, left, summed) >= EXACT_IN_F32:
         raise NotLowered("sums of products that f32 does not hold, of two parts either")
     return Product(*given, *_parts(binder, step, made))
 
@@ -167,9 +166,7 @@ def _bound_of_parts(weights: Weights, reach: int, codes: Range, summed: Sequence
     if weights.data is not None:
         parts = _parts_of_constant(weights, weights.data)
     reaches = (_HIGH // 2, round(reach / _HIGH))
-    return max(
-        _bound(part, most, codes, summed) for part, most in zip(parts, reaches, strict=True)
-    )
+    return max(_bound(part, most, codes, summed) for part, most in zip(parts, reaches, strict=True))
 
 
 def _parts(binder: Binder, step: Step, weights: Weights) -> tuple[Weights, Weights]:
@@ -301,21 +298,22 @@ def _needed(post_ops: Sequence[PostOp], trailing: Sequence[Eltwise]) -> tuple[Po
     return tuple(post_ops)
 
 
-def operand_in_f32(
-    binder: Binder, name: str | None, dims: tuple[int, ...]
-) -> Wanted | Memory | None:
+def operand_in_f32(binder: Binder, name: str | None, dims: tuple[int, ...]) -> Added | None:
     """A bias as the operand of a binary post-op, of this shape; None where there is none."""
     if name is None:
         return None
     if binder.is_constant(name):
-        return binder.constants.vector(binder.constants.data(name).astype(np.float32), dims)
+        made = binder.constants.vector(binder.constants.data(name).astype(np.float32), dims)
+        return lambda _: made
     desc = row_major(binder.library, dims, DataType.f32)
-    return Wanted(name, desc) if binder.dtype(name) == DataType.f32 else binder.convert(name, desc)
+    of_f32 = binder.dtype(name) == DataType.f32
+    given = Wanted(name, desc) if of_f32 else binder.convert(name, desc)
+    return lambda _: given
 
 
 Operand = Wanted | Tensor | Memory
 
-OfferOf = Callable[[PrimitiveAttr, Weights, Wanted | Memory | None, Scaled], Offer]
+OfferOf = Callable[[PrimitiveAttr, Weights, Added | None, Scaled], Offer]
 """The f32 primitive with these attributes, weights, bias, and what stands around its post-ops."""
 
 
@@ -323,7 +321,7 @@ def commit_in_f32(
     binder: Binder,
     step: Step,
     product: Product,
-    bias: Wanted | Memory | None,
+    bias: Added | None,
     offer: OfferOf,
     frames: Callable[[MemoryDesc], Iterable[Frame]],
 ) -> None:
@@ -367,8 +365,6 @@ def commit_in_f32(
         )
         _as_int8(last.desc)
     except NotLowered:
-        if has_fraction(step):  # whose bias by position stands in the kernel
-            raise
         sums = part(product.weights, "sums", Scaled(high))
         last = first_accepted(
             binder,
@@ -398,7 +394,7 @@ def _behind(
     step: Step,
     attr: PrimitiveAttr,
     sums: Tensor,
-    bias: Wanted | Memory | None,
+    bias: Added | None,
     scaled: Scaled,
     frame: Frame,
 ) -> Offer:
@@ -408,7 +404,7 @@ def _behind(
     one = (AlgKind.binary_mul, Memory(binder.engine, ones, np.ones(1, np.float32)))
     leading = [*(scaled.leading or [one])]
     if bias is not None:
-        leading.append((AlgKind.binary_add, bias))
+        leading.append((AlgKind.binary_add, bias(frame)))
     seen = [(alg, _seen(binder, operand, sums.desc, frame)) for alg, operand in leading]
     (alg, factor), *more = seen
     translated = translate(

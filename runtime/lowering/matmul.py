@@ -30,7 +30,7 @@ from .faster import faster_dots, faster_product
 from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
 from .joining import Frame, Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
-from .translation import Scaled, translate
+from .translation import Added, Scaled, translate
 from .values import Args, NotLowered, Offer, Wanted
 from .weights import Weights
 
@@ -261,10 +261,8 @@ def _in_f32(binder: Binder, step: Step, view: Way) -> None:
     weights = Weights.of(binder, name, matrix)
     found = product_in_f32(binder, step, weights, (rows,), along)
 
-    def offer(
-        attr: PrimitiveAttr, part: Weights, bias: Wanted | Memory | None, scaled: Scaled
-    ) -> Offer:
-        leading = () if bias is None else ((AlgKind.binary_add, bias),)
+    def offer(attr: PrimitiveAttr, part: Weights, added: Added | None, scaled: Scaled) -> Offer:
+        leading = () if added is None else ((AlgKind.binary_add, added(frame)),)
         translated = translate(binder, attr, frame, DataType.f32, 0, step, leading, scaled)
 
         def attempt(factors: tuple[MemoryDesc, MemoryDesc]) -> Offer:

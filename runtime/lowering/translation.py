@@ -7,7 +7,7 @@ They are those of `onednn-v3`: plans for `onednn-v2` were converted (`executor.p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,6 +58,9 @@ class Translated:
 
 Leading = Sequence[tuple[AlgKind, Wanted | Tensor | Memory]]
 """Binary post-ops in front of those of a step, with their operands."""
+
+Added = Callable[[Frame], Wanted | Memory]
+"""Gives an operand that is added, as a destination wants it."""
 
 
 @dataclass(frozen=True)

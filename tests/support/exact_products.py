@@ -31,6 +31,7 @@ from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.graph import Graph
 from fqfuse.ir.types import TensorType
 from fqfuse.passes import PIPELINE
+from fqfuse.plan.attributes import ZeroPoint
 from fqfuse.plan.types import Plan, Step
 
 PRODUCTS = ("convolution", "deconvolution", "matmul")
@@ -70,8 +71,18 @@ def products(seed: str, count: str, *kinds: str) -> None:
     """Random steps."""
     for index in range(int(count)):
         kind = kinds[index % len(kinds)]
-        plan, step, live = case(np.random.default_rng([int(seed), index]), kind)
+        rng = np.random.default_rng([int(seed), index])
+        plan, step, live = case(rng, kind)
+        if step.primitive != "matmul" and rng.random() < 0.15:
+            plan, step = between_codes(plan, step, float(rng.uniform(-100, 100)))
         hold(f"{kind} {seed} {index}", sized(plan, step, live), live)
+
+
+def between_codes(plan: Plan, step: Step, zero_point: float) -> tuple[Plan, Step]:
+    """The plan with a zero point of the source that is no integer."""
+    zeros = {**step.attr.zero_points, "src": ZeroPoint((zero_point,))}
+    changed = replace(step, attr=replace(step.attr, zero_points=zeros))
+    return replace(plan, steps=(changed,)), changed
 
 
 def graphs(count: str) -> None:
