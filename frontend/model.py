@@ -16,7 +16,6 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from ..errors import FqfuseError, InvalidModel
 from ..ir.decision import Decision, Outcome
 from ..ir.graph import Graph
-from ..ir.ops import dims
 from ..ir.ops.spec import NotCovered
 from ..ir.ports import TENSOR, Port, Ports
 from ..ir.types import DType, Shape, TensorType
@@ -41,6 +40,8 @@ from .texts import check_texts
 
 _WEIGHT_BITS: Final = 8
 _UNREADABLE: Final = re.compile(r"[`\[\],{}\s]+")  # would break the text form of types
+_NO_NAME: Final = re.compile(r"[^A-Za-z_]*|[Nn]one|unk__\d+")
+"""What exporters write for a dimension without a name (`?`, `-1`, `None`): two of them need not be equal."""
 
 
 def graph_from_source(source: Source, budgets: Budgets, depth: int = 0) -> Graph:
@@ -249,12 +250,12 @@ def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> tuple[Port, ...]:
     """
     constants = set(initializer_names(model.graph))
     inputs = [value for value in ctx.source.input if value.name not in constants]
-    names: dict[str, str] = {}
-    for given in dict.fromkeys(
-        d.dim_param for value in inputs for d in tensor_of(value.type).shape.dim if d.dim_param
-    ):
-        plain = _UNREADABLE.sub("_", given)
-        names[given] = ctx.size_name("_" if plain == dims.UNKNOWN else plain)
+    given = (d.dim_param for value in inputs for d in tensor_of(value.type).shape.dim)
+    names = {
+        name: ctx.size_name(_UNREADABLE.sub("_", name))
+        for name in dict.fromkeys(given)
+        if not _NO_NAME.fullmatch(name)
+    }
     return tuple(_add_input(ctx, value, names) for value in inputs)
 
 
@@ -286,8 +287,8 @@ def _tensor_type(
 def _input_shape(
     ctx: Importer, name: str, sizes: Any, names: Mapping[str, str], where: str
 ) -> Shape:
-    """Sizes; symbolic ones by their name in the model, and new names where it has none (-1 counts
-    as none).
+    """Sizes; symbolic ones by their name in the model, and new names where it has none (-1 counts as none,
+    see `_NO_NAME`).
     """
     shape: list[int | str] = []
     for axis, size in enumerate(sizes):
@@ -298,7 +299,7 @@ def _input_shape(
                     f"dimension {axis} has the size {size.dim_value}", where=where, hint=hint
                 )
             shape.append(size.dim_value)
-        elif size.dim_param:
+        elif size.dim_param in names:
             shape.append(names[size.dim_param])
         else:
             shape.append(ctx.size_name(re.sub(r"\W", "_", f"{name}_{axis}")))

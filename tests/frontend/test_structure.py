@@ -208,7 +208,15 @@ def test_symbolic_sizes():
 
 def test_size_names_that_read_alike_stay_apart():
     graph = graph_from_onnx(model([node("Relu", ["x"])], inputs={"x": ["a b", "a_b", "a,b", "?"]}))
-    assert graph.type("x").shape == ("a_b", "a_b_1", "a_b_2", "_")
+    assert graph.type("x").shape == ("a_b", "a_b_1", "a_b_2", "x_3")
+
+
+@pytest.mark.parametrize("name", ["?", "-1", "None", "unk__12", "", "*"])
+def test_what_is_no_name_says_nothing_of_other_sizes(name):
+    proto = model([node("Add", ["x", "z"])], inputs={"x": [name, name], "z": [name]})
+    graph = graph_from_onnx(proto)
+    assert graph.type("x").shape == ("x_0", "x_1")
+    assert graph.type("z").shape == ("z_0",)
 
 
 def test_new_size_names_avoid_the_models():
