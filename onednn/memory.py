@@ -58,9 +58,10 @@ class MemoryDesc(Handle):
     Attributes:
         dims: logical shape.
         dtype: element type.
+        is_any: whether the primitive chooses the layout.
     """
 
-    __slots__ = ("_place", "_plain", "_size", "dims", "dtype")
+    __slots__ = ("_place", "_plain", "_size", "dims", "dtype", "is_any")
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class MemoryDesc(Handle):
         super().__init__(library, "memory_desc", pointer)
         self.dims = self._query_dims(Query.dims) if dims is None else dims
         self.dtype = DataType(self._query_int(Query.data_type)) if dtype is None else dtype
+        self.is_any = False
         self._size: int | None = None
         self._plain: bool | None = None
         self._place: tuple[int, int, tuple[int, ...]] | None = None
@@ -82,9 +84,11 @@ class MemoryDesc(Handle):
         OneDnnError where the shape is refused.
         """
         function = library.c.dnnl_memory_desc_create_with_tag
-        return cls._described(
+        made = cls._described(
             library, function, tuple(map(int, dims)), dtype, _ANY, lambda: "in layout any"
         )
+        made.is_any = True
+        return made
 
     @classmethod
     def with_strides(
@@ -159,16 +163,18 @@ class MemoryDesc(Handle):
         )
 
     @classmethod
-    def clone(cls, library: Library, pointer: int) -> MemoryDesc:
+    def clone(cls, library: Library, pointer: int, like: MemoryDesc | None = None) -> MemoryDesc:
         """An owned copy of a descriptor that belongs to a C object, such as a primitive
         descriptor.
+
+        Args:
+            library: the library.
+            pointer: to the C object.
+            like: has its shape and type, if they are known.
         """
-        return cls(
-            library,
-            create(
-                library.c.dnnl_memory_desc_clone, lambda: "copying a memory descriptor", pointer
-            ),
-        )
+        function = library.c.dnnl_memory_desc_clone
+        made = create(function, lambda: "copying a memory descriptor", pointer)
+        return cls(library, made) if like is None else cls(library, made, like.dims, like.dtype)
 
     def reshape(self, dims: Sequence[int]) -> MemoryDesc:
         """The same bytes under another logical shape, where the layout allows it (OneDnnError

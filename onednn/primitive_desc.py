@@ -7,14 +7,13 @@ arguments, how much scratchpad.
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .attributes import Attributes, Binary, Depthwise, attr_of
 from .capi import OPERANDS, PRIMITIVES, Status, check, failure, int64_array
-from .enums import Query
+from .enums import Arg, Query
 from .library import Engine, Handle, create
 from .memory import MemoryDesc
 
@@ -25,6 +24,16 @@ _ALWAYS = {
     "statistics": None,
 }
 
+
+_QUERIES: dict[int, Query] = {
+    Arg.SRC: Query.src_md,
+    Arg.WEIGHTS: Query.weights_md,
+    Arg.DST: Query.dst_md,
+}
+"""How the library is asked for arguments that a request has as `src`, `weights` and `dst`."""
+
+_ROLES: dict[int, str] = {Arg.SRC_0: "src0", Arg.SRC_1: "src1", Arg.BIAS: "bias"}
+"""Other operands of a request by their arguments."""
 
 _PLAIN = Attributes()
 RECURRENT = frozenset({"augru", "gru", "lbr_augru", "lbr_gru", "lstm", "vanilla_rnn"})
@@ -179,7 +188,7 @@ class PrimitiveDesc(Handle):
     @property
     def impl_parts(self) -> list[str]:
         """The parts of that name: kernels and instruction sets."""
-        return re.split(r"[:+]", self.impl_info)
+        return self.impl_info.replace("+", ":").split(":")
 
     @property
     def is_reference(self) -> bool:
@@ -223,6 +232,9 @@ class PrimitiveDesc(Handle):
         """Layout of execution argument `arg`, also of post-op operands and of the depthwise
         post-op's weights.
         """
+        query = _QUERIES.get(arg)
+        if query is not None and self._given(query, 0) is not None:
+            return self._query_md(query)
         return self._query_md(Query.exec_arg_md, arg)
 
     @property
@@ -271,6 +283,9 @@ class PrimitiveDesc(Handle):
         known = self._mds.get((what, index))
         if known is not None:
             return known
+        given = self._given(what, index)
+        if given is not None and not given.is_any:
+            return given
         borrowed = self.library.c.dnnl_primitive_desc_query_md(self, what, index)
         if not borrowed:
             raise failure(
@@ -278,8 +293,25 @@ class PrimitiveDesc(Handle):
                 f"query {what.name} {index} of {self.request}",
                 self.request.origin,
             )
-        self._mds[what, index] = copy = MemoryDesc.clone(self.library, borrowed)
+        self._mds[what, index] = copy = MemoryDesc.clone(self.library, borrowed, given)
         return copy
+
+    def _given(self, what: Query, index: int) -> MemoryDesc | None:
+        """The descriptor with which the request has an argument. Behind a depthwise post-op the destination has
+        a shape of its own.
+        """
+        post_ops = self.request.attributes.post_ops
+        if any(isinstance(op, Depthwise) for op in post_ops):
+            return None
+        if what != Query.exec_arg_md:
+            return self.request.operands.get(what.name.removesuffix("_md")) if index == 0 else None
+        if index in _ROLES:
+            return self.request.operands.get(_ROLES[index])
+        place, operand = divmod(index, Arg.ATTR_MULTIPLE_POST_OP_BASE)
+        if operand == Arg.SRC_1 and 0 < place <= len(post_ops):
+            post_op = post_ops[place - 1]
+            return post_op.src1 if isinstance(post_op, Binary) else None
+        return None
 
 
 def _windows(request: Request) -> dict[str, ctypes.Array[ctypes.c_int64]]:

@@ -24,9 +24,6 @@ from .trips import Trips, TripsDone
 NO_BODIES: Mapping[str, BodyRunner] = MappingProxyType({})
 """Of a plan without If, Loop and Scan."""
 
-MOST_SHAPES = 64
-"""Shapes of its inputs for which a body stays bound: a state that grows has another one in each trip."""
-
 MakeExecutor = Callable[[Plan], Executor]
 
 _run = threading.local()

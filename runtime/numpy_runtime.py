@@ -6,7 +6,6 @@ It is the definition of the plan's numerics; other runtimes are held against it 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,17 +17,17 @@ import numpy as np
 from ..aligned import aligned, aligned_bytes
 from ..errors import InternalError
 from ..ir.ops.spec import Array
-from ..locks import ProcessLock
 from ..plan.arguments import AT_RUN_TIME, at_run_time
 from ..plan.attributes import Scale, ZeroPoint
 from ..plan.shapes import StaticShape, bound_otherwise, step_shapes
 from ..plan.types import Plan, Step
 from ..plan.verify_shapes import SCHEMAS
 from .arena import Lifetimes, place, trace
-from .bodies import MOST_SHAPES, BodyRunner, body_runners
+from .bodies import BodyRunner, body_runners
 from .budget import RunBudget
 from .executor import StepTimes
 from .footprint import SessionMemory, bytes_within, nothing_bound, steps_memory
+from .kept import KEPT_BYTES, KEPT_BYTES_OF_BODY, KeptPrograms
 from .kernels.base import Binding, Kernel, Layout, Operand, Result, Scratch
 from .kernels.deconvolution import bind_deconvolution
 from .kernels.elementwise import bind_binary, bind_concat, bind_eltwise, bind_reorder
@@ -58,7 +57,8 @@ KERNELS: dict[str, Callable[[Binding], Kernel]] = {
 }
 """Primitive -> what binds its kernel; that of any other is its operator's row of the op table."""
 
-_PROGRAMS = 8  # shapes of the inputs that stay bound
+_BYTES_OF_A_STEP = 16 << 10
+"""Of a step's kernel and its recorded calls, beside what they compute on."""
 _IDLE_LEASES = 8  # buffers kept for the next runs of one shape
 
 
@@ -124,7 +124,7 @@ class NumpyExecutor:
         threads: how many tasks run at once (None: `default_threads`).
         profile: the float order.
         budget: how much memory a run may take (None: the machine's).
-        programs: for how many shapes of the inputs it stays bound.
+        kept_bytes: what the programs for all shapes of the inputs may take, see `KeptPrograms`.
     """
 
     def __init__(
@@ -134,17 +134,15 @@ class NumpyExecutor:
         profile: NumericsProfile = VNNI_3_2,
         *,
         budget: RunBudget | None = None,
-        programs: int = _PROGRAMS,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
         # kernels read f32 in each run: what lies in memory as half floats is widened once
         self._plan = plan = replace(plan, constants=dict(plan.constants))
-        self._programs = programs
         self._budget = budget or run_budget()
         self._profile = profile
         self._pool = WorkerPool(threads or default_threads())
         self._bodies = _numpy_bodies(plan, self._pool.threads, profile, self._budget)
-        self._bound: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
-        self._lock = ProcessLock()
+        self._bound = KeptPrograms[_Bound](kept_bytes)
 
     def bind(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Prepares for these shapes of the inputs.
@@ -190,10 +188,9 @@ class NumpyExecutor:
         Raises:
             InvalidInput: nothing is bound yet.
         """
-        with self._lock:
-            if not self._bound:
-                raise nothing_bound()
-            bound = self._bound[next(reversed(self._bound))]
+        bound = self._bound.latest
+        if bound is None:
+            raise nothing_bound()
         threads, steps = self._pool.threads, self._plan.steps
         held = {name: data.nbytes for name, data in self._plan.constants.items()}
         written = [sum(self._bytes(name, bound.shapes) for name in step.outputs) for step in steps]
@@ -308,16 +305,10 @@ class NumpyExecutor:
 
     def _bound_for(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         key = tuple(shapes[name] for name in self._plan.inputs)
-        with self._lock:
-            bound = self._bound.get(key)
-            if bound is None:
-                bound = self._bound[key] = self._bind(shapes)
-                if len(self._bound) > self._programs:
-                    self._bound.popitem(last=False)
-            self._bound.move_to_end(key)
-            return bound
+        return self._bound.get(key, lambda: self._bind(shapes))
 
-    def _bind(self, shapes: Mapping[str, StaticShape]) -> _Bound:
+    def _bind(self, shapes: Mapping[str, StaticShape]) -> tuple[_Bound, int]:
+        """The plan bound for these shapes, and the bytes that it takes."""
         plan = self._plan
         known, _ = self._budget.bind(plan, shapes)
         made = bytes_by_position(plan, known)
@@ -341,15 +332,17 @@ class NumpyExecutor:
         bound = [kernel for kernel in kernels if isinstance(kernel, Kernel)]
         local = max((kernel.local_bytes for kernel in bound), default=0)
         own = sum(kernel.own_bytes for kernel in bound)
-        self._budget.check_run(plan, known, size + made + own + local * self._pool.threads)
+        needed = size + made + own + local * self._pool.threads
+        self._budget.check_run(plan, known, needed)
         unsized = frozenset(
             i
             for i, step in enumerate(plan.steps)
             if not all(value in known for value in step.outputs if value)
         )
-        return _Bound(
+        program = _Bound(
             kernels, buffers, known, offsets, lives, aligned(size), aligned(local), unsized
         )
+        return program, needed + len(plan.steps) * _BYTES_OF_A_STEP
 
 
 def _numpy_bodies(
@@ -358,7 +351,9 @@ def _numpy_bodies(
     """What runs the bodies of the plan's steps with NumPy."""
     return body_runners(
         plan,
-        lambda body: NumpyExecutor(body, threads, profile, budget=budget, programs=MOST_SHAPES),
+        lambda body: NumpyExecutor(
+            body, threads, profile, budget=budget, kept_bytes=KEPT_BYTES_OF_BODY
+        ),
         budget,
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.ports import Ports
-from ..ir.types import DType, TensorType, dimensions
+from ..ir.types import DType, TensorType, dimensions, is_static
 from ..plan.file import plan_bytes, read_plan
 from ..plan.saturation import StepSums, sums_of_plan
 from ..plan.shapes import symbol_sizes
@@ -50,6 +50,7 @@ _STATE = {
 }
 
 _MOST_THREADS = 1024  # each has memory of its own
+_MOST_DIMENSIONS = 32  # of an array in NumPy 1
 
 
 class InferenceSession:
@@ -249,6 +250,29 @@ class InferenceSession:
         by_name = dict(zip(self.plan.outputs, found, strict=True))
         return [by_name[name] for name in wanted]
 
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Binds the session for inputs of these shapes: their first run then takes as long as any other.
+        Threads may prepare while others run.
+
+        Args:
+            shapes: input -> its shape; inputs whose shape the model states may be left out.
+
+        Raises:
+            InvalidInput: the shapes do not fit the model, or need more memory than a run may take.
+        """
+        types = {name: type_.dtype.numpy for name, type_ in self._inputs.items()}
+        stated = {
+            name: type_.shape for name, type_ in self._inputs.items() if is_static(type_.shape)
+        }
+        given = {name: _sizes(name, shape) for name, shape in {**stated, **shapes}.items()}
+        arrays = self._checked(
+            {
+                name: np.broadcast_to(np.zeros((), types.get(name, np.float32)), shape)
+                for name, shape in given.items()
+            }
+        )
+        _within_memory(self._executor.bind, {name: array.shape for name, array in arrays.items()})
+
     def run_steps(self, feeds: Mapping[str, Fed]) -> dict[str, Array]:
         """Every value that a step of the plan writes, by name, in execution order.
 
@@ -418,6 +442,19 @@ class InferenceSession:
                 where=self.plan.name,
                 hint=f"the model's inputs are: {names}",
             )
+
+
+def _sizes(name: str, shape: object) -> tuple[int, ...]:
+    """A shape that was given. Raises InvalidInput where it is none that an array can have."""
+    if isinstance(shape, Sequence) and not isinstance(shape, (str, bytes)):
+        plain = all(isinstance(size, (int, np.integer)) and 0 <= size < 1 << 31 for size in shape)
+        if plain and len(shape) <= _MOST_DIMENSIONS:
+            return tuple(map(int, shape))
+    raise InvalidInput(
+        f"{shape!r:.200} is no shape",
+        where=f"input {name}",
+        hint="give a list of sizes: [1, 3, 32, 320]",
+    )
 
 
 def _array_of(name: str, fed: object) -> Array:

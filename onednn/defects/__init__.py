@@ -20,6 +20,8 @@ docs/onednn-defects.md from these rows.
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..primitive_desc import PrimitiveDesc
 from .convolutions import CONVOLUTIONS
 from .defect import Defect
@@ -46,7 +48,13 @@ DEFECTS: tuple[Defect, ...] = (
 
 def defect_of(desc: PrimitiveDesc) -> Defect | None:
     """The defect that makes an implementation compute wrongly; None where none is known."""
-    return next((defect for defect in DEFECTS if defect.concerns(desc)), None)
+    rows = _of(desc.kind, desc.library.version.triple)
+    return next((defect for defect in rows if defect.concerns(desc)), None)
+
+
+@cache
+def _of(kind: str, version: tuple[int, int, int]) -> tuple[Defect, ...]:
+    return tuple(defect for defect in DEFECTS if defect.is_of(kind, version))
 
 
 def defects_document() -> str:

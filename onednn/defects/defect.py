@@ -45,15 +45,20 @@ class Defect:
     since: tuple[int, int, int] = (3, 2, 0)
     mended: tuple[int, int, int] | None = None
 
+    def is_of(self, kind: str, version: tuple[int, int, int]) -> bool:
+        """True where primitives of this kind have it in this version of oneDNN."""
+        return (
+            kind == self.kind
+            and version >= self.since
+            and (self.mended is None or version < self.mended)
+        )
+
     def concerns(self, desc: PrimitiveDesc) -> bool:
         """True where the implementation computes this wrongly."""
-        found = desc.library.version.triple
-        if desc.kind != self.kind or found < self.since:
-            return False
-        if self.mended is not None and found >= self.mended:
-            return False
-        return re.match(self.implementation, desc.impl_info) is not None and self.occurs(
-            desc.request
+        return (
+            self.is_of(desc.kind, desc.library.version.triple)
+            and re.match(self.implementation, desc.impl_info) is not None
+            and self.occurs(desc.request)
         )
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -24,10 +22,11 @@ from ...onednn.loading import load
 from ...plan.conversion.convert import convert_steps
 from ...plan.shapes import StaticShape
 from ...plan.types import Plan, Step
-from ..bodies import MOST_SHAPES, body_runners
+from ..bodies import body_runners
 from ..budget import RunBudget
 from ..executor import StepTimes
 from ..footprint import SessionMemory, bytes_within, nothing_bound, steps_memory
+from ..kept import KEPT_BYTES, KEPT_BYTES_OF_BODY, KeptPrograms, Shapes
 from ..padding import bytes_by_position
 from ..placement import Placement
 from ..processors import default_threads, run_budget
@@ -57,7 +56,10 @@ from .reorder import quantizing_reorder
 from .runs import Run
 from .values import NotCompiled, NotLowered
 
-_PROGRAMS = 8  # shapes of the inputs that stay bound
+_BYTES_OF_AN_ACTION = 64 << 10
+"""Of an action of a program, beside what it computes on: generated code, descriptors, arguments. Measured: 54 KB
+for each of MobileNetV2's.
+"""
 _IDLE_RUNS = 4  # memories kept for the next runs of one program
 
 _ALONE = 1 << 20
@@ -125,15 +127,13 @@ class _Bound:
 class _State:
     """What one process holds of the library for one plan."""
 
-    def __init__(self, plan: Plan, engine: Engine) -> None:
+    def __init__(self, plan: Plan, engine: Engine, kept_bytes: int) -> None:
         self.generation = workers.generation()
         self.engine = engine
         self.constants = Constants(plan, engine, Stream(engine))
-        self.programs: OrderedDict[tuple[StaticShape, ...], _Bound] = OrderedDict()
-        self.latest: Program | None = None
+        self.programs = KeptPrograms[_Bound](kept_bytes)
         # what was asked for last, which needs no lock
-        self.recent: tuple[tuple[StaticShape, ...], _Bound | None] = (), None
-        self.lock = threading.Lock()
+        self.recent: tuple[Shapes, _Bound | None] = (), None
 
 
 class OneDnnExecutor:
@@ -148,7 +148,7 @@ class OneDnnExecutor:
             never runs a saturating implementation.
         library: the path of a libdnnl; None: the installed one.
         budget: how much memory a run may take (None: the machine's).
-        programs: for how many shapes of the inputs it stays bound.
+        kept_bytes: what the programs for all shapes of the inputs may take, see `KeptPrograms`.
         is_body: the plan runs in trips: small ones keep to one thread.
 
     Raises:
@@ -163,11 +163,11 @@ class OneDnnExecutor:
         exact: bool = True,
         library: str | None = None,
         budget: RunBudget | None = None,
-        programs: int = _PROGRAMS,
+        kept_bytes: int = KEPT_BYTES,
         is_body: bool = False,
     ) -> None:
         self._plan = plan
-        self._programs, self._is_body = programs, is_body
+        self._kept_bytes, self._is_body = kept_bytes, is_body
         self._lowered, kept = convert_steps(plan) if plan.target == "onednn-v2" else (plan, {})
         self._kept = {index: refusal.reason for index, refusal in kept.items()}
         self._budget = budget or run_budget()
@@ -180,12 +180,12 @@ class OneDnnExecutor:
             exact=self._exact,
             library=library,
             budget=self._budget,
-            programs=MOST_SHAPES,
+            kept_bytes=KEPT_BYTES_OF_BODY,
             is_body=True,
         )
         self._bodies = body_runners(plan, make, self._budget)
         with workers.making():
-            self._state = _State(self._lowered, Engine(self._library))
+            self._state = _State(self._lowered, Engine(self._library), self._kept_bytes)
 
     @property
     def description(self) -> str:
@@ -270,9 +270,10 @@ class OneDnnExecutor:
         return self._latest().reorders
 
     def _latest(self) -> Program:
-        if self._state.latest is None:
+        bound = self._state.recent[1]
+        if bound is None:
             raise nothing_bound()
-        return self._state.latest
+        return bound.program
 
     # -- runs --------------------------------------------------------------------------------------
 
@@ -313,33 +314,32 @@ class OneDnnExecutor:
         state = self._state
         if state.generation != workers.generation():
             with workers.making():
-                state = self._state = _State(self._lowered, Engine(self._library))
+                state = self._state = _State(self._lowered, Engine(self._library), self._kept_bytes)
         key = tuple([shapes[name] for name in self._plan.inputs])
         recent, bound = state.recent
         if recent == key and bound is not None:
             pace = bound.pace  # which another caller may drop meanwhile
             if pace is None or not pace.alone:
                 return bound
-        with state.lock:
-            bound = state.programs.get(key)
-            if bound is None:
-                bound = state.programs[key] = self._first(shapes, state)
-                if len(state.programs) > self._programs:
-                    state.programs.popitem(last=False)
-            state.programs.move_to_end(key)
-            state.latest, state.recent = bound.program, (key, bound)
-            pace = bound.pace
-            return bound if pace is None or not pace.alone else self._alone(bound, shapes, state)
+        bound = state.programs.get(key, lambda: self._first(shapes, state))
+        state.recent = key, bound
+        pace = bound.pace
+        if pace is None or not pace.alone:
+            return bound
+        with state.programs.binding:
+            return self._alone(bound, shapes, state)
 
-    def _first(self, shapes: Mapping[str, StaticShape], state: _State) -> _Bound:
-        """The program for all the threads that it gains by."""
+    def _first(self, shapes: Mapping[str, StaticShape], state: _State) -> tuple[_Bound, int]:
+        """The program for all the threads that it gains by, and the bytes that it takes."""
         started = time.perf_counter()
         program, threads = self._made(shapes, state)
         price = time.perf_counter() - started
+        actions = len(program.actions)
+        needed = _memory_of(program) + actions * _BYTES_OF_AN_ACTION
         waits = threads > 1 and self._library.version.cpu_runtime == CpuRuntime.openmp
         if self._is_body or not (waits and alike_with_any_threads(self._lowered, program)):
-            return _Bound(program, threads)
-        return _Bound(program, threads, Pace(price, len(program.actions)))
+            return _Bound(program, threads), needed
+        return _Bound(program, threads, Pace(price, actions)), 2 * needed  # with one for one thread
 
     def _alone(self, bound: _Bound, shapes: Mapping[str, StaticShape], state: _State) -> _Bound:
         """The program for one thread; the given one, from now on, where that has other bytes or takes
@@ -401,9 +401,7 @@ class OneDnnExecutor:
             )
             self._budget.check_run(self._plan, known, bytes_by_position(self._plan, known))
             program = binder.bind(LOWERINGS)
-            needed = program.arena_bytes + program.result_bytes + program.scratchpad_bytes
-            needed += binder.made_bytes
-            self._budget.check_run(self._plan, known, needed)
+            self._budget.check_run(self._plan, known, _memory_of(program) + binder.made_bytes)
             return program
 
         while True:
@@ -415,6 +413,11 @@ class OneDnnExecutor:
                         f"step {failure.step} fails on NumPy: {failure.reason}"
                     ) from failure
                 refused[failure.step] = failure.reason
+
+
+def _memory_of(program: Program) -> int:
+    """Bytes of values and scratchpads of one run."""
+    return program.arena_bytes + program.result_bytes + program.scratchpad_bytes
 
 
 def _paced(bound: _Bound, run: Run, work: Callable[[Run], T]) -> T:

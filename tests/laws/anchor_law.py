@@ -106,7 +106,7 @@ def _results(
 def poison(session: InferenceSession, byte: int) -> None:
     """Fills the memory that the session's next run will use."""
     if isinstance(session._executor, OneDnnExecutor):
-        for bound in session._executor._state.programs.values():
+        for bound in session._executor._state.programs:
             for run in bound.idle:
                 run._arena[...] = byte
                 assert run._scratchpad.data is not None

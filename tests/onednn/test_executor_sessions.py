@@ -283,7 +283,7 @@ def test_a_session_goes_when_its_last_reference_goes(plan: Plan) -> None:
         session = InferenceSession(plan, "onednn", 1)
         session.run(None, {"image": images(1)})
         state = session._executor._state
-        run = next(iter(state.programs.values())).idle[0]
+        run = next(iter(state.programs)).idle[0]
         arena = run._arena.base
         del state, run, session
         # ours and the call's: no cycle keeps the memory until it is collected

@@ -223,7 +223,7 @@ def test_a_failed_run_gives_its_results_back() -> None:
     (found,) = executor.run({"x": np.ones((ROWS, 16), np.float32)})
     where = address(found)
     del found
-    (bound,) = executor._state.programs.values()
+    (bound,) = executor._state.programs
     (run,) = bound.idle
     run._stretches.append(run._stretches[0].__class__(lambda: 1, lambda: 0))
     with pytest.raises(Exception, match="matmul"):

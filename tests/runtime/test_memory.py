@@ -51,7 +51,7 @@ gc.collect()
 gc.disable()  # whether it comes in time is chance: memory has to go with its last reference
 before = megabytes("VmRSS")
 session = opened(path)
-bound = next(iter(session._executor._bound.values()))
+bound = next(iter(session._executor._bound))
 print(megabytes("VmHWM") - before, (bound.arena_bytes + int(threads) * bound.local_bytes) / 2**20)
 """
 

@@ -106,7 +106,7 @@ def test_where_one_thread_is_slower_still_the_others_are_waited_for() -> None:
 
 def bound_of(session: fqfuse.InferenceSession) -> _Bound:
     assert isinstance(session._executor, OneDnnExecutor)
-    (bound,) = session._executor._state.programs.values()
+    (bound,) = session._executor._state.programs
     return bound
 
 

@@ -227,5 +227,5 @@ def test_a_session_holds_one_arena_for_each_run_at_a_time() -> None:
     x = np.zeros((2, 3, 10, 12), np.float32)
     for _ in range(5):
         session.run(None, {"image": x})
-    (bound,) = session._executor._bound.values()
+    (bound,) = session._executor._bound
     assert len(bound.idle) == 1

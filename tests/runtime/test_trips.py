@@ -91,7 +91,7 @@ def chains(session: fqfuse.InferenceSession) -> list[Chained]:
     """What makes the trips of the session's loops in one go."""
     runners = getattr(session._executor, "_bodies", {}).values()
     executors = [executor for runner in runners for executor in runner._executors.values()]
-    bounds = [bound for each in executors for bound in each._state.programs.values()]
+    bounds = [bound for each in executors for bound in each._state.programs]
     runs = [run for bound in bounds for run in bound.idle if run.repeating is not None]
     return [chained for run in runs for chained in run.repeating._made.values()]
 
