@@ -17,11 +17,11 @@ from ..ir.graph import Graph
 from ..ir.interpret import check_feeds
 from ..ir.ops.spec import Array
 from ..ir.verify import IMPORTED, check
+from ..plan.open_sizes import NO_SIZES
 from ..plan.seal import is_plan
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.kind import Gain
 from ..report.verdict.remedies import Tool, tool_of
-from ..report.verdict.work import NO_SIZES
 from .data import MADE_FROM, Samples, check_alike, drawn
 from .layers import Layer, Measured, Run, measure_layers
 from .matching import Pair, as_quantized, pairs_of

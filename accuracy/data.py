@@ -17,12 +17,12 @@ from ..ir.ops.spec import Array
 from ..ir.ports import demand_tensors
 from ..ir.types import DType, Shape
 from ..measure.feeds import NORMAL, ONES, ZEROS, Kind, drawn_array
+from ..plan.open_sizes import usual_sizes
 
 SEED = 1
 
 MADE_FROM = "compare a quantized model with the f32 model that it was made from"
 
-_IMAGE, _SEQUENCE = 224, 16  # sizes that the model leaves open: of rank 4, of any other
 _NO_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType({})
 _MOST_ELEMENTS = 1 << 28
 
@@ -155,7 +155,7 @@ def drawn(
         graph: whose inputs.
         ranges: (low, high) of inputs that are quantized.
         count: how many samples.
-        sizes: of what the model leaves open. Others are 1 for the first dimension, else 224 for images and 16.
+        sizes: of what the model leaves open; others are usual ones, see `usual_sizes`.
         seed: of the random numbers.
 
     Raises:
@@ -163,7 +163,7 @@ def drawn(
             model has sequences or optionals.
     """
     demand_tensors(graph.ports, "random data", graph.name)
-    taken = dict(sizes)
+    taken = usual_sizes(map(graph.type, graph.inputs), sizes)
     shapes = {name: _shape(graph, name, taken) for name in graph.inputs}
     known = {dim for name in graph.inputs for dim in graph.type(name).shape or ()}
     unknown = [name for name in sizes if name not in known]
@@ -190,7 +190,7 @@ def drawn(
     return Samples(feeds, told, random=True, within=within)
 
 
-def _shape(graph: Graph, name: str, sizes: dict[str, int]) -> tuple[int, ...]:
+def _shape(graph: Graph, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     shape = graph.type(name).shape
     if shape is None:
         raise InvalidInput(
@@ -198,13 +198,7 @@ def _shape(graph: Graph, name: str, sizes: dict[str, int]) -> tuple[int, ...]:
             where=f"input {name}",
             hint="give data",
         )
-    found = []
-    for axis, dim in enumerate(shape):
-        if isinstance(dim, int):
-            found.append(dim)
-        else:
-            usual = 1 if axis == 0 else _IMAGE if len(shape) == 4 else _SEQUENCE
-            found.append(sizes.setdefault(dim, usual))
+    found = [dim if isinstance(dim, int) else sizes[dim] for dim in shape]
     if np.prod(found, dtype=np.float64) > _MOST_ELEMENTS:
         raise InvalidInput(
             f"random data of {found} would have more than 2^28 elements",

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from ..errors import InvalidInput
 from ..frontend import ModelSource
 from ..measure.bench import check_timeout
+from ..plan.open_sizes import NO_SIZES
 from ..report.approximations import asked_for
-from ..report.verdict.work import NO_SIZES
 from .compare import EXACT, Comparison, compared, drawn_for, read_models
 from .data import given, listed
 from .layers import Layer

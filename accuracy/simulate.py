@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from ..exporter.file import save_model
 from ..files import checked_path, is_there
 from ..frontend import ModelSource
-from ..report.verdict.work import NO_SIZES
+from ..plan.open_sizes import NO_SIZES
 from .data import given, listed
 from .measures import Measure
 from .remedy import Change, Fixed, Outcome, changes_for, fixed, outcome_of

@@ -23,11 +23,11 @@ from ..ir.ops.spec import Array
 from ..ir.types import TensorType
 from ..ir.verify import IMPORTED, check
 from ..passes import optimize
+from ..plan.open_sizes import NO_SIZES
 from ..plan.saturation import StepSums, sums_of_plan
 from ..plan.seal import is_plan
 from ..plan.types import Plan
 from ..report.notation import layer_names
-from ..report.verdict.work import NO_SIZES
 from ..runtime.numerics import PROFILES, check_isa
 from ..runtime.numpy_runtime import run_step
 from .data import Samples, drawn

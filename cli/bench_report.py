@@ -151,8 +151,8 @@ def _inputs(case: Data) -> str:
         f" and {len(case['inputs']) - 3} more (--json has all)" if len(case["inputs"]) > 3 else ""
     )
     how = "made up" if case["made_up"] else "given"
-    taken = ", ".join(case["taken_for_1"])
-    hint = f"; taken for 1, see --size: {taken}" if taken else ""
+    guessed = ", ".join(f"{name}={size}" for name, size in case["guessed_sizes"].items())
+    hint = f"; sizes guessed, see --size: {guessed}" if guessed else ""
     return f"{how}: {types}{more}{hint}"
 
 

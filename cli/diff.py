@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Target, UsageError
+from .sizes import InputShape, ShapesOf, Size, given_sizes
 
 if TYPE_CHECKING:
     from ..report.diff.compare import Difference
@@ -42,6 +43,9 @@ def command(
         list[str] | None,
         typer.Option("--other-approximate", metavar="NAME", help="As --approximate, for B alone."),
     ] = None,
+    size: Size = None,
+    shape: InputShape = None,
+    data: ShapesOf = None,
     as_json: AsJson = False,
     all_rows: Annotated[bool, typer.Option("--all", help="Show every row of every part.")] = False,
     color: ColorOption = Color.AUTO,
@@ -68,7 +72,7 @@ def command(
     )
     from ..report.diff.compare import difference_of
 
-    difference = difference_of(*plans)
+    difference = difference_of(*plans, sizes=given_sizes(plans, size, shape, data))
     if as_json:
         from ..report.diff.document import difference_data
         from .console import print_json

@@ -25,11 +25,10 @@ from .options import (
     ModelOrPlan,
     Target,
     option,
-    place,
-    sizes_of,
 )
 from .out import refuse_over, write_out
 from .progress import Progress
+from .sizes import InputShape, ShapesOf, Size, given_sizes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,14 +38,6 @@ if TYPE_CHECKING:
 
 _WHERE = "command line of fqfuse inspect"
 
-Size = Annotated[
-    list[str] | None,
-    option(
-        "--size",
-        "For the estimate: a size that the model leaves open, else 1; several times for several.",
-        "NAME=N",
-    ),
-]
 Findings = Annotated[bool, option("--findings", "List every finding, with all of its layers.")]
 Totals = Annotated[bool, option("--totals", "Count steps, attributes, quantizers and decisions.")]
 Steps = Annotated[bool, option("--steps", "List the steps, with what is fused into them.")]
@@ -93,6 +84,8 @@ def command(
     approximate: Approximate = None,
     as_json: AsJson = False,
     size: Size = None,
+    shape: InputShape = None,
+    data: ShapesOf = None,
     findings: Findings = False,
     totals: Totals = False,
     steps: Steps = False,
@@ -114,11 +107,9 @@ def command(
     asked |= {"decisions": decisions, "findings": findings}
     wanted = [name for name, given in asked.items() if given]
     table = _csv_table(wanted) if as_csv else ""
-    sizes = sizes_of(size)
     _check_files(model, as_page, as_picture)
     plan = plan_of(model, target, dynamic, approximate)
-    if sizes:
-        _check_sizes(plan, sizes)
+    (sizes,) = given_sizes([plan], size, shape, data)
     written = _written(plan, model, as_page, as_picture, sizes)
     if as_text:
         write_out(exact(_text(plan, whole=all_rows)))
@@ -142,17 +133,6 @@ def command(
         show(content, color)
     if written:
         write_out("\n" + "".join(f"  {line}\n" for line in written))
-
-
-def _check_sizes(plan: Plan, sizes: Mapping[str, int]) -> None:
-    """Refuses a name that the inputs leave no size open for, whatever is to be shown."""
-    from ..report.verdict.findings import checked_sizes
-    from ..report.verdict.work import symbols_of
-
-    try:
-        checked_sizes(sizes, symbols_of(plan))
-    except InvalidInput as error:
-        raise InvalidInput(error.what, where=place("--size"), hint=error.hint) from error
 
 
 def _check_files(model: Path, page: Path | None, picture: Path | None) -> None:

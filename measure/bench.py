@@ -27,6 +27,7 @@ from ..files import archive_member
 from ..frontend import ModelSource, serialized
 from ..inference import plan_of
 from ..plan.file import save_plan
+from ..plan.open_sizes import NO_SIZES, sizes_for, symbols_of
 from ..plan.seal import is_plan
 from ..plan.shapes import symbol_sizes
 from ..plan.types import Plan, codes_source
@@ -34,7 +35,7 @@ from ..report.notation import Notation
 from ..report.verdict.estimate import costs_of
 from ..report.verdict.findings import checked_sizes
 from ..report.verdict.machine import Machine, this_machine
-from ..report.verdict.work import NO_SIZES, at_sizes, bytes_of, symbols_of
+from ..report.verdict.work import at_sizes, bytes_of
 from ..runtime.processors import machine_bytes
 from ..runtime.session import check_backend, checked_threads
 from .arrays import Feeds, save_arrays
@@ -133,7 +134,7 @@ def bench(
         model: a plan, a plan file, or an ONNX model (path, bytes or `onnx.ModelProto`).
         against: other runtimes to take turns with: `onnxruntime`, `openvino`.
         sizes: of what the inputs leave open, such as `{"batch": [1, 8]}`; each combination is
-            measured; others count as 1.
+            measured; others are guessed.
         feeds: an array for each input; None: made up.
         threads: of each engine; None: one for each processor that the process may use.
         backend: `auto`, `numpy` or `onednn`.
@@ -199,10 +200,10 @@ def measured(plan: Plan, original: Any, label: str, asked: Measurement) -> dict[
 
 @dataclass(frozen=True)
 class _Case:
-    """Sizes, and what is fed; `taken` are the sizes that nobody gave."""
+    """Sizes, and what is fed; `guessed` are the sizes that nobody gave."""
 
     sizes: Sizes
-    taken: tuple[str, ...]
+    guessed: tuple[str, ...]
     feeds: Feeds
     made: bool
 
@@ -236,10 +237,11 @@ def _cases(plan: Plan, asked: Measurement) -> Iterator[_Case]:
         return
     for given in _combinations(asked.sizes):
         sizes = checked_sizes(given, symbols)
-        _check_memory(plan, sizes)
-        taken = tuple(name for name in symbols if name not in sizes)
-        known = {**sizes, **dict.fromkeys(taken, 1)}
-        yield _Case({name: known[name] for name in symbols}, taken, made_feeds(plan, known), True)
+        known = sizes_for(plan, sizes)
+        _check_memory(plan, known)
+        guessed = tuple(name for name in symbols if name not in sizes)
+        at = {name: known.get(name, 1) for name in symbols}
+        yield _Case(at, guessed, made_feeds(plan, known), True)
 
 
 def _combinations(sizes: object) -> list[dict[str, int]]:
@@ -362,7 +364,7 @@ def _measure(
         profile = _ours(lambda: first.worker.ask("profile", settings.timeout, runs=runs))
     return {
         "sizes": dict(case.sizes),
-        "taken_for_1": list(case.taken),
+        "guessed_sizes": {name: case.sizes[name] for name in case.guessed},
         "made_up": case.made,
         "inputs": [{"name": name, "type": _type_text(array)} for name, array in case.feeds.items()],
         "backend": profile.pop("backend"),

@@ -21,6 +21,7 @@ from ..ir.text_write import Writer
 from ..ir.types import Quantization, TensorType
 from ..masks import mask_text
 from ..plan.attributes import SCALES, DepthwiseConv, PostOp, Prelu, Scale, ZeroPoint
+from ..plan.open_sizes import NO_SIZES
 from ..plan.types import Plan, Step, runs_in_int8
 from ..plan.words import order_of
 from .approximations import Saving
@@ -31,7 +32,7 @@ from .tables import cost_of
 from .verdict.estimate import Costs, costs_of
 from .verdict.findings import Verdict, as_data, verdict_of
 from .verdict.machine import Machine, this_machine
-from .verdict.work import NO_SIZES, parts_of
+from .verdict.work import parts_of
 
 INSPECT_SCHEMA = "fqfuse.inspect/1"
 """Name and version of the document; a new version where a key changes its meaning or goes away, not
@@ -64,7 +65,7 @@ def plan_json(
     Args:
         plan: any plan.
         machine: what times are estimated for; None: this one.
-        sizes: of what the model leaves open, for the verdict; others count as 1.
+        sizes: of what the model leaves open, for the verdict; others are guessed.
         savings: what approximations would save, where that is known.
     """
     machine = machine or this_machine()
@@ -77,7 +78,7 @@ def plan_json(
         | {
             "bytes": verdict.estimate.bytes,
             "machine": verdict.machine.description,
-            "taken_for_1": list(verdict.symbols),
+            "guessed_sizes": dict(verdict.guessed),
             "without_vnni": list(verdict.without_vnni),
             "loops_taken_once": list(verdict.loops),
         },

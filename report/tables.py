@@ -10,13 +10,13 @@ from typing import Any, TypedDict
 
 from ..errors import printable
 from ..ir.decision import Half
+from ..plan.open_sizes import NO_SIZES
 from ..plan.types import Plan, check_is_plan, runs_in_int8
 from .fates import fates_by_quantizer
 from .notation import Notation, rounded
 from .verdict.estimate import Costs
 from .verdict.findings import FindingData, Verdict, verdict_of
 from .verdict.machine import Machine
-from .verdict.work import NO_SIZES
 from .weighed import weighed_text
 
 
@@ -97,7 +97,7 @@ def steps_table(
 
     Args:
         plan: any plan.
-        sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others count as 1.
+        sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others are guessed.
         machine: what times are estimated for; None: this one.
 
     Returns:

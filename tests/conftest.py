@@ -12,7 +12,8 @@ the diff before you commit it.
 
 `pytest --quick` runs a sample: of each test with many cases a few, from the first to the last, and
 Hypothesis tests on fewer examples. `pytest --rest` runs what `--quick -m 'not slow'` does not: the
-other cases, slow tests, and again those that draw more examples.
+other cases, slow tests, and again those that draw more examples. `--third 1` (or 2, 3) leaves every
+third test of that.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help=few)
     others = "run what `--quick -m 'not slow'` leaves out or runs on fewer examples"
     parser.addoption("--rest", action="store_true", help=others)
+    third = "of what is left run each third test, from the first, second or third one on"
+    parser.addoption("--third", type=int, choices=(1, 2, 3), help=third)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -125,13 +128,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the sample that --quick asks for, or all but that with --rest."""
-    quick, rest = config.getoption("quick"), config.getoption("rest")
+    """Leave the sample that --quick asks for, or all but that with --rest, and a third of it with --third."""
+    quick, rest, third = (config.getoption(name) for name in ("quick", "rest", "third"))
     if quick and rest:
         raise pytest.UsageError("--quick and --rest leave nothing: name one of them")
-    if not (quick or rest):
-        return
-    kept = set(_sample(items))
+    kept = set(_sample(items)) if quick or rest else set(items)
     if rest:
         counting = _modules_that_count_examples()
         kept = {
@@ -139,6 +140,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if item not in kept or item.get_closest_marker("slow") or _draws(item, counting)
         }
+    if third:
+        kept = set([item for item in items if item in kept][third - 1 :: 3])
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
     if quick:

@@ -25,8 +25,8 @@ measured (`report/verdict/machine.py`). A product of codes that may saturate cou
 where its sums can pass 2^24. What makes products int8 counts with weights of 7 bits there ([why](#saturation-without-vnni)).
 
 The gain is the difference to the same plan with the finding's floats in 8 bits and its products in int8.
-It is an estimate, not a measurement: it tells which finding matters, not what a run takes. Sizes that the model leaves open count as 1,
-or as `--size NAME=N` says.
+It is an estimate, not a measurement: it tells which finding matters, not what a run takes. Sizes that the model leaves open are
+guessed, or given by `--size`, `--shape` or `--data` ([which](commands.md#open-sizes)).
 """
 
 _TESTS = """## Tests

@@ -10,6 +10,7 @@ from ...ir.decision import Decision, Half
 from ...ir.ops.spec import same_bits
 from ...ir.types import Quantization
 from ...plan.attributes import OPERANDS, PostOp, Scale, ZeroPoint
+from ...plan.open_sizes import NO_SIZES, sizes_like
 from ...plan.types import Plan, Step
 from ..fates import FACTOR
 from ..notation import Notation, number_text, weights_by_step
@@ -155,19 +156,28 @@ class Difference:
         return [(kind, n, max(whole[kind], n), word) for (kind, word), n in ordered]
 
 
-def difference_of(first: Plan, second: Plan, machine: Machine | None = None) -> Difference:
+def difference_of(
+    first: Plan,
+    second: Plan,
+    machine: Machine | None = None,
+    sizes: Sequence[Mapping[str, int]] = (NO_SIZES, NO_SIZES),
+) -> Difference:
     """What differs between two plans.
 
     Args:
         first, second: any plans.
         machine: what times are estimated for; None: this one.
+        sizes: of what each leaves open; others are those that the other one states, or usual ones.
     """
     alignment = aligned(first, second)
     pairs = list(_pairs(first, second, alignment))
     return Difference(
         first,
         second,
-        (verdict_of(first, machine), verdict_of(second, machine)),
+        (
+            verdict_of(first, machine, {**sizes_like(first, second), **sizes[0]}),
+            verdict_of(second, machine, {**sizes_like(second, first), **sizes[1]}),
+        ),
         tuple(pair for pair in pairs if pair.changes),
         sum(not pair.changes for pair in pairs),
         _alone(first, second, alignment.only_first),

@@ -18,6 +18,7 @@ from ...ir.decision import Decision, Outcome
 from ...ir.types import Quantization
 from ...masks import mask_text
 from ...plan.attributes import Scale, ZeroPoint
+from ...plan.open_sizes import NO_SIZES
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.words import order_of
 from ..fates import FACTOR
@@ -38,7 +39,6 @@ from ..verdict.machine import Machine
 from ..verdict.screen import answer_text, change_text, gain_text, is_shown
 from ..verdict.work import (
     MOVES,
-    NO_SIZES,
     bytes_of,
     elements_of,
     operator_of,
@@ -136,7 +136,7 @@ def document(
         plan: any plan.
         title: what it is called; the plan's name if empty.
         machine: what times are estimated for; None: this one.
-        sizes: of what the model leaves open; others count as 1.
+        sizes: of what the model leaves open; others are guessed.
         measured: times and errors, as `measured_from` checked them.
     """
     verdict = verdict_of(plan, machine, sizes)
@@ -209,7 +209,7 @@ def _verdict(plan: Plan, verdict: Verdict) -> dict[str, Any]:
         "ms": rounded(verdict.estimate.ms),
         "machine": verdict.machine.description,
         "timed": verdict.timed,
-        "open": [printable(name) for name in verdict.symbols],
+        "open": [f"{printable(name)}={size}" for name, size in verdict.guessed.items()],
         "loops": [printable(name) for name in verdict.loops],
         "quantizers": len(plan.quantizers),
     }

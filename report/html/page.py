@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
+from ...plan.open_sizes import NO_SIZES
 from ...plan.types import Plan
 from ..verdict.machine import Machine
-from ..verdict.work import NO_SIZES
 from .data import document, measured_from
 
 SCRIPTS = (
@@ -48,7 +48,7 @@ def to_html(
     Args:
         plan: any plan.
         title: what it is called; the plan's name if empty.
-        sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others count as 1.
+        sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others are guessed.
         machine: what times are estimated for; None: this one.
         times: measured milliseconds, by the index of the step; steps may be missing.
         errors: measured signal to quantization noise in dB, likewise.

@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...plan.open_sizes import NO_SIZES
 from ...plan.types import Plan
 from ..notation import end_cut, middle_cut
 from ..verdict.machine import Machine
-from ..verdict.work import NO_SIZES
 from .data import CATEGORIES, document
 
 _WIDE, _BESIDE, _BELOW = 236, 34, 34
@@ -61,7 +61,7 @@ def to_svg(
     Args:
         plan: any plan.
         title: what it is called; the plan's name if empty.
-        sizes: of what the model leaves open, for the costs; others count as 1.
+        sizes: of what the model leaves open, for the costs; others are guessed.
         machine: what times are estimated for; None: this one.
 
     Raises:

@@ -13,6 +13,7 @@ from typing import SupportsIndex, TypedDict
 
 from ...errors import InvalidInput
 from ...ir.decision import QuantizeFate
+from ...plan.open_sizes import NO_SIZES, sizes_for, symbols_of
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
 from .catalogue import CATALOGUE
@@ -29,13 +30,11 @@ from .rules_of_products import is_whole_quantizer, resizes_bare_codes, takes_a_r
 from .shares import Shares, shares_of
 from .view import View, is_recurrent, multiplies
 from .work import (
-    NO_SIZES,
     POOLINGS,
     are_batches,
     at_sizes,
     bytes_of,
     parts_of,
-    symbols_of,
 )
 
 _SMALL = 0.03  # of the time of a run
@@ -109,8 +108,8 @@ class Verdict:
         quantized: the model holds quantizers, or codes.
         shares: of the arithmetic in int8, and of the bytes between steps in f32.
         costs: the work of each step, and its time at best.
-        symbols: sizes that were taken for 1.
-        timed: the times mean something: no size was taken for 1 but that of a batch. Where they do
+        guessed: sizes that the model leaves open and nobody gave, see `sizes_for`.
+        timed: the times mean something: no size was guessed as 1 but that of a batch. Where they do
             not, calls count nothing, so that the work alone ranks the findings.
         without_vnni: layers whose int8 sums may be others on CPUs that saturate pairs of products;
             empty where this machine is one, which a finding tells.
@@ -124,7 +123,7 @@ class Verdict:
     quantized: bool
     shares: Shares
     costs: Costs
-    symbols: tuple[str, ...]
+    guessed: Mapping[str, int]
     timed: bool
     without_vnni: tuple[str, ...]
     loops: tuple[str, ...]
@@ -141,7 +140,7 @@ def findings(plan: Plan, *, sizes: Mapping[str, int] = NO_SIZES) -> list[Finding
 
     Args:
         plan: the plan.
-        sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others count as 1.
+        sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others are guessed.
 
     Returns:
         One dictionary a finding, the most important first, with the keys of docs/json-schema.md:
@@ -201,17 +200,18 @@ def verdict_of(
     Args:
         plan: any plan.
         machine: what it is estimated for; None: this one.
-        sizes: of what the model leaves open; what is not in it counts as 1.
+        sizes: of what the model leaves open; others are guessed, see `sizes_for`.
 
     Raises:
         InvalidInput: the model has no such size, or it is none.
     """
     machine = machine or this_machine()
     symbols = symbols_of(plan)
-    sizes = checked_sizes(sizes, symbols)
-    taken = tuple(name for name in symbols if name not in sizes)
-    timed = are_batches(plan, taken)
-    plan = at_sizes(plan, sizes)
+    given = checked_sizes(sizes, symbols)
+    found = sizes_for(plan, given)
+    guessed = {name: found.get(name, 1) for name in symbols if name not in given}
+    timed = are_batches(plan, [name for name, size in guessed.items() if size == 1])
+    plan = at_sizes(plan, found)
     view = View(plan, machine.isa)
     without_calls = replace(machine, call=0.0, numpy_call=0.0)
     costs = costs_of(plan, machine if timed else without_calls, view.works)
@@ -222,7 +222,7 @@ def verdict_of(
         is_quantized(view),
         shares_of(plan, view),
         costs,
-        taken,
+        guessed,
         timed,
         _at_risk([view, *(part for _, part, _ in inside)]) if machine.exact_int8 else (),
         layers_of(view, open_ended),

@@ -200,7 +200,7 @@ def _outlook(verdict: Verdict, shown: Sequence[Finding]) -> str:
         if not wrong and any(finding.kind.gain is Gain.ACCURACY for finding in shown):
             return "Some accuracy may be lost, see below."
         if not verdict.timed and not wrong:
-            return "Nothing in the quantization helps notably, were all open sizes 1."
+            return "Nothing in the quantization helps notably at the sizes that were guessed."
         return "" if wrong else "Nothing in the quantization would make it notably faster."
     if not verdict.timed:
         what = "One change" if len(useful) == 1 else f"{len(useful)} changes"
@@ -222,13 +222,12 @@ def _answer_style(verdict: Verdict, shown: Sequence[Finding]) -> str:
 
 def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     steps, shares = count_text(len(plan.steps), "step"), verdict.shares
-    rows = [
+    rows = [("sizes", _sizes(verdict))] if verdict.guessed else []
+    rows += [
         ("multiply-adds", shares.arithmetic),
         ("between steps", f"{shares.handed_on} ({steps})"),
         ("time", _time(verdict)),
     ]
-    if verdict.symbols:
-        rows.append(("sizes", _sizes(verdict)))
     if verdict.without_vnni:
         layers = count_text(len(verdict.without_vnni), "layer")
         rows.append(
@@ -253,7 +252,7 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
 
 def _time(verdict: Verdict) -> str:
     if not verdict.timed:
-        return "not known before the open sizes are: see below"
+        return "not known before the open sizes are: see above"
     machine = verdict.machine
     rates = "the peak rates of" if machine == machine.at_peak else "what kernels reach on"
     return (
@@ -263,16 +262,17 @@ def _time(verdict: Verdict) -> str:
 
 
 def _sizes(verdict: Verdict) -> str:
-    """Which sizes were taken for 1, and the options that say otherwise."""
-    known = [printable(name) for name in verdict.symbols if name != "?"]
-    names = middle_cut(", ".join(known) or "of a shape that is not known", _ONE_NAME)
-    taken = f"taken for 1, because the model leaves them open: {names}"
-    options = " ".join(f"--size {shlex.quote(name + '=N')}" for name in known[:_SIZES])
+    """Which sizes were guessed, and the options that say otherwise."""
+    known = {printable(name): size for name, size in verdict.guessed.items() if name != "?"}
+    each = ", ".join(f"{name}={size:,}" for name, size in known.items())
+    names = middle_cut(each or "a shape that is not known", _ONE_NAME)
+    guessed = f"the model leaves them open; figures are for a guess: {names}"
+    options = " ".join(f"--size {shlex.quote(name + '=N')}" for name in [*known][:_SIZES])
     more = " ..." if len(known) > _SIZES else ""
     if verdict.timed:
-        return f"{taken} ({options}{more})"
-    given = f"; give them for times: {options}{more}" if options else ""
-    return f"{taken}. Bytes and shares mean little so{given}"
+        return f"{guessed} ({options}{more}, or --data FILE)"
+    given = f"; give them for times: {options}{more}, or --data FILE" if options else ""
+    return f"{guessed}. Bytes and shares mean little so{given}"
 
 
 def _ms(value: float) -> str:
@@ -345,7 +345,7 @@ def gain_text(finding: Finding, verdict: Verdict) -> str:
     if not verdict.timed:
         share = share_text(finding.ms, verdict.estimate.ms)
         about = "about " if share[0].isdigit() else ""  # `under 1 %` says so itself
-        return f"{verb} {about}{share} of the time, were the open sizes 1"
+        return f"{verb} {about}{share} of the time at these sizes"
     moved = f", {bytes_text(finding.bytes)}" if finding.bytes else ""
     about = "" if finding.ms < _LEAST_MS else "about "  # `under 0.001` says so itself
     return f"{verb} {about}{_ms(finding.ms)} of {_ms(verdict.estimate.ms)} ms{moved}"

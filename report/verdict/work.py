@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 
 EXACT_ISA = ISAS[0]
 """Of CPUs that multiply codes as such, whatever they are."""
-
-NO_SIZES: Mapping[str, int] = MappingProxyType({})
-"""Every size that the model leaves open counts as 1."""
 
 SHAPES = frozenset({"onnx.Shape", "onnx.Size"})
 """Steps that ask for the sizes of what they read, and for none of its numbers."""
@@ -253,18 +249,6 @@ def _bound(plan: Plan, sizes: Mapping[str, int]) -> Mapping[str, tuple[int, ...]
         return bind_shapes(plan, given)[0]
     except InvalidInput:
         return {}
-
-
-def symbols_of(plan: Plan) -> tuple[str, ...]:
-    """The names of the sizes of the inputs that are known at run time only, in their order."""
-    shapes = (plan.type(value).shape for value in plan.inputs)
-    names = (
-        size
-        for shape in shapes
-        for size in (("?",) if shape is None else shape)
-        if isinstance(size, str)
-    )
-    return tuple(dict.fromkeys(names))
 
 
 def are_batches(plan: Plan, symbols: Iterable[str]) -> bool:

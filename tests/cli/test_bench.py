@@ -38,7 +38,7 @@ def document(steps: list[dict], *, idle: bool = True, engines: list[dict] | None
         "time_ratio_low": None, "time_ratio_high": None,
     }  # fmt: skip
     case = {
-        "sizes": {"batch": 1}, "taken_for_1": ["batch"], "made_up": True,
+        "sizes": {"batch": 1}, "guessed_sizes": {"batch": 1}, "made_up": True,
         "inputs": [{"name": "x", "type": "float32[1]"}], "backend": "onednn",
         "backend_reason": "oneDNN", "engines": [ours, *({**ours, **e} for e in engines or [])],
         "profile": {"runs": 9, "ms": 50.0, "plain_ms": 50.0, "rest_ms": 1.0, "timeline": None},
@@ -137,7 +137,7 @@ def test_the_command_measures_and_writes_a_trace(call, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     result = call("bench", MODEL, *QUICK, "--trace", trace)
     assert result.exit_code == 0, result.stderr
-    assert "taken for 1, see --size: N" in result.stdout
+    assert "sizes guessed, see --size: N=1" in result.stdout
     assert "stem.conv" in result.stdout
     assert str(trace) in result.stdout
     assert json.loads(trace.read_text())["traceEvents"]
@@ -152,7 +152,7 @@ def test_json_and_data(call, tmp_path: Path) -> None:
     assert found["schema"] == "fqfuse.bench/1"
     assert found["trace"] is None
     (case,) = found["cases"]
-    assert (case["sizes"], case["made_up"], case["taken_for_1"]) == ({"N": 2}, False, [])
+    assert (case["sizes"], case["made_up"], case["guessed_sizes"]) == ({"N": 2}, False, {})
 
 
 def test_several_sizes_stand_in_rows(call) -> None:

@@ -181,6 +181,40 @@ def test_inspect_takes_sizes_that_the_model_leaves_open(call, plan: Path) -> Non
         assert call("inspect", plan, "--size", wrong).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "sizes", [("--size", "N=5"), ("--shape", "image=5x1x8x8"), ("--data", "data.npz")]
+)
+def test_sizes_are_given_in_three_ways(call, tmp_path: Path, sizes: tuple[str, str]) -> None:
+    data = tmp_path / "data.npz"
+    np.savez(data, image=np.zeros((5, 1, 8, 8), np.float32))
+    model = digits_model_path("qdq")
+    given = [str(data) if word == "data.npz" else word for word in sizes]
+    document = json.loads(call("inspect", model, *given, "--json").stdout)
+    assert document["verdict"]["guessed_sizes"] == {}
+    alone = json.loads(call("inspect", model, "--json").stdout)
+    assert alone["verdict"]["guessed_sizes"] == {"N": 1}
+    assert document["verdict"]["macs"] == 5 * alone["verdict"]["macs"]
+    other = call("diff", model, model, *given)
+    assert other.exit_code == 0, other.output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (("--shape", "image=5x1x8"), "is no shape of image"),
+        (("--shape", "image=5x2x8x8"), "is no shape of image"),
+        (("--shape", "picture=5x1x8x8"), "no input 'picture'"),
+        (("--shape", "image=a"), "'image=a' is no shape of an input"),
+        (("--data", "missing.npz"), "missing.npz"),
+    ],
+)
+def test_wrong_shapes_are_told(call, wrong: tuple[str, str], what: str) -> None:
+    for command in (("inspect",), ("diff", digits_model_path("qdq"))):
+        result = call(*command, digits_model_path("qdq"), *wrong)
+        assert result.exit_code == 2
+        assert what in " ".join(result.output.split())
+
+
 def test_inspect_of_digits_as_issue_2_demands(call, model: Path) -> None:
     document = json.loads(call("inspect", model, "--json").stdout)
     steps = document["steps"]

@@ -35,7 +35,7 @@ function fillVerdict() {
   byId('answer').textContent = verdict.answer;
   const [int8, macs] = verdict.macs;
   const [f32, between] = verdict.between;
-  const sizes = verdict.open.length ? `; taken for 1: ${cut(verdict.open.join(', '), 60)}` : '';
+  const sizes = verdict.open.length ? `; sizes guessed: ${cut(verdict.open.join(', '), 60)}` : '';
   const loops = verdict.loops.length ? `; loops counted as one trip: ${cut(verdict.loops.join(', '), 60)}` : '';
   byId('tiles').append(
     tile('multiply-adds in int8', macs ? share(int8, macs) : 'none', macs ? int8 / macs : null, 'int8', macs ? `of ${large(macs)}` : 'no products'),
