@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
-
-from numpy.typing import NDArray
 
 from ...ir.ops.spec import Array
 from ...onednn.capi import OneDnnError, Status
@@ -49,6 +46,7 @@ from .program import (
     plan_buffers,
 )
 from .values import NotLowered, Offer, Values, Wanted
+from .weights import Weights
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
@@ -186,15 +184,22 @@ class Binder(Values):
     def saturates(
         self,
         desc: PrimitiveDesc,
-        weights: Callable[[], NDArray[Any] | None] | None,
+        weights: Weights | None,
         source: str | None,
     ) -> bool:
         """True where an exact result is asked for, and not proven; arguments as of `first_accepted`."""
         if not self.exact or not may_saturate(desc):
             return False
-        data = None if weights is None else weights()
-        largest, blocks = self._largest_code(desc, source), self._gemm_blocks(desc, data)
-        return not cannot_saturate(desc, data, largest, blocks)
+        given, largest = desc.request.operands.get("src"), self._largest_code(desc, source)
+        data = None if weights is None else weights.data
+        if weights is None or data is None:
+            return not cannot_saturate(desc, None, largest, None)
+        kind = None if given is None else given.dtype
+        blocks = self._gemm_blocks(desc, weights.dims)
+        proof = "fits", weights.name, weights.form, desc.impl_info, kind, largest, str(blocks)
+        return not self.constants.once(
+            proof, lambda: cannot_saturate(desc, data(), largest, blocks)
+        )
 
     def _not_packed(self, desc: PrimitiveDesc) -> str:
         """Why weights cannot be brought into the blocks that an implementation wants; empty where they can.
@@ -225,24 +230,24 @@ class Binder(Values):
         return self._codes.get(source, (0, LARGEST))[1]
 
     def _gemm_blocks(
-        self, desc: PrimitiveDesc, weights: NDArray[Any] | None
+        self, desc: PrimitiveDesc, weights: tuple[int, ...]
     ) -> list[tuple[int, int]] | None:
         """Where gemm cuts the depth of a matmul; None where it is not known: with AVX-512 it depends on
         the threads, and the blocks are those of oneDNN 3.2.
         """
         isa = _CUT_ALIKE.get(self.library.effective_isa())
         known = self.library.version.triple[:2] == _BLOCKS_OF
-        if desc.kind != "matmul" or weights is None or isa is None or not known:
+        if desc.kind != "matmul" or isa is None or not known:
             return None
-        return gemm_blocks(isa, weights.shape[-2])
+        return gemm_blocks(isa, weights[-2])
 
     def codes(self, value: str) -> Codes:
         """The least and the largest code that a value of codes can hold."""
         return self._codes.get(value, self.plan.type(value).dtype.range)
 
-    @cached_property
+    @property
     def _codes(self) -> dict[str, Codes]:
-        return codes_of_plan(self._told)
+        return self.constants.once("codes", lambda: codes_of_plan(self._told))
 
     def describe(
         self, step: Step, kind: str, *operands: MemoryDesc | None, **parameters: Any
@@ -728,7 +733,7 @@ def first_accepted(
     binder: Binder,
     candidates: Iterable[C],
     attempt: Callable[[C], Offer],
-    weights: Callable[[], NDArray[Any] | None] | None = None,
+    weights: Weights | None = None,
     source: str | None = None,
 ) -> Offer:
     """The first primitive that the library makes and nothing objects to.
@@ -738,8 +743,7 @@ def first_accepted(
         candidates: what to try, best first.
         attempt: makes the primitive of a candidate; the library's refusals and `NotLowered` lead to
             the next one.
-        weights: gives the weights in the primitive's shape, or None where they are computed at run
-            time; asked only if they matter.
+        weights: those that are multiplied; their data is asked for only if it matters.
         source: the value that the primitive reads as its source, under any layout; None: it may
             read any codes.
 

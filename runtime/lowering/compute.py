@@ -106,6 +106,7 @@ def _windowed(binder: Binder, step: Step, weights: Weights, win: Window, channel
     # a depthwise kernel waits for memory: in f32 it is as fast as by codes, and codes need not be converted
     depthwise = weights.dims[1:3] == (1, 1) and len(weights.dims) > len(binder.dims(step.output))
     first = depthwise and binder.in_lanes(need(step, "src"))
+    first = first or step.name in binder.constants.in_f32
     ways = [(written_out, in_f32) for in_f32 in (first, not first) for written_out in spread]
 
     def lower(way: tuple[frozenset[str], bool]) -> None:

@@ -4,8 +4,8 @@ weights, scales, operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from ..kernels.block_gemm import Blocks
 
 _PLAIN = Attributes()
 
+T = TypeVar("T")
+
 
 class Constants:
     """The constants of one plan. Not for several threads at once: programs are bound under a lock.
@@ -32,6 +34,9 @@ class Constants:
         plan: whose constants.
         engine: the engine of the memories.
         stream: runs the reorders that pack.
+
+    Attributes:
+        in_f32: steps whose codes were multiplied in f32 for other shapes: their int8 kernels are not asked for first.
     """
 
     def __init__(self, plan: Plan, engine: Engine, stream: Stream) -> None:
@@ -43,6 +48,8 @@ class Constants:
         self._packed: dict[tuple[str, str], list[Memory]] = {}
         self._vectors: dict[tuple[str, bytes], Memory] = {}
         self._arrays: dict[tuple[str, str], NDArray[Any]] = {}
+        self._known: dict[Hashable, Any] = {}
+        self.in_f32 = set[str]()
 
     def __contains__(self, name: str) -> bool:
         return name in self._data or name in self._derived
@@ -112,6 +119,18 @@ class Constants:
             kept[...] = made
             self._arrays[name, form] = kept
         return kept
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from the plan alone, and not from shapes: made for the first of them, and kept.
+
+        Args:
+            key: identifies it.
+            make: makes it.
+        """
+        if key not in self._known:
+            self._known[key] = make()
+        found: T = self._known[key]
+        return found
 
     def vector(self, values: NDArray[Any], dims: tuple[int, ...] = (-1,)) -> Memory:
         """A small memory: scales (f32), zero points (s32), biases; one for each content and shape, by

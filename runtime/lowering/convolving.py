@@ -102,7 +102,7 @@ def offered(
     layouts = ((like, None) for like in _layouts(last, make, guessed=guessed))
     # an f32 kernel may choose blocks, in which operands as large as the destination do not lie
     candidates = chain(layouts, [] if scaled is None else [(last, last)])
-    offer = first_accepted(binder, candidates, attempt, weights.known, step.arg("src"))
+    offer = first_accepted(binder, candidates, attempt, weights, step.arg("src"))
     if kind == "convolution":
         offer = replace(offer, desc=faster_convolution(binder, offer.desc, win))
     args: dict[int, Wanted | Memory] = {}

@@ -98,9 +98,9 @@ def product_in_f32(
     given = binder.less(source, zeros["src"]), attr, scaled
     every = binder.plan.type(weights.name).dtype.range
     reach = max(map(abs, _less(every, zeros["weights"], every)))
-    if _bound(made, reach, left, summed) < EXACT_IN_F32:
+    if _bound(binder, made, reach, left, summed) < EXACT_IN_F32:
         return Product(*given, made)
-    if _bound_of_parts(made, reach, left, summed) >= EXACT_IN_F32:
+    if _bound_of_parts(binder, made, reach, left, summed) >= EXACT_IN_F32:
         raise NotLowered("sums of products that f32 does not hold, of two parts either")
     return Product(*given, *_parts(binder, step, made))
 
@@ -144,10 +144,13 @@ def _in_f32(binder: Binder, weights: Weights, zero_point: Zero) -> Weights:
     )
 
 
-def _bound(weights: Weights, reach: int, codes: Range, summed: Sequence[int]) -> float:
+def _bound(
+    binder: Binder, weights: Weights, reach: int, codes: Range, summed: Sequence[int]
+) -> float:
     """A bound on the magnitude of all sums of some of the terms.
 
     Args:
+        binder: the binder.
         weights: less their zero point.
         reach: their largest magnitude.
         codes: the range of what they are multiplied by.
@@ -155,18 +158,25 @@ def _bound(weights: Weights, reach: int, codes: Range, summed: Sequence[int]) ->
     """
     terms = math.prod(weights.dims[axis] for axis in summed)
     bound = float(terms * max(map(abs, codes)) * reach)
-    if bound < EXACT_IN_F32 or weights.data is None:
+    data = weights.data
+    if bound < EXACT_IN_F32 or data is None:
         return bound
-    return largest_sum(weights.data(), codes, summed)  # the weights themselves say more
+    key = "sums", weights.name, weights.form, codes, tuple(summed)
+    # the weights themselves say more
+    return binder.constants.once(key, lambda: largest_sum(data(), codes, summed))
 
 
-def _bound_of_parts(weights: Weights, reach: int, codes: Range, summed: Sequence[int]) -> float:
+def _bound_of_parts(
+    binder: Binder, weights: Weights, reach: int, codes: Range, summed: Sequence[int]
+) -> float:
     """A bound as of `_bound` on the sums by low and by high parts of weights."""
     parts: Sequence[Weights] = (weights, weights)
     if weights.data is not None:
         parts = _parts_of_constant(weights, weights.data)
     reaches = (_HIGH // 2, round(reach / _HIGH))
-    return max(_bound(part, most, codes, summed) for part, most in zip(parts, reaches, strict=True))
+    return max(
+        _bound(binder, part, most, codes, summed) for part, most in zip(parts, reaches, strict=True)
+    )
 
 
 def _parts(binder: Binder, step: Step, weights: Weights) -> tuple[Weights, Weights]:
@@ -374,6 +384,7 @@ def commit_in_f32(
     for made, target in before:
         binder.commit_part(made, target)
     binder.commit(step, last)
+    binder.constants.in_f32.add(step.name)
 
 
 _OTHER_POST_OPS = re.compile(r".*(gemm|conv:any|sse41)")

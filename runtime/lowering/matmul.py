@@ -51,7 +51,8 @@ def matmul(binder: Binder, step: Step) -> None:
         packed_matmul(binder, step, _views(binder, step))
         return
     check_sums(binder, step)
-    ways = ((in_f32, view) for in_f32 in (False, True) for view in _views(binder, step))
+    first = step.name in binder.constants.in_f32
+    ways = ((in_f32, view) for in_f32 in (first, not first) for view in _views(binder, step))
 
     def lower(way: tuple[bool, Way] | None) -> None:
         if way is None:
@@ -240,7 +241,7 @@ def _multiplied(
     constant = weights.data is not None
     matrices = [anything] if constant else _layouts(binder, weights.name, weights.dims)
     candidates = product(_layouts(binder, src, inner), matrices)
-    offer = first_accepted(binder, candidates, attempt, weights.known, src)
+    offer = first_accepted(binder, candidates, attempt, weights, src)
     faster = faster_product if constant else faster_dots
     offer = replace(offer, desc=faster(binder, offer.desc))
     factors: Args = {

@@ -25,6 +25,7 @@ from .binding import Binder, first_accepted, need
 from .program import Tensor
 from .recurrent_f32 import directions_apart, lstm_by_kernel
 from .values import Args, NotLowered, Offer, Wanted
+from .weights import Weights
 
 
 def rnn(binder: Binder, step: Step) -> None:
@@ -98,7 +99,8 @@ class _Lowered:
             # primitives take the rows' distance from the strides, of single steps and rows, too
             if lies.is_plain and not lies.offset and agree(lies.dims, lies.strides, layout.strides):
                 sources.insert(0, binder.seen_as(src, layout))
-        offer = first_accepted(binder, sources, self._offer, self._codes)
+        codes = Weights(step.name, (), DataType.s8, "all of a layer", self._codes)
+        offer = first_accepted(binder, sources, self._offer, codes)
         dims = (self.t, self.d, self.n, self.h)
         apart = directions_apart(binder.library, dims, self.dst)
         outputs: dict[int, tuple[str, MemoryDesc]] = {Arg.DST_LAYER: (step.output, apart)}
@@ -119,8 +121,8 @@ class _Lowered:
     def _weights(self) -> DataType:
         return DataType.f32 if self.src == DataType.f32 else DataType.s8
 
-    def _codes(self) -> NDArray[Any] | None:
-        """All weights in a row, where they are codes."""
+    def _codes(self) -> NDArray[Any]:
+        """All weights in a row."""
         names = [need(self._step, role) for role in ("w", "r")]
         constants = self._binder.constants
         return np.concatenate([constants.data(name).ravel() for name in names])

@@ -26,6 +26,7 @@ from ...plan.accumulator import EXACT_IN_F32, as_s8, largest_sum
 from ...plan.types import Step
 from .binding import Binder, need
 from .values import NotLowered
+from .weights import Weights
 
 F32 = NDArray[np.float32]
 
@@ -129,14 +130,14 @@ def product(binder: Binder, step: Step, role: str, of: Sequence[int], rows: int)
         (Sum(),) if role == "r" else (),
     )
     desc = binder.describe(step, "matmul", *operands, attributes=attributes)
-    if binder.saturates(desc, lambda: codes, None):
+    form = f"{DYNAMIC}: directions {list(of)}"
+    given = Weights(need(step, role), codes.shape, DataType.s8, form, lambda: codes)
+    if binder.saturates(desc, given, None):
         return _product_in_f32(binder, step, role, of, codes, scales, rows)
     objection = binder.objection(desc)
     if objection:
         raise NotLowered(objection)
-    packed = binder.constants.packed(
-        need(step, role), f"{DYNAMIC}: directions {list(of)}", codes, desc.weights_md()
-    )
+    packed = binder.constants.packed(given.name, form, codes, desc.weights_md())
     args = {Arg.WEIGHTS: packed, arg_scales(Arg.WEIGHTS): binder.constants.vector(scales)}
     return Product(Primitive(desc), args)
 

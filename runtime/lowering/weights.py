@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from ...onednn.enums import DataType
 from ...onednn.memory import Memory, MemoryDesc
-from .binding import Binder
-from .values import Wanted
+from .values import Values, Wanted
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Weights:
     @classmethod
     def of(
         cls,
-        binder: Binder,
+        binder: Values,
         name: str,
         dims: tuple[int, ...],
         view: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
@@ -49,11 +48,7 @@ class Weights:
         constant = data if binder.is_constant(name) else None
         return cls(name, dims, binder.dtype(name), f"{form} {list(dims)}", constant)
 
-    def known(self) -> NDArray[Any] | None:
-        """The data, or None."""
-        return None if self.data is None else self.data()
-
-    def argument(self, binder: Binder, desc: MemoryDesc) -> Wanted | Memory:
+    def argument(self, binder: Values, desc: MemoryDesc) -> Wanted | Memory:
         """The weights in the layout `desc`: packed once when constant."""
         if self.data is None:
             return Wanted(self.name, desc)
