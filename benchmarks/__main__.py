@@ -33,6 +33,7 @@ from .exported import FILES, exports, exports_table
 from .measure import REFERENCE, measure_case, measure_peak
 from .remedies import TRIALS, remedies, remedies_table
 from .report import write_compile, write_speed
+from .shapes import OURS, costs_of_sizes, sizes_table
 from .summary import NUMPY, summarize, summarize_file
 from .versus import versus
 from .without_vnni import costs, costs_table
@@ -75,6 +76,7 @@ TIMES = {
     "remedies": "about a quarter of an hour",
     "export": "about 4 minutes",
     "without-vnni": "about 12 minutes",
+    "shapes": "about 2 minutes",
 }
 
 
@@ -92,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     _log(_time_told(options, wanted))
     try:
-        if options.what != "remedies":  # they are files of their own
+        if options.what not in ("remedies", "shapes"):  # they are files of their own
             build_all(wanted, _log)
             started = time.monotonic()
         if options.what == "remedies" or (options.what == "all" and not options.quick):
@@ -117,6 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_exports(exported, options).read_text())
     if options.what == "without-vnni" or (options.what == "all" and not options.quick):
         print(_without_vnni(wanted, options, scratch).read_text())
+    if options.what == "shapes" or (options.what == "all" and not options.quick):
+        print(_shapes(options).read_text())
     return 0
 
 
@@ -124,7 +128,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO."
     )
-    actions = ("all", "build", "run", "compile", "versus", "remedies", "export", "without-vnni")
+    actions = (
+        "all",
+        "build",
+        "run",
+        "compile",
+        "versus",
+        "remedies",
+        "export",
+        "without-vnni",
+        "shapes",
+    )
     parser.add_argument(
         "what", nargs="?", default="all", choices=actions, help="what to do (default: all)"
     )
@@ -214,7 +228,9 @@ def _time_told(options: argparse.Namespace, wanted: Sequence[Case]) -> str:
     takes = "less than 5 minutes" if quick else f"{TIMES[options.what]} on two idle cores"
     missing = [case.name for case in wanted if not case.path.exists()]
     built = f"; before that {len(missing)} models are built, once, which takes some minutes"
-    return f"{options.what}: {takes}" + built * bool(missing and options.what != "remedies")
+    return f"{options.what}: {takes}" + built * bool(
+        missing and options.what not in ("remedies", "shapes")
+    )
 
 
 def _speed(
@@ -290,6 +306,16 @@ def _without_vnni(wanted: Sequence[Case], options: argparse.Namespace, scratch: 
     path = _out(options) / "without-vnni.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{label}\n\n" * bool(label) + costs_table(found), encoding="utf-8")
+    return path
+
+
+def _shapes(options: argparse.Namespace) -> Path:
+    label = options.label or busy_note()  # before this makes it busy
+    engines = [name for name in options.engines if name in (OURS, *PEERS)]
+    found = costs_of_sizes(options.build_dir, engines, _log)
+    path = _out(options) / "shapes.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{label}\n\n" * bool(label) + sizes_table(found), encoding="utf-8")
     return path
 
 

@@ -42,16 +42,22 @@ def sample_tokens(rng: np.random.Generator, count: int) -> Mapping[str, Array]:
 
 
 def build_bert(
-    seed: int = 0, samples: int = 4, layers: int = LAYERS, lowest: float = -10000
+    seed: int = 0,
+    samples: int = 4,
+    layers: int = LAYERS,
+    lowest: float = -10000,
+    *,
+    any_length: bool = False,
 ) -> onnx.ModelProto:
     """Return the encoder: three int64 [1, 128] inputs to ``last_hidden_state`` [1, 128, 384] and
-    ``logits`` [1, 64]; ``lowest`` is added to the scores of what is masked.
+    ``logits`` [1, 64]; ``lowest`` is added to the scores of what is masked. With ``any_length`` it takes as many
+    positions as there are tokens, so that the length may be left open.
     """
     writer = NetworkWriter("bert", seed)
     tokens = sample_tokens(np.random.default_rng([seed, 1]), samples)
     ids, mask, types = (writer.input(name, value) for name, value in tokens.items())
     bias = _mask_bias(writer, mask, lowest)
-    x = _embeddings(writer, ids, types)
+    x = _embeddings(writer, ids, types, any_length=any_length)
     for layer in range(layers):
         scope = f"/encoder/layer.{layer}"
         x = _attention(writer, x, bias, f"{scope}/attention")
@@ -68,7 +74,7 @@ def _mask_bias(writer: NetworkWriter, mask: Tensor, lowest: float) -> Tensor:
     return writer.op("Mul", [y, writer.constant("/Constant_3", np.array(lowest, np.float32))], "")
 
 
-def _embeddings(writer: NetworkWriter, ids: Tensor, types: Tensor) -> Tensor:
+def _embeddings(writer: NetworkWriter, ids: Tensor, types: Tensor, *, any_length: bool) -> Tensor:
     """Sum of word, segment and position vectors, normalized: [n, s, w]."""
     scope = "/embeddings"
     tables = {
@@ -82,6 +88,12 @@ def _embeddings(writer: NetworkWriter, ids: Tensor, types: Tensor) -> Tensor:
     positions = writer.parameter(
         "embeddings.position_embeddings.weight", normal(writer, (1, SEQUENCE, WIDTH), 0.5)
     )
+    if any_length:
+        start, one = (
+            writer.constant(f"{scope}/Constant", np.array([at], np.int64)) for at in (0, 1)
+        )
+        length = writer.op("Gather", [writer.op("Shape", [ids], scope), one], scope, axis=0)
+        positions = writer.op("Slice", [positions, start, length, one], scope)
     y = writer.op("Add", [writer.op("Add", gathered, scope), positions], scope)
     return layer_norm(writer, y, f"{scope}/LayerNorm", "embeddings.LayerNorm")
 

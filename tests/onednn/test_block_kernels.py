@@ -4,6 +4,8 @@ nothing beyond.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from support.guarded import Guarded
@@ -86,10 +88,14 @@ def panels_for(work: Work, threads: int) -> Guarded:
     return panels
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 63, 64, 65, 130])
 @pytest.mark.parametrize(("blocks", "block"), [(1, 8), (3, 16), (5, 32), (2, 128)])
-def test_columns_are_exact(kernels, bits, rows, blocks, block, threads) -> None:
+def test_columns_are_exact(kernels, bits, rows, blocks, block) -> None:
+    for threads in (1, 2):
+        hold_columns(kernels, bits, rows, blocks, block, threads)
+
+
+def hold_columns(kernels, bits, rows, blocks, block, threads) -> None:
     given = drawn(rows, blocks, block, bits, rows + blocks)
     ld = -(-rows // LANES) * LANES
     out = Guarded(np.full((blocks * block, ld), np.nan, np.float32))
@@ -103,11 +109,14 @@ def test_columns_are_exact(kernels, bits, rows, blocks, block, threads) -> None:
         np.testing.assert_array_equal(out.array[:, :rows], wanted)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("many", [1, 2, 5])
 @pytest.mark.parametrize("rows", [1, 16, 17, 48, 49, 64, 70, 130])
 @pytest.mark.parametrize(("blocks", "block"), [(1, 8), (5, 24), (5, 32), (3, 64), (2, 128)])
-def test_products_are_exact(kernels, bits, rows, many, blocks, block, threads) -> None:
+def test_products_are_exact(kernels, bits, rows, blocks, block) -> None:
+    for threads, many in itertools.product((1, 2), (1, 2, 5)):
+        hold_products(kernels, bits, rows, many, blocks, block, threads)
+
+
+def hold_products(kernels, bits, rows, many, blocks, block, threads) -> None:
     given = drawn(rows, blocks, block, bits, rows + blocks)
     x = Guarded(np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32))
     out = Guarded(np.full((many, rows), np.nan, np.float32))
@@ -123,13 +132,14 @@ def test_products_are_exact(kernels, bits, rows, many, blocks, block, threads) -
         np.testing.assert_array_equal(out.array, wanted)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("many", [1, 3, 4, 5, 6, 8, 11])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 31, 32, 33, 98])
 @pytest.mark.parametrize(("blocks", "block"), [(1, 32), (3, 64)])
-def test_products_of_several_rows_are_exact(
-    kernels, bits, rows, many, blocks, block, threads
-) -> None:
+def test_products_of_several_rows_are_exact(kernels, bits, rows, blocks, block) -> None:
+    for threads, many in itertools.product((1, 2), (1, 3, 4, 5, 6, 8, 11)):
+        hold_several_rows(kernels, bits, rows, many, blocks, block, threads)
+
+
+def hold_several_rows(kernels, bits, rows, many, blocks, block, threads) -> None:
     given = drawn(rows, blocks, block, bits, rows + many)
     x = np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32)
     apart = Guarded(np.ascontiguousarray(x.reshape(many, -1, 16, 2).swapaxes(2, 3)))
@@ -145,14 +155,17 @@ def test_products_of_several_rows_are_exact(
         np.testing.assert_array_equal(out.array, wanted)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("many", [1, 3, 4, 6, 33])
 @pytest.mark.parametrize("rows", [1, 16, 17, 63, 64, 65, 130])
 @pytest.mark.parametrize(
     ("blocks", "block"), [(1, 8), (3, 16), (5, 24), (5, 32), (2, 64), (3, 72), (2, 128)]
 )
-def test_products_of_many_rows_are_exact(kernels, bits, rows, many, blocks, block, threads) -> None:
+def test_products_of_many_rows_are_exact(kernels, bits, rows, blocks, block) -> None:
     """Blocks that end within what is decoded at once, at its end, and behind it."""
+    for threads, many in itertools.product((1, 2), (1, 3, 4, 6, 33)):
+        hold_many_rows(kernels, bits, rows, many, blocks, block, threads)
+
+
+def hold_many_rows(kernels, bits, rows, many, blocks, block, threads) -> None:
     given = drawn(rows, blocks, block, bits, rows + many)
     x = Guarded(np.random.default_rng(7).integers(-8, 9, (many, blocks * block)).astype(np.float32))
     out = Guarded(np.full((many, rows), np.nan, np.float32))
