@@ -89,6 +89,8 @@ def viewed(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
     if math.prod(shape) != math.prod(desc.dims):
         return None
     try:
+        if desc.is_plain and not desc.offset and desc.strides == row_major_strides(desc.dims):
+            return row_major(desc.library, shape, desc.dtype)
         if any(desc.dims[axis] == 1 for axis, _ in desc.inner_blocks):
             # oneDNN 3.2 joins such a dimension with its neighbours as if the padding of the block
             # were not there

@@ -32,15 +32,17 @@ class Library:
         path: the file that the dynamic linker mapped.
         source: `user`, `wheel` or `system`.
         version: the `Version`.
+        descs: memory descriptors that were made, see `MemoryDesc`.
     """
 
-    __slots__ = ("_generation", "_omp_get", "_omp_set", "c", "path", "source", "version")
+    __slots__ = ("_generation", "_omp_get", "_omp_set", "c", "descs", "path", "source", "version")
 
     def __init__(self, cdll: ctypes.CDLL, path: str, source: str, version: Version) -> None:
         self.c = cdll
         self.path = path
         self.source = source
         self.version = version
+        self.descs: dict[object, Any] = {}
         self._generation = generation()
         self._omp_set = self._omp_get = None
         if version.cpu_runtime == CpuRuntime.openmp:

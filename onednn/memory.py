@@ -21,6 +21,7 @@ from .library import Engine, Handle, Library, create
 from .strides import settled_strides
 
 _ANY = 1  # dnnl_format_tag_any
+_KEPT = 1024  # descriptors that a library keeps: a binding asks for each many times
 _NUMPY: dict[DataType, np.dtype[Any]] = {
     DataType.f32: np.dtype(np.float32),
     DataType.s32: np.dtype(np.int32),
@@ -61,7 +62,7 @@ class MemoryDesc(Handle):
         is_any: whether the primitive chooses the layout.
     """
 
-    __slots__ = ("_place", "_plain", "_size", "dims", "dtype", "is_any")
+    __slots__ = ("_place", "_plain", "_size", "_steps", "dims", "dtype", "is_any")
 
     def __init__(
         self,
@@ -77,16 +78,15 @@ class MemoryDesc(Handle):
         self._size: int | None = None
         self._plain: bool | None = None
         self._place: tuple[int, int, tuple[int, ...]] | None = None
+        self._steps: tuple[int, ...] | None = None  # strides, of a plain one without an offset
 
     @classmethod
     def any(cls, library: Library, dims: Sequence[int], dtype: DataType) -> MemoryDesc:
         """A descriptor whose layout the primitive chooses (`dnnl_format_tag_any`). Raises
         OneDnnError where the shape is refused.
         """
-        function = library.c.dnnl_memory_desc_create_with_tag
-        made = cls._described(
-            library, function, tuple(map(int, dims)), dtype, _ANY, lambda: "in layout any"
-        )
+        function, shape = library.c.dnnl_memory_desc_create_with_tag, tuple(map(int, dims))
+        made = cls._described(library, function, shape, dtype, None, lambda: "in layout any")
         made.is_any = True
         return made
 
@@ -114,12 +114,7 @@ class MemoryDesc(Handle):
     ) -> MemoryDesc:
         function = library.c.dnnl_memory_desc_create_with_strides
         return cls._described(
-            library,
-            function,
-            shape,
-            dtype,
-            int64_array(steps),
-            lambda: f"with strides {list(steps)}",
+            library, function, shape, dtype, steps, lambda: f"with strides {list(steps)}"
         )
 
     @classmethod
@@ -129,18 +124,25 @@ class MemoryDesc(Handle):
         function: Any,
         shape: tuple[int, ...],
         dtype: DataType,
-        layout: Any,
+        steps: tuple[int, ...] | None,
         text: Callable[[], str],
     ) -> MemoryDesc:
+        """One that was made before, or a new one; without strides in layout `any`."""
+
         def what() -> str:
             return f"memory descriptor {_shaped(dtype, shape)} {text()}"
 
-        return cls(
-            library,
-            create(function, what, len(shape), int64_array(shape), dtype, layout),
-            shape,
-            dtype,
-        )
+        kept: dict[object, MemoryDesc] = library.descs
+        key = shape, dtype, steps
+        found = kept.get(key)
+        if found is None:
+            layout = _ANY if steps is None else int64_array(steps)
+            made = create(function, what, len(shape), int64_array(shape), dtype, layout)
+            if len(kept) >= _KEPT:
+                kept.clear()
+            found = kept[key] = cls(library, made, shape, dtype)
+            found._steps = steps
+        return found
 
     @classmethod
     def like(cls, library: Library, array: NDArray[Any]) -> MemoryDesc:
@@ -241,26 +243,28 @@ class MemoryDesc(Handle):
     @property
     def format_kind(self) -> FormatKind:
         """How the layout is described."""
+        if self._steps is not None:
+            return FormatKind.blocked
         return FormatKind(self._query_int(Query.format_kind))
 
     @property
     def padded_dims(self) -> tuple[int, ...]:
         """Shape including the padding that a blocked layout adds."""
-        return self._query_dims(Query.padded_dims)
+        return self.dims if self._steps is not None else self._query_dims(Query.padded_dims)
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Strides in elements of the (outer) dimensions of a blocked layout. OneDnnError for `any`
         and opaque layouts.
         """
-        return self._query_dims(Query.strides)
+        return self._query_dims(Query.strides) if self._steps is None else self._steps
 
     @property
     def inner_blocks(self) -> tuple[tuple[int, int], ...]:
         """(dimension, block length) of the inner blocks, outermost first; empty for a plain
         layout.
         """
-        count = self._query_int(Query.inner_nblks_s32)
+        count = self._query_int(Query.inner_nblks_s32) if self._steps is None else 0
         if not count:
             return ()
         return tuple(
@@ -274,6 +278,8 @@ class MemoryDesc(Handle):
     @property
     def offset(self) -> int:
         """First element, counted from the address of the memory; not 0 for a `submemory`."""
+        if self._steps is not None:
+            return 0
         return int(self._query(Query.submemory_offset_s64, ctypes.c_int64()).value)
 
     @property
@@ -282,7 +288,7 @@ class MemoryDesc(Handle):
         compensation.
         """
         if self._plain is None:
-            self._plain = self._is_told_by_strides()
+            self._plain = self._steps is not None or self._is_told_by_strides()
         return self._plain
 
     @property

@@ -133,7 +133,7 @@ class PrimitiveDesc(Handle):
         ValueError: a parameter has not one entry for each spatial dimension.
     """
 
-    __slots__ = ("_impl_info", "_mds", "engine", "request")
+    __slots__ = ("_as_given", "_impl_info", "_mds", "engine", "request")
 
     def __init__(self, engine: Engine, request: Request) -> None:
         windows, origin = _windows(request), request.origin
@@ -155,6 +155,8 @@ class PrimitiveDesc(Handle):
         )
         self.engine = engine
         self.request = request
+        # behind a depthwise post-op the destination has a shape of its own
+        self._as_given = not any(isinstance(op, Depthwise) for op in request.attributes.post_ops)
         self._impl_info: str | None = None
         self._mds: dict[
             tuple[Query, int], MemoryDesc
@@ -297,16 +299,14 @@ class PrimitiveDesc(Handle):
         return copy
 
     def _given(self, what: Query, index: int) -> MemoryDesc | None:
-        """The descriptor with which the request has an argument. Behind a depthwise post-op the destination has
-        a shape of its own.
-        """
-        post_ops = self.request.attributes.post_ops
-        if any(isinstance(op, Depthwise) for op in post_ops):
+        """The descriptor with which the request has an argument."""
+        if not self._as_given:
             return None
         if what != Query.exec_arg_md:
             return self.request.operands.get(what.name.removesuffix("_md")) if index == 0 else None
         if index in _ROLES:
             return self.request.operands.get(_ROLES[index])
+        post_ops = self.request.attributes.post_ops
         place, operand = divmod(index, Arg.ATTR_MULTIPLE_POST_OP_BASE)
         if operand == Arg.SRC_1 and 0 < place <= len(post_ops):
             post_op = post_ops[place - 1]

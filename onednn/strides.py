@@ -4,9 +4,14 @@ dimensions of length 1.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 Dims = tuple[int, ...]
 
+_KEPT = 4096  # a binding asks for each many times
 
+
+@lru_cache(_KEPT)
 def row_major_strides(shape: Dims) -> Dims:
     """Strides of the dense row-major layout of `shape`; empty dimensions count as 1."""
     steps = [1] * len(shape)
@@ -15,6 +20,7 @@ def row_major_strides(shape: Dims) -> Dims:
     return tuple(steps)
 
 
+@lru_cache(_KEPT)
 def channels_last_strides(shape: Dims) -> Dims:
     """Strides of the dense layout whose innermost dimension is 1 (rank 3 and more; row-major
     below).
@@ -35,6 +41,7 @@ def agree(shape: Dims, steps: Dims, others: Dims) -> bool:
     )
 
 
+@lru_cache(_KEPT)
 def settled_strides(shape: Dims, steps: Dims) -> Dims:
     """The same layout with the one choice of strides for dimensions of length 1 that kernels can
     read a layout's name from.

@@ -208,10 +208,8 @@ def test_reference_cycles_are_freed(library: Library, monkeypatch: pytest.Monkey
         freed.append(self.pointer)
 
     monkeypatch.setattr(Handle, "__del__", counted)
-    first, second = (
-        MemoryDesc.any(library, (2,), DataType.f32),
-        MemoryDesc.any(library, (3,), DataType.f32),
-    )
+    kept = MemoryDesc.any(library, (2,), DataType.f32)  # by the library; copies are not
+    first, second = (MemoryDesc.clone(library, kept.pointer) for _ in range(2))
     pointers = {first.pointer, second.pointer}
     knot: list[Any] = [first, second]
     knot.append(knot)
