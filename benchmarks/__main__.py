@@ -128,19 +128,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description="Measure fqfuse side by side with ONNX Runtime and OpenVINO."
     )
-    actions = (
-        "all",
-        "build",
-        "run",
-        "compile",
-        "versus",
-        "remedies",
-        "export",
-        "without-vnni",
-        "shapes",
-    )
     parser.add_argument(
-        "what", nargs="?", default="all", choices=actions, help="what to do (default: all)"
+        "what", nargs="?", default="all", choices=tuple(TIMES), help="what to do (default: all)"
     )
     parser.add_argument(
         "--other",

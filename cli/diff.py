@@ -20,6 +20,21 @@ from .sizes import InputShape, ShapesOf, Size, given_sizes
 if TYPE_CHECKING:
     from ..report.diff.compare import Difference
 
+OtherTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--other-target", metavar="NAME", help="The target for B, where it is another than A's."
+    ),
+]
+OtherDynamic = Annotated[
+    str | None,
+    typer.Option("--other-dynamic", metavar="matmul|all", help="As --dynamic, for B alone."),
+]
+OtherApproximate = Annotated[
+    list[str] | None,
+    typer.Option("--other-approximate", metavar="NAME", help="As --approximate, for B alone."),
+]
+
 
 def command(
     first: Annotated[Path, typer.Argument(metavar="A", help="An ONNX model, or a plan.")],
@@ -27,22 +42,11 @@ def command(
         Path | None, typer.Argument(metavar="B", help="Another one; A itself if not given.")
     ] = None,
     target: Target = None,
-    other_target: Annotated[
-        str | None,
-        typer.Option(
-            "--other-target", metavar="NAME", help="The target for B, where it is another than A's."
-        ),
-    ] = None,
+    other_target: OtherTarget = None,
     dynamic: Dynamic = None,
-    other_dynamic: Annotated[
-        str | None,
-        typer.Option("--other-dynamic", metavar="matmul|all", help="As --dynamic, for B alone."),
-    ] = None,
+    other_dynamic: OtherDynamic = None,
     approximate: Approximate = None,
-    other_approximate: Annotated[
-        list[str] | None,
-        typer.Option("--other-approximate", metavar="NAME", help="As --approximate, for B alone."),
-    ] = None,
+    other_approximate: OtherApproximate = None,
     size: Size = None,
     shape: InputShape = None,
     data: ShapesOf = None,

@@ -125,6 +125,7 @@ def sizes_of_shapes(plan: Plan, shapes: Mapping[str, Sequence[int]]) -> dict[str
             raise InvalidInput(
                 f"{list(shape)} is no shape of {name}: it is {plan.type(name)}",
                 where=f"input {name}",
+                hint="give the sizes that the model states, and numbers for those that it leaves open",
             )
         found |= {
             dim: size for dim, size in zip(stated, shape, strict=True) if isinstance(dim, str)

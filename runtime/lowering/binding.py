@@ -45,8 +45,7 @@ from .program import (
     hand_out,
     plan_buffers,
 )
-from .values import NotLowered, Offer, Values, Wanted
-from .weights import Weights
+from .values import NotLowered, Offer, Values, Wanted, Weights
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")

@@ -31,8 +31,7 @@ from .convolving import (
 from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
 from .joining import Frame, joined_frame, wide
 from .translation import Added, Scaled, bias_of, same_frame
-from .values import NotLowered, Offer, Wanted
-from .weights import Weights
+from .values import NotLowered, Offer, Wanted, Weights
 
 
 def convolution(binder: Binder, step: Step) -> None:

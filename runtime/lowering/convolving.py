@@ -31,8 +31,7 @@ from .binding import Binder, first_accepted, is_refusal, need
 from .faster import faster_convolution
 from .joining import Frame
 from .translation import Added, Scaled, bias_of, numbers, same_frame, translate
-from .values import Args, NotLowered, Offer, Wanted
-from .weights import Weights
+from .values import Args, NotLowered, Offer, Wanted, Weights
 
 _CODES = (DataType.u8, DataType.s8)
 _LARGE_MAP = 28 * 28

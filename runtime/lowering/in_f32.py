@@ -39,8 +39,7 @@ from .binding import Binder, first_accepted, need
 from .joining import Frame
 from .program import Buffer, Owner, Tensor
 from .translation import Added, Leading, Scaled, translate
-from .values import Args, NotLowered, Offer, Wanted, Zero
-from .weights import Weights
+from .values import Args, NotLowered, Offer, Wanted, Weights, Zero
 
 _CODES = (DataType.u8, DataType.s8)
 RELU = plan_attributes.Eltwise("relu")

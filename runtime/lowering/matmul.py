@@ -31,8 +31,7 @@ from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
 from .joining import Frame, Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
 from .translation import Added, Scaled, translate
-from .values import Args, NotLowered, Offer, Wanted
-from .weights import Weights
+from .values import Args, NotLowered, Offer, Wanted, Weights
 
 _PANEL = 32
 _WORTH_PANELS = 1 << 18

@@ -24,8 +24,7 @@ from ...plan.types import Step
 from .binding import Binder, first_accepted, need
 from .program import Tensor
 from .recurrent_f32 import directions_apart, lstm_by_kernel
-from .values import Args, NotLowered, Offer, Wanted
-from .weights import Weights
+from .values import Args, NotLowered, Offer, Wanted, Weights
 
 
 def rnn(binder: Binder, step: Step) -> None:

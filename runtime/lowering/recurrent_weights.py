@@ -25,8 +25,7 @@ from ...onednn.recurrent_kernel import LANES
 from ...plan.accumulator import EXACT_IN_F32, as_s8, largest_sum
 from ...plan.types import Step
 from .binding import Binder, need
-from .values import NotLowered
-from .weights import Weights
+from .values import NotLowered, Weights
 
 F32 = NDArray[np.float32]
 
