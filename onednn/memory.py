@@ -190,7 +190,9 @@ class MemoryDesc(Handle):
             len(shape),
             int64_array(shape),
         )
-        return MemoryDesc(self.library, made, shape, self.dtype)
+        found = MemoryDesc(self.library, made, shape, self.dtype)
+        found.is_any = self.is_any
+        return found
 
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc:
         """The box of shape `dims` at `offsets` inside this descriptor; the address stays that of
