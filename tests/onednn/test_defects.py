@@ -1480,7 +1480,6 @@ def test_convolutions_whose_padding_behind_is_negative(bare: Bare) -> None:
     assert taken > 50
 
 
-@pytest.mark.of_vnni("they are what kernels for VNNI get wrong")
 @pytest.mark.parametrize(
     ("kind", "codes"),
     [
@@ -1506,6 +1505,8 @@ def test_what_brgemm_gets_wrong_is_right_in_what_is_taken(
     """On every version: each implementation that no row objects to, but the reference."""
     make, arrays, want = drawn(bare, kind, codes)
     taken = [d for d in implementations(make) if not d.is_reference and defect_of(d) is None]
+    if not taken and not bare.library.effective_isa().has_vnni:
+        pytest.skip("no implementation of this kind on this CPU")
     assert taken
     for desc in taken:
         result, beside = bare.run(desc, arrays)

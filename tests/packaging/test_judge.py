@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,89 @@ from support.onnx_cases import model, node
 from support.qoperator_cases import CODES
 
 TESTS = Path(__file__).parents[1]
-OPENED = re.compile(
-    r"\bonnxruntime(?:\.InferenceSession|_session)\b|import onnxruntime as"
-    r"|from onnxruntime import[^\n]*InferenceSession"
-)
+RUNTIME = "onnxruntime"
+TOOLS = {"quantization", "tools", "transformers"}
+OPENS = {"onnxruntime_session", "outputs_of"}
+"""Functions outside of the tests that open ONNX Runtime."""
+
+DIGITS = "the digits model, whose pairs of products fit in 16 bits"
 ELSEWHERE = {
-    "accuracy/test_peers.py": "what the program opens is replaced there",
-    "packaging/test_judge.py": "it names what it looks for",
-    "runtime/test_like_onnxruntime.py": "it holds the names of methods, and classes of digits",
-    "support/judge.py": "the judge",
+    "accuracy/test_peers.py": (9, f"what the program opens is replaced there; {DIGITS}"),
+    "accuracy/test_reduce.py": (2, "what the program opens is replaced there"),
+    "benchmarks/test_harness.py": (9, "times, and names of engines"),
+    "benchmarks/test_settings.py": (1, "what is opened is replaced there"),
+    "cli/test_compare.py": (6, DIGITS),
+    "cli/test_json_documents.py": (2, "the form of documents"),
+    "frontend/test_tool_cache.py": (1, "its version"),
+    "ir/ops/harness.py": (1, "the name of an exception"),
+    "measure/test_bench.py": (10, "times, and names of engines"),
+    "models/conftest.py": (1, "the name of an engine"),
+    "packaging/test_docs.py": (2, "whether it is installed"),
+    "packaging/test_house.py": (1, "the name of a distribution"),
+    "packaging/test_judge.py": (1, "it names what it looks for"),
+    "quantizer_table.py": (1, "its version"),
+    "runtime/test_like_onnxruntime.py": (1, f"the names of methods; {DIGITS}"),
+    "support/judge.py": (1, "the judge"),
 }
-"""File -> why it may open ONNX Runtime as anybody does."""
+"""File -> how often it names ONNX Runtime, and why it may."""
+
+
+def naming(tree: ast.AST) -> Iterator[ast.AST]:
+    """Where a file opens ONNX Runtime, or names it to something that does."""
+    for part in ast.walk(tree):
+        match part:
+            case ast.Import(names):
+                roots = [each.name.split(".") for each in names]
+                if any(root[0] == RUNTIME and not TOOLS & set(root[1:2]) for root in roots):
+                    yield part
+            case ast.ImportFrom(str(module), names):
+                root, *inner = module.split(".")
+                parts = set(inner[:1]) or {each.name for each in names}
+                if root == RUNTIME and parts - TOOLS:
+                    yield part
+            case ast.Constant(value) if value == RUNTIME:
+                yield part
+            case ast.Name(name) | ast.Attribute(_, name) if name in OPENS:
+                yield part
+            case ast.Attribute(ast.Name("judge"), name) if name == RUNTIME:
+                yield part
 
 
 def test_tests_open_onnx_runtime_by_the_judge_alone() -> None:
     """Its products of u8 and s8 saturate on CPUs without VNNI: a test that compares them fails there."""
     found = {
-        str(path.relative_to(TESTS))
+        str(path.relative_to(TESTS)): len(list(naming(ast.parse(path.read_text(encoding="utf-8")))))
         for path in TESTS.rglob("*.py")
-        if OPENED.search(path.read_text(encoding="utf-8"))
     }
-    assert found == set(ELSEWHERE), "open a session by support.judge.ort_session"
+    assert {path: count for path, count in found.items() if count} == {
+        path: count for path, (count, _) in ELSEWHERE.items()
+    }, "open a session by support.judge.ort_session"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import onnxruntime",
+        "import onnxruntime as ort",
+        "from onnxruntime import (\n    SessionOptions,\n    InferenceSession,\n)",
+        "from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession",
+        "import onnxruntime.backend",
+        "ort = pytest.importorskip('onnxruntime')",
+        "ort = importlib.import_module('onnxruntime')",
+        "ort = judge.onnxruntime",
+        "fqfuse.compare(a, b, against='onnxruntime')",
+        "ENGINES['onnxruntime'].open(path, 1, None)",
+        "engines.onnxruntime_session(model)",
+        "setting.outputs_of(model)",
+    ],
+)
+def test_every_way_to_open_it_is_seen(text: str) -> None:
+    assert list(naming(ast.parse(text)))
+
+
+def test_its_tools_are_nobodys_judge() -> None:
+    text = "from onnxruntime import quantization\nimport onnxruntime.tools.onnx_model_utils"
+    assert not list(naming(ast.parse(text)))
 
 
 K = 64

@@ -292,19 +292,35 @@ TURNED = {"src": "u8[1,2,3]", "weights": "s8[2,2,1]", "dst": "f32[1,2,5]", "stri
 MOVED = Sum("old", 1.0, 5)
 
 
-@pytest.mark.of_vnni("the code for depthwise convolutions is for VNNI")
+OF_VNNI = pytest.mark.of_vnni("the code for depthwise convolutions is for VNNI")
+
+
 @pytest.mark.usefixtures("of_the_rules")
 @pytest.mark.parametrize(
     ("kind", "words", "behind", "is_made"),
     [
-        ("convolution", {}, (), True),
+        pytest.param("convolution", {}, (), True, marks=OF_VNNI),
         ("convolution", {"src": "s8[2,20,4,3]"}, (), False),
-        ("convolution", {"bias": "s32[20]", "dst": "bf16[2,20,3,3]"}, (), True),
+        pytest.param(
+            "convolution", {"bias": "s32[20]", "dst": "bf16[2,20,3,3]"}, (), True, marks=OF_VNNI
+        ),
         ("convolution", {"bias": "bf16[20]"}, (), False),
         ("convolution", {"src": "u8[2,20,5,3]", "dilations": (1, 0)}, (), False),
-        ("convolution", {"operand": "bf16[1,20,1,1]"}, (Binary("add", "operand"),), True),
+        pytest.param(
+            "convolution",
+            {"operand": "bf16[1,20,1,1]"},
+            (Binary("add", "operand"),),
+            True,
+            marks=OF_VNNI,
+        ),
         ("convolution", {"operand": "f16[1,20,1,1]"}, (Binary("add", "operand"),), False),
-        ("convolution", {"operand": "s8[1,20,1,1]"}, (Binary("ge", "operand"),), True),
+        pytest.param(
+            "convolution",
+            {"operand": "s8[1,20,1,1]"},
+            (Binary("ge", "operand"),),
+            True,
+            marks=OF_VNNI,
+        ),
         ("convolution", {"operand": "f32[1,20,1,1]"}, (Binary("ge", "operand"),), False),
         ("convolution", {"operand": "f32[1,1,3,1]"}, (Binary("add", "operand"),), False),
         ("deconvolution", {"bias": "f32[2]"}, (), True),

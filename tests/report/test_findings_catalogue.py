@@ -171,8 +171,9 @@ def test_the_document_names_tests_that_there_are() -> None:
 
 
 def test_findings_as_data() -> None:
-    first, *_ = fqfuse.findings(fqfuse.compile(CASES["f32-product"](False)))
-    assert first["code"] == "f32-product"
+    plan = fqfuse.compile(CASES["f32-product"](False))
+    assert verdict_of(plan, VNNI).findings[0].kind.code == "f32-product"
+    (first,) = (each for each in fqfuse.findings(plan) if each["code"] == "f32-product")
     assert first["layers"] == ["conv2"]
     assert first["tool"] == "ONNX Runtime, quantize_static"
     assert "'conv2'" in first["change"]

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.inliner import inline_local_functions
 
 MICROSOFT = "com.microsoft"
 
@@ -62,8 +63,11 @@ def ort_session(model: ModelProto | str | Path, *, optimized: bool = False) -> A
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if saturates():
         model = exact(model if isinstance(model, ModelProto) else onnx.load(model))
-        # what the optimizer fuses out of QuantizeLinear and DequantizeLinear
-        options.add_session_config_entry("session.x64quantprecision", "1")
+        if decodes_u8(model):
+            # what the optimizer fuses out of it. The option makes weights u8, and there is no kernel for s8 by u8
+            options.add_session_config_entry("session.x64quantprecision", "1")
+        if optimized and (fed := products_by_fed_weights(model)):
+            raise ValueError(f"no option makes these products exact once they are fused: {fed}")
     source = model.SerializeToString() if isinstance(model, ModelProto) else str(model)
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
@@ -79,10 +83,39 @@ def optimized_model(model: ModelProto, folder: Path, level: str = "ALL") -> Mode
     return onnx.load(folder / "optimized.onnx")
 
 
+def decodes_u8(model: ModelProto) -> bool:
+    """Whether a DequantizeLinear reads codes that are u8, or not known to be others."""
+    known = types_of(onnx.shape_inference.infer_shapes(model).graph)
+    return any(
+        known.get(node.input[0], TensorProto.UINT8) in (TensorProto.UINT8, TensorProto.UNDEFINED)
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear"
+    )
+
+
+def products_by_fed_weights(model: ModelProto) -> list[str]:
+    """Products of decoded u8 by decoded s8 that is no constant, by their outputs."""
+    known = types_of(onnx.shape_inference.infer_shapes(model).graph)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    codes = {
+        node.output[0]: node.input[0]
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear"
+    }
+    return [
+        node.output[0]
+        for node in model.graph.node
+        if node.op_type in ("MatMul", "Gemm", "Conv")
+        and known.get(codes.get(node.input[0], "")) == TensorProto.UINT8
+        and known.get(weights := codes.get(node.input[1], "")) == TensorProto.INT8
+        and weights not in constants
+    ]
+
+
 def exact(model: ModelProto) -> ModelProto:
-    """The same numbers, without a product of u8 and s8 in it."""
+    """The same numbers, without a product of u8 and s8 in it. Raises ValueError where a type is not known."""
     changed = ModelProto()
-    changed.CopyFrom(model)
+    changed.CopyFrom(inline_local_functions(model) if model.functions else model)
     known: dict[str, int] = {}
     for graph in graphs_of(onnx.shape_inference.infer_shapes(changed).graph):
         known |= types_of(graph)
@@ -134,7 +167,10 @@ def moved(node: NodeProto, known: dict[str, int]) -> list[NodeProto]:
 def kind(node: NodeProto, at: tuple[int, int], known: dict[str, int]) -> int:
     """The type of codes, which is that of their zero point."""
     names = [node.input[place] for place in at if place < len(node.input)]
-    return next((known[name] for name in names if known.get(name)), TensorProto.UINT8)
+    found = next((known[name] for name in names if known.get(name)), None)
+    if found is None:
+        raise ValueError(f"the types of {names} are not known: declare them in value_info")
+    return found
 
 
 def as_unsigned(node: NodeProto, place: int) -> list[NodeProto]:
