@@ -84,13 +84,14 @@ def optimized_model(model: ModelProto, folder: Path, level: str = "ALL") -> Mode
 
 
 def decodes_u8(model: ModelProto) -> bool:
-    """Whether a DequantizeLinear reads codes that are u8, or not known to be others."""
+    """Whether a DequantizeLinear reads codes that are u8, as they are without a zero point where nothing says a type."""
     known = types_of(onnx.shape_inference.infer_shapes(model).graph)
-    return any(
-        known.get(node.input[0], TensorProto.UINT8) in (TensorProto.UINT8, TensorProto.UNDEFINED)
-        for node in model.graph.node
-        if node.op_type == "DequantizeLinear"
-    )
+    codes = [node.input for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    kinds = [
+        next((known[name] for name in (*names[2:], names[0]) if known.get(name)), TensorProto.UINT8)
+        for names in codes
+    ]
+    return TensorProto.UINT8 in kinds
 
 
 def products_by_fed_weights(model: ModelProto) -> list[str]:
