@@ -86,6 +86,9 @@ class Depthwise:
 
 PostOp = Sum | Eltwise | Binary | PRelu | Depthwise
 
+MOST_POST_OPS = 32
+"""Of one primitive."""
+
 # The function `dnnl_post_ops_append_<name>`, which takes the fields in their order, and the text
 # for messages.
 _POST_OPS: dict[type[PostOp], tuple[str, str]] = {

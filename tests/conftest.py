@@ -26,7 +26,7 @@ from types import ModuleType
 
 import pytest
 from hypothesis import settings
-from support.codes import has_vnni
+from support.codes import has_avx512, has_vnni
 from support.refusals import look_at_refusals
 
 from fqfuse.onednn.loading import load
@@ -114,11 +114,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test marked `of_3_2(why)` holds what other versions of oneDNN, such as `FQFUSE_ONEDNN` may name, do
-    otherwise, one marked `of_vnni(why)` what its kernels on older CPUs do otherwise.
+    otherwise, one marked `of_vnni(why)` or `of_avx512(why)` what its kernels on older CPUs do otherwise.
     """
-    marker = item.get_closest_marker("of_vnni")
-    if marker is not None and not has_vnni():
-        pytest.skip(f"it is of CPUs with VNNI: {marker.args[0]}")
+    for name, there, called in (
+        ("of_vnni", has_vnni, "VNNI"),
+        ("of_avx512", has_avx512, "AVX-512"),
+    ):
+        marker = item.get_closest_marker(name)
+        if marker is not None and not there():
+            pytest.skip(f"it is of CPUs with {called}: {marker.args[0]}")
     marker = item.get_closest_marker("of_3_2")
     if marker is None or not os.environ.get("FQFUSE_ONEDNN"):
         return

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu, Sum
+from ...onednn.attributes import (
+    MOST_POST_OPS,
+    Attributes,
+    Binary,
+    Eltwise,
+    PostOp,
+    PRelu,
+    Sum,
+)
 from ...onednn.enums import AlgKind, Arg, DataType, arg_post_op, arg_scales, arg_zero_points
 from ...onednn.layouts import relaid, row_major, viewed
 from ...onednn.memory import Memory, MemoryDesc, numpy_dtype
@@ -127,6 +135,8 @@ def translate(
     if scaled is not None:
         chain += scaled.trailing
         result.zero_point = scaled.zero_point
+    if len(chain) > MOST_POST_OPS:
+        raise NotLowered(f"{len(chain)} post-ops, and oneDNN takes {MOST_POST_OPS}")
     result.attributes = Attributes(scales, zero_points, tuple(chain))
     return result
 

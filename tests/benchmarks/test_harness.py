@@ -379,6 +379,7 @@ def test_a_remedy_is_built_measured_and_told(tmp_path, monkeypatch):
     assert files == ["as-is-not-quantized.onnx", "as-is.onnx"]
 
 
+@pytest.mark.of_vnni("7 bits come first elsewhere")
 def test_a_file_that_nothing_helps_counts_as_that(tmp_path, monkeypatch):
     monkeypatch.setattr(Recipe, "write", written)
     trial = Trial("whole", tiny_network(), Recipe(prepared=True))
@@ -420,6 +421,7 @@ def test_a_dynamic_recipe_has_its_scales_as_it_says(tmp_path):
     assert scales == [[], [8]]
 
 
+@pytest.mark.of_vnni("7 bits come first elsewhere")
 def test_accuracy_is_that_of_inputs_which_no_calibration_has_seen(tmp_path):
     """quantize_static by its defaults: one scale for all weights, of which the first channel is large."""
     shape = [1, 16, 8, 8]

@@ -204,6 +204,7 @@ def test_an_infinite_factor_runs_on_numpy() -> None:
     assert [place.runtime for place in executor.placement()] == ["onednn", "numpy"]
 
 
+@pytest.mark.of_vnni("blocks of pixels are for its kernels")
 def test_the_first_convolution_of_an_image_network_runs_over_blocks() -> None:
     """As that of a plan for v3 does."""
     build = Builder(4)

@@ -38,6 +38,7 @@ def where(executor: OneDnnExecutor) -> list[str]:
     return [placement.runtime for placement in executor.placement()]
 
 
+@pytest.mark.of_vnni("codes that are multiplied in f32 are converted in front and behind")
 def test_a_residual_network_runs_without_a_reorder() -> None:
     plan = residual_network()
     x = np.random.default_rng(0).normal(size=(3, 3, 10, 12)).astype(np.float32)
@@ -148,6 +149,7 @@ def test_a_sum_of_a_view(b: Builder) -> None:
     checked(b.plan("second", "third"), b.feeds())
 
 
+@pytest.mark.of_avx512("a softmax along another axis is compiled for it alone")
 def test_transposes_are_strides_until_someone_needs_bytes(b: Builder) -> None:
     x = b.quantize(b.input("x", (1, 24, 32)), "codes", S8)
     b.constant("split", np.array([1, 24, 4, 8]))
@@ -432,6 +434,7 @@ def test_a_concat_goes_on_from_an_earlier_one(b: Builder, factors: Mapping[str, 
     assert sources[0] == 1 + min(extra, 1)
 
 
+@pytest.mark.of_vnni("codes that are multiplied in f32 are converted in front and behind")
 @pytest.mark.parametrize("dtype", [U8, S8, F32])
 @pytest.mark.parametrize("axis", [1, 2, -1])
 @pytest.mark.parametrize("channels", [(1, 3), (16, 16), (5, 7, 40), (64, 200)])
@@ -541,6 +544,7 @@ def test_codes_scaled_by_channel_run_as_a_depthwise_convolution(
     assert "dw" in implementation or "int8" in implementation
 
 
+@pytest.mark.of_vnni("codes that are multiplied in f32 are converted in front and behind")
 def test_a_further_scale_keeps_the_binary(b: Builder) -> None:
     # (x * 0.3) * m rounds twice, x * (0.3 * m) once.
     b.convolution(b.quantize(b.input("x", (1, 16, 8, 8)), "codes"), "y", (48, 16, 1, 1))

@@ -85,6 +85,7 @@ PATTERNS = [mask for rank in (3, 4, 5) for mask in itertools.product((False, Tru
 SIZES = (2, 3, 4, 5, 6)
 
 
+@pytest.mark.of_avx512("the products of f32 that take any operand, and narrow columns, are for it")
 @pytest.mark.parametrize("batched", [True, False], ids=["batched weights", "one matrix"])
 @pytest.mark.parametrize(
     "mask", PATTERNS, ids=lambda mask: "".join("n1"[not full] for full in mask)
@@ -99,6 +100,7 @@ def test_a_constant_operand_broadcasts_along_any_dimensions(
     assert compiled(placement) or placement.implementation.endswith("gemm:jit"), placement.reason
 
 
+@pytest.mark.of_avx512("the products of f32 that take any operand, and narrow columns, are for it")
 @pytest.mark.parametrize(
     ("operand", "batched"),
     [
@@ -120,6 +122,7 @@ def test_an_operand_computed_at_run_time_is_read_where_joined_dimensions_allow_i
     assert compiled(placement), placement.reason
 
 
+@pytest.mark.of_avx512("the products of f32 that take any operand, and narrow columns, are for it")
 def test_several_operands_that_broadcast_along_different_dimensions(
     rng: np.random.Generator,
 ) -> None:
@@ -140,6 +143,7 @@ def test_factors_that_broadcast(
     assert placement.runtime == "onednn", placement.reason
 
 
+@pytest.mark.of_avx512("the products of f32 that take any operand, and narrow columns, are for it")
 def test_a_bias_and_a_sum_beside_a_written_operand(rng: np.random.Generator) -> None:
     chain = (Binary("add", "window"), Eltwise("relu"), Sum("old", 0.3))
     args = [
@@ -161,6 +165,7 @@ def test_a_bias_and_a_sum_beside_a_written_operand(rng: np.random.Generator) -> 
     assert PRODUCT_OF_CODES.fullmatch(product_alone), placement.reason
 
 
+@pytest.mark.of_avx512("the products of f32 that take any operand, and narrow columns, are for it")
 def test_codes_as_operands(rng: np.random.Generator) -> None:
     args = [("src", codes(rng, (3, 4, 6, 16))), ("weights", codes(rng, (3, 4, 16, 7), -127, 128))]
     operands = {"window": codes(rng, (1, 4, 6, 7), -128, 128)}
@@ -214,6 +219,7 @@ def attention(batch: int | str, shape: tuple[int, ...]) -> Plan:
     return b.plan("scores")
 
 
+@pytest.mark.of_avx512("the products of f32 that take any operand, and narrow columns, are for it")
 @pytest.mark.parametrize("batch", [1, 3])
 def test_transposed_factors_are_read_where_they_lie(rng: np.random.Generator, batch: int) -> None:
     feeds = {
@@ -268,6 +274,7 @@ def test_a_bias_of_one_number_is_written_out(
     assert "ref" not in place.implementation
 
 
+@pytest.mark.of_avx512("the products of f32 that take any operand, and narrow columns, are for it")
 @pytest.mark.parametrize(
     ("lead", "depth", "columns"), [((1,), 2053, 128), ((1, 1), 64, 4096), ((1, 1, 1), 300, 928)]
 )

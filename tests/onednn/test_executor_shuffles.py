@@ -65,6 +65,7 @@ def test_of_what_lies_row_major(
     np.testing.assert_array_equal(values["y"], np.swapaxes(groups, axis, axis + 1).reshape(shape))
 
 
+@pytest.mark.of_vnni("codes that are multiplied in f32 are converted in front and behind")
 def test_between_convolutions_no_layout_changes(b: Builder) -> None:
     x = b.quantize(b.input("x", (1, 16, 7, 7)), "codes")
     b.convolution(x, "first", (12, 16, 1, 1))

@@ -65,6 +65,7 @@ def test_the_way_that_runs_is_what_counts() -> None:
     assert ms("Softmax", 2, (2, 9, 7, 64)) > ms("Softmax", 2, (2, 7, 9, 64)), "on NumPy"
 
 
+@pytest.mark.of_avx512("which of them the library compiles is known for it")
 @pytest.mark.parametrize("tail", ["", "number", "row", "codes", "row and codes"])
 @pytest.mark.parametrize(
     ("shape", "axis"), [((1, 4, 16, 33), 2), ((3, 9, 5, 2, 2), 3), ((3, 2, 9, 5), 2), ((11, 6), 0)]

@@ -30,6 +30,15 @@ def has_vnni() -> bool:
     return emulated() == "vnni"
 
 
+def has_avx512() -> bool:
+    """Whether oneDNN makes code for AVX-512 here; also where there is no oneDNN."""
+    try:
+        isa = load().effective_isa()
+    except BackendUnavailable:
+        return True
+    return isa & CpuIsa.avx512_core == CpuIsa.avx512_core
+
+
 def s8_codes(rng: np.random.Generator, shape: tuple[int, ...], most: int = 128) -> np.ndarray:
     """Random codes of s8 up to a magnitude. Without VNNI they are even and of 7 bits, of which no product of
     the library's own loses a bit: it adds two products with u8 in 16 bits, and halves weights behind s8.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 import numpy as np
+from support.codes import has_vnni
 from support.steps_compared import Difference
 
 from fqfuse.ir.ops.spec import Array
@@ -19,8 +20,14 @@ LAST_BITS = 2.0**-21
 order behind that. Each of at most eight roundings is off by 2^-24 of what is rounded.
 """
 
-PRODUCT_OF_CODES = re.compile(r"brg(_matmul)?:avx(512_core_(vnni|amx)|10\w+)")
-"""Compiled kernels for matmuls of codes, under the names that 3.2 and later versions have for them."""
+PRODUCT_OF_CODES = re.compile(
+    r"brg(_matmul)?:avx(512_core_(vnni|amx)|10\w+)"
+    if has_vnni()
+    else r"(jit:uni \+ )*brg:avx512_core"
+)
+"""Compiled kernels for matmuls of codes, under the names that 3.2 and later versions have for them; without VNNI
+those of f32, with conversions in front.
+"""
 
 
 def is_3_2() -> bool:
