@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from support.codes import has_vnni
 from support.json_documents import problems
 
 import fqfuse
@@ -152,8 +151,7 @@ def test_inspect_decisions(call, plan: Path) -> None:
 def test_inspect_shows_what_is_asked_for(call, plan: Path) -> None:
     first = call("inspect", plan).stdout
     assert "multiply-adds" in first
-    # without VNNI the finding on products of codes stands first
-    assert len(first.splitlines()) <= (24 if has_vnni() else 28)
+    assert len(first.splitlines()) <= 24
     heads = {
         "--totals": "  inputs ",
         "--steps": "Steps  ",

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, seed, settings
 
 Test = Callable[..., Any]
@@ -28,12 +27,6 @@ def examples(usual: int, fuzz: int = 0) -> settings:
     """
     count = fuzz if fuzz and _RATIO > 1 else max(1, round(usual * _RATIO))
     return settings(max_examples=count, suppress_health_check=list(HealthCheck))
-
-
-def large(fuzz: int) -> Any:
-    """A count of draws for a slow test: half of it in `make test-all`, all in `make fuzz`."""
-    count = fuzz if _RATIO > 1 else fuzz // 2
-    return pytest.param(count, marks=[pytest.mark.slow, pytest.mark.hypothesis])
 
 
 def shard(number: int) -> Callable[[Test], Test]:

@@ -126,4 +126,4 @@ def test_anchors_of_vnni_without_avx512(library: Library, backend: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ["SSE41", "AVX2", "AVX512_CORE"])
 def test_many_anchors_without_vnni(library: Library, isa: str) -> None:
-    hold_under(library, isa, "auto", MANY // 2)
+    hold_under(library, isa, "auto", MANY)

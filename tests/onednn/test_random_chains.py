@@ -20,7 +20,6 @@ from hypothesis import event, given
 from laws.budget import examples, shard
 from laws.chain_laws import chain_plan, interval_of, shown, within
 from laws.chains import ANCHORS, DrawnChain, chains
-from support.codes import has_avx512
 from support.steps_compared import is_transcendental
 
 from fqfuse.errors import BackendUnavailable
@@ -105,9 +104,7 @@ def test_a_chain_on_both_runtimes(anchor: str, part: int) -> None:
     if reason:
         pytest.skip(f"held on NumPy only: {reason}")
     print(f"{anchor}: {seen.chains} chains, on NumPy: {dict(seen.refusals)}")
-    # without AVX-512 an operand that broadcasts along two dimensions has reference code alone
-    most = MOST_REFUSED[anchor] if has_avx512() else 0.3
-    assert seen.refusals.total() <= most * seen.chains, seen
+    assert seen.refusals.total() <= MOST_REFUSED[anchor] * seen.chains, seen
 
 
 @examples(40, fuzz=5000)
