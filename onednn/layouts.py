@@ -65,6 +65,11 @@ def _is_dense(desc: MemoryDesc) -> bool:
     )
 
 
+def dense_order(desc: MemoryDesc) -> list[int] | None:
+    """Axes from the outermost to the innermost; None where elements lie in blocks or with gaps."""
+    return _order(desc) if desc.is_plain and _is_dense(desc) else None
+
+
 def _order(desc: MemoryDesc) -> list[int]:
     """Axes from the outermost to the innermost. Strides of dimensions of length 1 mean nothing:
     such a layout counts as channels last where it can, else as row-major where it can."""

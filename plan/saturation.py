@@ -430,11 +430,9 @@ def _through(op: PostOp, bounds: Range) -> Range:
         alpha, beta = np.float32(op.alpha), np.float32(op.beta)
         # one rounding or two: a step to either side covers both
         with np.errstate(all="ignore"):  # what lies beyond f32 is infinite in the data, too
-            ends = sorted(float(np.float32(end) * alpha + beta) for end in bounds)
-        if any(map(math.isnan, ends)):  # of an infinite factor: any number may come out
-            return -math.inf, math.inf
-        return (
-            float(np.nextafter(np.float32(ends[0]), np.float32(-np.inf))),
-            float(np.nextafter(np.float32(ends[1]), np.float32(np.inf))),
-        )
+            least, most = sorted(np.float32(end) * alpha + beta for end in bounds)
+            below = float(np.nextafter(least, np.float32(-np.inf)))
+            above = float(np.nextafter(most, np.float32(np.inf)))
+        # of an infinite factor any number may come out
+        return (-math.inf, math.inf) if math.isnan(below + above) else (below, above)
     return -math.inf, math.inf

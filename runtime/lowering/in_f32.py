@@ -36,7 +36,7 @@ from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.attributes import PostOp, PrimitiveAttr
 from ...plan.types import Step
 from .binding import Binder, first_accepted, need
-from .joining import Frame
+from .joining import Frame, wide
 from .program import Buffer, Owner, Tensor
 from .translation import Added, Leading, Scaled, translate
 from .values import Args, NotLowered, Offer, Wanted, Weights, Zero
@@ -374,16 +374,50 @@ def commit_in_f32(
         )
         _as_int8(last.desc)
     except NotLowered:
-        sums = part(product.weights, "sums", Scaled(high))
-        last = first_accepted(
-            binder,
-            frames(sums.desc),
-            partial(_behind, binder, step, product.attr, sums, bias, scaled),
-        )
+        values = part(product.weights, "sums", Scaled(high))
+        leading = scaled.leading
+        for index, (post_ops, slopes) in enumerate(_cut_at_slopes(product.attr.post_ops)):
+            attr = PrimitiveAttr(post_ops=post_ops)
+            around = replace(scaled, leading=leading) if slopes is None else Scaled(leading)
+            behind = partial(_behind, binder, step, attr, values, bias, around)
+            last = first_accepted(binder, frames(values.desc), behind)
+            if slopes is not None:
+                values = run(last, f"in front of slopes {index}")
+                sloped = partial(_sloped, binder, step, slopes, values)
+                values = run(first_accepted(binder, frames(values.desc), sloped), f"sloped {index}")
+            leading, bias = (), None
     for made, target in before:
         binder.commit_part(made, target)
     binder.commit(step, last)
     binder.constants.in_f32.add(step.name)
+
+
+def _cut_at_slopes(post_ops: Sequence[PostOp]) -> Iterable[tuple[tuple[PostOp, ...], str | None]]:
+    """Post-ops in parts, each with the slopes of the PRelu that ends it: a binary primitive takes no PRelu.
+
+    Raises:
+        NotLowered: a sum is in front of a PRelu; only the last primitive writes over its operand.
+    """
+    begin = 0
+    for index, op in enumerate(post_ops):
+        if isinstance(op, plan_attributes.Prelu):
+            if any(isinstance(before, plan_attributes.Sum) for before in post_ops[begin:index]):
+                raise NotLowered("a sum in front of a PRelu")
+            yield tuple(post_ops[begin:index]), op.operand
+            begin = index + 1
+    yield tuple(post_ops[begin:]), None
+
+
+def _sloped(binder: Binder, step: Step, slopes: str, values: Tensor, frame: Frame) -> Offer:
+    """A PRelu of values, seen as the frame has it."""
+    like, rank = frame.like, len(frame.plan)
+    dims = frame.operand(wide(binder.dims(slopes), rank))
+    if dims is None or like.size != values.desc.size:
+        raise NotLowered(f"slopes {list(binder.dims(slopes))} for {list(frame.dims)}")
+    weights = row_major(binder.library, dims, DataType.f32)
+    desc = binder.describe(step, "prelu", like, weights, like)
+    source = Tensor(values.buffer, like)
+    return Offer(desc, {Arg.SRC: source, Arg.WEIGHTS: Wanted(slopes, weights)})
 
 
 _OTHER_POST_OPS = re.compile(r".*(gemm|conv:any|sse41)")

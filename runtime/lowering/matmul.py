@@ -280,7 +280,9 @@ def _in_f32(binder: Binder, step: Step, view: Way) -> None:
     operand = operand_in_f32(binder, bias, shape or ())
     flat = (tuple(range(len(dims) - 1)), (len(dims) - 1,))
     rows_of = row_major(library, joined(dims, flat), DataType.f32)
-    frames = frame, joined_frame(dims, flat, rows_of, view.written_out)
+    operands = frozenset(op.operand for op in found.attr.post_ops if isinstance(op, Binary))
+    whole = (joined_frame(dims, flat, rows_of, out) for out in (view.written_out, operands))
+    frames = frame, *whole
     commit_in_f32(binder, step, found, operand, offer, lambda _: frames)
 
 

@@ -236,7 +236,7 @@ def _operand(binder: Binder, name: str, frame: Frame) -> Wanted | Memory:
         return (
             binder.written_out(name, frame.plan, whole)
             if binder.is_constant(name)
-            else binder.spread(name, whole)
+            else binder.spread(name, frame.plan, whole)
         )
     dims = frame.operand((1,) * (len(frame.plan) - len(given)) + given)
     if dims is None:

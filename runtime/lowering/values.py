@@ -16,7 +16,7 @@ from ...errors import InternalError
 from ...onednn.attributes import Attributes
 from ...onednn.capi import OneDnnError
 from ...onednn.enums import AlgKind, Arg, DataType, arg_zero_points
-from ...onednn.layouts import relaid, row_major, viewed
+from ...onednn.layouts import dense_order, relaid, row_major, viewed
 from ...onednn.library import Engine, Library
 from ...onednn.memory import Memory, MemoryDesc
 from ...onednn.primitive import Primitive
@@ -24,6 +24,7 @@ from ...onednn.primitive_desc import PrimitiveDesc, describe
 from ...plan.shapes import StaticShape
 from ...plan.types import Plan
 from .constants import Constants
+from .joining import wide
 from .program import Action, Buffer, Owner, PrimitiveAction, Tensor, data_type
 
 _LARGEST_WRITTEN_OUT = 128 << 20
@@ -121,7 +122,7 @@ class Values:
         self._reorders = 0
         self._written: dict[int, list[str]] = {}
         self._seen: list[tuple[int, Tensor]] = []
-        self._spread_names: dict[str, str] = {}
+        self._spread_names: dict[str, tuple[str, Spread]] = {}
         self._less: dict[str, tuple[str, Zero]] = {}
         self._lanes: dict[str, tuple[str, int]] = {}
         self._spread: dict[tuple[str, MemoryDesc], Tensor] = {}
@@ -195,7 +196,7 @@ class Values:
             array = self.constants.data(need.value).reshape(need.desc.dims)
             return self.constants.packed(need.value, f"{list(need.desc.dims)}", array, need.desc)
         if need.value in self._spread_names:
-            return self._spread_out(self._spread_names[need.value], need.desc)
+            return self._spread_out(*self._spread_names[need.value], need.desc)
         known = self._found(need.value)
         for tensor in known:
             view = viewed(tensor.desc, need.desc.dims)
@@ -255,56 +256,81 @@ class Values:
             self._written_out[key] = memory
         return self._written_out[key]
 
-    def spread(self, value: str, desc: MemoryDesc) -> Wanted:
-        """A value [N, C, ...] broadcast along spatial dimensions of length 1, or [1, C, ...] along
-        the batch, under a name of its own; made when it is fetched.
+    def spread(self, value: str, whole: Sequence[int], desc: MemoryDesc) -> Wanted:
+        """A value broadcast to the shape of a step's output, under a name of its own; made when it is fetched.
 
         Args:
             value: the value.
-            desc: the layout, with the whole shape.
+            whole: the shape in the plan.
+            desc: the layout, with the shape that the primitive sees.
 
         Raises:
-            NotLowered: it is broadcast along another dimension, too.
+            NotLowered: elements of this layout are repeated along other axes than primitives repeat.
         """
-        dims, whole = self.dims(value), desc.dims
-        fits = 3 <= len(dims) == len(whole) <= 5 and dims[:2] == whole[:2]
-        over_space = fits and all(d in (1, w) for d, w in zip(dims, whole, strict=True))
-        if not over_space and not _repeats(dims, desc):
-            raise NotLowered(f"no primitive spreads {value} {list(dims)} over {list(whole)}")
-        name = f"{value} over {'space' if over_space else 'the batch'}"
-        self._spread_names[name] = value
+        spread = self._repeats(value, tuple(whole), desc)
+        name = f"{value} over {desc}"
+        self._spread_names[name] = value, spread
         return Wanted(name, desc)
 
-    def _spread_out(self, value: str, desc: MemoryDesc) -> Tensor:
-        """See `spread`: the nearest element of a resampling is the only one. The bytes of an image,
-        repeated for each of the batch, are a row that becomes several.
-        """
+    def _repeats(self, value: str, whole: tuple[int, ...], desc: MemoryDesc) -> Spread:
+        """How often bytes are repeated to broadcast a value; never where its spatial dimensions are of length 1."""
+        dims, dtype = self.dims(value), desc.dtype
+        given = wide(dims, len(whole))
+        order = dense_order(desc) if desc.dims == whole else None
+        if order is None:
+            if desc != row_major(self.library, desc.dims, dtype):
+                raise NotLowered(f"no primitive spreads {value} {list(dims)} over {desc}")
+            order = list(range(len(whole)))
+        lies = relaid(desc, given, dtype) or row_major(self.library, given, dtype)
+        if 3 <= len(dims) == len(desc.dims) <= 5 and dims[:2] == whole[:2]:
+            return Spread(lies, ())
+        source = viewed(lies, dims)
+        if source is None:
+            raise NotLowered(f"{value} {list(dims)} does not lie as {desc}")
+        found: list[tuple[int, int, int]] = []
+        for place, axis in enumerate(order):
+            if given[axis] == whole[axis]:
+                continue
+            outer = math.prod(whole[before] for before in order[:place])
+            inner = math.prod(given[behind] for behind in order[place + 1 :])
+            count = whole[axis]
+            if found and found[-1][0] * found[-1][1] == outer:  # neighbours are repeated at once
+                outer, more, _ = found.pop()
+                count *= more
+            found.append((outer, count, inner))
+        return Spread(source, tuple(found))
+
+    def _spread_out(self, value: str, spread: Spread, desc: MemoryDesc) -> Tensor:
+        """See `spread`: the nearest element of a resampling is the only one, of a row as of an image."""
         found = self._spread.get((value, desc))
-        if found is None:
-            dims = self.dims(value)
-            given = relaid(desc, dims, desc.dtype) or row_major(self.library, dims, desc.dtype)
-            found = self._spread[value, desc] = Tensor(_buffer(value, desc), desc)
-            source, target = self.fetch(Wanted(value, given)), found
-            if dims[0] != desc.dims[0]:
-                assert isinstance(source, Tensor)  # a constant is written out
-                rows = (1, desc.dims[0])
-                source, target = (
-                    Tensor(
-                        tensor.buffer,
-                        row_major(self.library, (1, 1, count, math.prod(dims)), desc.dtype),
-                    )
-                    for tensor, count in zip((source, target), rows, strict=True)
-                )
-            made = describe(
-                self.engine,
-                "resampling",
-                source.desc,
-                target.desc,
-                alg=AlgKind.resampling_nearest,
-                origin=f"broadcast of {value}",
+        if found is not None:
+            return found
+        found = self._spread[value, desc] = Tensor(_buffer(value, desc), desc)
+        source = self.fetch(Wanted(value, spread.source))
+        if not spread.repeats:
+            self._resample(value, source, found)
+        for index, (outer, count, inner) in enumerate(spread.repeats):
+            assert isinstance(source, Tensor)  # a constant is written out
+            seen, target = (
+                row_major(self.library, (1, outer, size, inner), desc.dtype) for size in (1, count)
             )
-            self._run(made, {Arg.SRC: source, Arg.DST: target})
+            last = index == len(spread.repeats) - 1
+            buffer = found.buffer if last else Buffer(f"{value} {target}", Owner.ARENA, target.size)
+            made = Tensor(buffer, target)
+            self._resample(value, Tensor(source.buffer, seen), made)
+            source = made
         return found
+
+    def _resample(self, value: str, source: Tensor | Memory, target: Tensor) -> None:
+        made = describe(
+            self.engine,
+            "resampling",
+            source.desc,
+            target.desc,
+            alg=AlgKind.resampling_nearest,
+            origin=f"broadcast of {value}",
+        )
+        self._run(made, {Arg.SRC: source, Arg.DST: target})
 
     def rearranged(
         self, value: str, name: str, view: MemoryDesc, target: MemoryDesc, seen: MemoryDesc
@@ -612,10 +638,18 @@ def _buffer(value: str, desc: MemoryDesc) -> Buffer:
     return Buffer(value, Owner.ARENA, desc.size, {value})
 
 
-def _repeats(dims: Sequence[int], desc: MemoryDesc) -> bool:
-    """True where a layout is that of each image, one after another without gaps."""
-    alike = tuple(dims) == (1, *desc.dims[1:])
-    return alike and desc.is_plain and desc.strides[0] == math.prod(dims)
+@dataclass(frozen=True)
+class Spread:
+    """How a value is broadcast.
+
+    Attributes:
+        source: how it lies first.
+        repeats: broadcasts of its bytes, one after the other: seen as [outer, 1, inner], they become
+            [outer, count, inner].
+    """
+
+    source: MemoryDesc
+    repeats: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)

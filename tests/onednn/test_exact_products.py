@@ -20,7 +20,7 @@ from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
 
 TESTS = Path(__file__).parents[1]
-KINDS = ("convolution", "depthwise", "deconvolution", "matmul")
+KINDS = ("convolution", "depthwise", "deconvolution", "matmul", "operands")
 EXAMPLES = settings.default.max_examples
 
 EVERY = pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX2", "DEFAULT"])

@@ -204,6 +204,7 @@ def with_operands(rng: np.random.Generator) -> Case:
     ]
     post_ops = chains[int(rng.integers(len(chains)))]
     operands = old if any(isinstance(op, Sum) for op in post_ops) else operands
+    live = operands is old or (isinstance(post_ops[0], Binary) and rng.random() < 0.3)
     return one_step(
         primitive,
         op,
@@ -212,7 +213,7 @@ def with_operands(rng: np.random.Generator) -> Case:
         params=params,
         attr=PrimitiveAttr(post_ops=post_ops),
         operands=operands,
-        constants=["weights", *(name for name in operands if name != "old")],
+        constants=["weights", *(() if live else operands)],
     )
 
 
