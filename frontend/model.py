@@ -13,12 +13,12 @@ import numpy.typing as npt
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
-from ..errors import FqfuseError, InvalidModel
+from ..errors import FqfuseError, InvalidModel, UnsupportedOp
 from ..ir.decision import Decision, Outcome
 from ..ir.graph import Graph
 from ..ir.ops.spec import NotCovered
 from ..ir.ports import TENSOR, Port, Ports
-from ..ir.types import DType, Shape, TensorType
+from ..ir.types import MOST_DIMENSIONS, DType, Shape, TensorType, dimensions
 from .bodies import with_weights_inside
 from .branches import branch_nodes
 from .budgets import Budgets
@@ -82,8 +82,25 @@ def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
             hint="declare the values that it should return",
         )
     _set_outputs(ctx, inputs)
+    _check_ranks(ctx.graph)
     _keep_weights(ctx.graph)
     return widened(ctx.graph)
+
+
+def _check_ranks(graph: Graph) -> None:
+    """Refuses values of more dimensions than arrays have.
+
+    Raises:
+        UnsupportedOp: there is one.
+    """
+    for value, type_ in graph.values.items():
+        if len(type_.shape or ()) > MOST_DIMENSIONS:
+            maker = graph.producer(value)
+            raise UnsupportedOp(
+                f"{value[:200]!r} has {dimensions(type_.rank)}, and at most {MOST_DIMENSIONS} are supported",
+                where="an input of the model" if maker is None else ", ".join(maker.origin),
+                hint="merge dimensions by a Reshape: those of size 1 tell nothing",
+            )
 
 
 def _keep_weights(graph: Graph) -> None:

@@ -20,14 +20,13 @@ from ..errors import InvalidModel
 from ..ir.constants import LARGE, Halves, array_of
 from ..ir.ops.small_floats import decoded
 from ..ir.ops.spec import Array
-from ..ir.types import DType
+from ..ir.types import MOST_DIMENSIONS, DType
 from .budgets import Budgets
 from .element_types import dtype_of
 
 Constant = tuple[Array, DType]
 """Data and element type: NumPy's own type does not tell bf16 and types of fewer than 8 bits."""
 
-_MOST_DIMS: Final = 32  # NumPy 1 ends there
 _REWRITE: Final = "export the model again: its data and its shape do not agree"
 
 # What lies in raw_data, and in which field of the protobuf message data may lie otherwise.
@@ -228,7 +227,7 @@ def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
         raise _broken(f"a constant cannot have the shape {list(shape)}", where)
     # Of the sizes other than 0: NumPy computes strides from them even when there are no elements.
     if (
-        len(shape) > _MOST_DIMS
+        len(shape) > MOST_DIMENSIONS
         or math.prod(max(d, 1) for d in shape) > np.iinfo(np.int64).max // 16
     ):
         raise _broken(

@@ -24,6 +24,10 @@ have one shape: `?` equals nothing.
 """
 
 
+MOST_DIMENSIONS = 32
+"""Of an array in NumPy 1."""
+
+
 class DType(enum.Enum):
     """Element types; the value is the short name used in every text form."""
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from ..errors import BackendUnavailable
+
 T = TypeVar("T")
 
 
@@ -68,20 +70,53 @@ def making() -> threading.RLock:
 
 
 def in_new_thread(work: Callable[[], T]) -> T:
-    """Runs `work` in a thread that ends with it, and returns its result or raises its exception."""
+    """Runs `work` in a thread that ends with it, and returns its result or raises its exception; in
+    the caller's thread where the system starts no more threads.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="fqfuse") as once:
-        return once.submit(work).result()
+        try:
+            found = once.submit(work)
+        except RuntimeError:
+            return work()
+        return found.result()
+
+
+def may_start(count: int) -> bool:
+    """True when the system starts so many threads at once: OpenMP ends the process where it does not."""
+    gate, started = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=gate.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        return False
+    finally:
+        gate.set()
+        for thread in started:
+            thread.join()
+    return True
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
     """Runs `work` in the thread that computes for a forked process, and returns its result or
     raises its exception.
+
+    Raises:
+        BackendUnavailable: the system starts no more threads.
     """
     worker = _process.worker
     assert worker is not None
     if getattr(_here, "is_worker", False):  # a plan in the body of a loop of another one
         return work()
-    return worker.submit(_as_worker, work).result()
+    try:
+        found = worker.submit(_as_worker, work)
+    except RuntimeError as error:
+        raise BackendUnavailable(
+            f"a forked process computes in a thread of its own, and the system starts none: {error}",
+            hint='raise the limit of processes (ulimit -u), or run with backend="numpy"',
+        ) from error
+    return found.result()
 
 
 def _as_worker(work: Callable[[], T]) -> T:

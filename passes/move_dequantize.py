@@ -578,14 +578,20 @@ def _with_constant(
             return None
         scale = scale * values if op == "Mul" else scale / values
     else:
-        moved = zero - values / scale if op == "Add" else zero + values / scale
+        steps = values / scale if op == "Sub" else -values / scale
+        moved = zero + steps
         nearest = np.rint(moved)
         # c and s are f32: see split
-        close = np.abs(moved - nearest) <= np.abs(values / scale) * 2.0**-22
-        # what is added to keep a divisor from 0 must not vanish
-        zero = np.where(close & (nearest != zero), nearest, moved)
-        if np.abs(zero).max(initial=0) > _LARGEST_ZERO_POINT:
+        close = np.abs(moved - nearest) <= np.abs(steps) * 2.0**-22
+        found = np.where(close & (nearest != zero), nearest, moved)
+        if np.abs(found).max(initial=0) > _LARGEST_ZERO_POINT:
             return None
+        # what is added to keep a divisor from 0 must not vanish
+        kept = found.astype(np.float32).astype(np.float64) - zero
+        lost = np.abs(kept - steps) > 2.0**-22 * np.maximum(np.abs(zero), np.abs(steps))
+        if (lost | ((kept == 0) & (steps != 0))).any():
+            return None
+        zero = found
     return Quantization.of(scale, zero, axis) if fits_f32(scale) and values.size else None
 
 

@@ -18,7 +18,7 @@ from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
 from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
 from ..ir.text_write import name_text, type_text
-from ..ir.types import DType, TensorType, is_static
+from ..ir.types import MOST_DIMENSIONS, DType, TensorType, is_static
 from .accumulator import ACCUMULATOR, CODE_REACH, WEIGHTS_ZERO_POINTS, source_reach, sums_of
 from .arguments import (
     AT_RUN_TIME,
@@ -271,9 +271,9 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
     """
     for value, type_ in plan.values.items():
         # how many bytes is the business of the run's budget
-        if len(type_.shape or ()) > _MOST_DIMENSIONS:
+        if len(type_.shape or ()) > MOST_DIMENSIONS:
             yield Finding(
-                f"%{name_text(value)} of type {type_text(type_)} has more than {_MOST_DIMENSIONS} dimensions",
+                f"%{name_text(value)} of type {type_text(type_)} has more than {MOST_DIMENSIONS} dimensions",
                 value=value,
             )
     for step in plan.steps:
@@ -303,9 +303,6 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
 
 def _is_exact(step: Step) -> bool:
     return step.primitive.startswith("onnx.") or step.primitive in OWN_PRIMITIVES
-
-
-_MOST_DIMENSIONS = 32  # NumPy 1.26's; oneDNN's primitives take 12
 
 
 def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -131,11 +131,15 @@ class WorkerPool:
                 return
             # a forked child has the parent's queue, but none of its threads
             self._queue = queue.SimpleQueue()
-            for number in range(self.threads - 1):
-                threading.Thread(
-                    target=_serve, args=(self._queue,), name=f"fqfuse-{number}", daemon=True
-                ).start()
-            weakref.finalize(self, _stop, self._queue, self.threads - 1)
+            started = 0
+            # where the system starts no more threads, the caller's does their work
+            with suppress(RuntimeError):
+                for number in range(self.threads - 1):
+                    threading.Thread(
+                        target=_serve, args=(self._queue,), name=f"fqfuse-{number}", daemon=True
+                    ).start()
+                    started += 1
+            weakref.finalize(self, _stop, self._queue, started)
             self._owner = os.getpid()
 
 

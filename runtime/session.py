@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.ports import Ports
-from ..ir.types import DType, TensorType, dimensions, is_static
+from ..ir.types import MOST_DIMENSIONS, DType, TensorType, dimensions, is_static
 from ..plan.file import plan_bytes, read_plan
 from ..plan.saturation import StepSums, sums_of_plan
 from ..plan.shapes import symbol_sizes
@@ -50,7 +50,6 @@ _STATE = {
 }
 
 _MOST_THREADS = 1024  # each has memory of its own
-_MOST_DIMENSIONS = 32  # of an array in NumPy 1
 
 
 class InferenceSession:
@@ -448,7 +447,7 @@ def _sizes(name: str, shape: object) -> tuple[int, ...]:
     """A shape that was given. Raises InvalidInput where it is none that an array can have."""
     if isinstance(shape, Sequence) and not isinstance(shape, (str, bytes)):
         plain = all(isinstance(size, (int, np.integer)) and 0 <= size < 1 << 31 for size in shape)
-        if plain and len(shape) <= _MOST_DIMENSIONS:
+        if plain and len(shape) <= MOST_DIMENSIONS:
             return tuple(map(int, shape))
     raise InvalidInput(
         f"{shape!r:.200} is no shape",

@@ -31,6 +31,9 @@ from .formula import (
     vec,
 )
 
+_LOST = 2.0**-22
+"""Of a number in f64, what f32 hardly tells: its own rounding and one more."""
+
 Neighbours = tuple[BasicOp, ...]
 Rewrite = Callable[[BasicOp, BasicOp], Neighbours | Refusal | None]
 
@@ -66,8 +69,8 @@ def composed(a: BasicOp, b: BasicOp) -> Neighbours | None:
 
         x*1 = x, x+0 = x        x*A*C = x*(A*C)        x+A+C = x+(A+C)        (x+B)*C = x*C + B*C
 
-    None where `b` is no affine map, or `a` is none and `b` not the identity; and where f32 does not
-    hold what comes out.
+    None where `b` is no affine map, or `a` is none and `b` not the identity; where f32 does not
+    hold what comes out; and where a sum in f64 would lose what is added behind the first shift.
     """
     if _is_identity(b):
         return (a,)
@@ -75,7 +78,10 @@ def composed(a: BasicOp, b: BasicOp) -> Neighbours | None:
         product = vec(a.values * b.values)
         return (ScaleBy(product),) if is_normal(product) else None
     if isinstance(a, Shift) and isinstance(b, Shift):
-        return (a.then(b),)
+        both = a.then(b)
+        first, behind = both.parts
+        lost = np.abs(both.values - first - behind)
+        return (both,) if bool((lost <= _LOST * np.abs(behind)).all()) else None
     return _distributed(a, b)
 
 
@@ -106,9 +112,12 @@ def _same_again(a: BasicOp, b: BasicOp) -> Neighbours | None:
     """The second of two relus, or of two roundings, goes.
 
     Legal because: relu leaves what is not negative as it is, rounding integers.
-    Refuses when: never; a leaky relu does not match.
+    Refuses when: a quantizer rounds what the model rounded by itself: codes of -0 decode to +0. A
+    leaky relu does not match.
     """
-    return (a,) if a == b and a in (EltwiseOp("relu"), Round()) else None
+    if isinstance(a, Round) and isinstance(b, Round):
+        return (a,) if a.to_codes or not b.to_codes else None
+    return (a,) if a == b and a == EltwiseOp("relu") else None
 
 
 def _clip_round(a: BasicOp, b: BasicOp) -> Neighbours | None:
@@ -281,7 +290,7 @@ def _shift_before_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
     """A shift moves in front of a factor.
 
     Legal because: (x + B/A)*A = x*A + B for A != 0.
-    Refuses when: an A is 0, or f32 does not hold a quotient.
+    Refuses when: an A is 0, or f32 does not hold a quotient to full precision.
     """
     if not (isinstance(a, ScaleBy) and isinstance(b, Shift)):
         return None
@@ -292,7 +301,8 @@ def _shift_before_scale(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
             "A = 0",
             "nothing to change: a factor of 0 leaves the shift alone, which stays where it is",
         )
-    return (Shift(vec(b.values / a.values)), a) if holds(b.values / a.values) else None
+    quotient = vec(b.values / a.values)
+    return (Shift(quotient), a) if is_normal(quotient[quotient != 0]) else None
 
 
 COMMUTING: tuple[Rule[Rewrite], ...] = (

@@ -73,7 +73,11 @@ EXACT_ZERO = Rule("x*A - z*A + V = (x - z)*A + V, z of 24 bits", _exact_zero)
 
 
 def exact_zeros(
-    ops: Sequence[BasicOp], *, told: Told = Told.NOTHING, step: float | None = None
+    ops: Sequence[BasicOp],
+    *,
+    told: Told = Told.NOTHING,
+    step: float | None = None,
+    linear: bool = True,
 ) -> list[BasicOp]:
     """The chain with `EXACT_ZERO` applied where something behind tells what comes of codes of 0
     from what is next to it; and where the zero point is far from 0, as that of a mask down to -1e9
@@ -84,14 +88,20 @@ def exact_zeros(
         told: what is told behind the step. In front of a rounding to codes nothing is: it makes
             whole numbers of what is next to them.
         step: of the codes that the step stores; None: it stores f32.
+        linear: one factor becomes x*A + 0, which is 0 of -0.
     """
     result = list(ops)
+    positive = False  # something behind makes 0 of -0
     # what the scales behind multiply by, up to a rounding to codes
     gain, limit = (1.0, FAR) if step is None else (1.0 / abs(step), FAR_IN_CODES)
     for place in range(len(result) - 1, -1, -1):
         op = result[place]
         told = max(told, tells(op))
+        adds = isinstance(op, Shift) or (isinstance(op, ScaleBy) and op.values.size == 1 and linear)
+        positive = (positive or adds) and tells(op) is Told.NOTHING
         if isinstance(op, Round) and op.to_codes:
+            if told is not Told.NOTHING and not positive:
+                result.insert(place + 1, Shift(vec(0.0)))  # codes of -0 decode to 0
             told, gain, limit = Told.NOTHING, 1.0, FAR_IN_CODES
         if isinstance(op, ScaleBy):
             gain *= float(np.abs(op.values).max())

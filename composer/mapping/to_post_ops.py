@@ -45,11 +45,12 @@ def place(
     placing = _Placing(target, front, dst)
     # a store rounds
     told, step = (front.told, None) if dst is DType.F32 else (Told.NOTHING, scale or 1.0)
-    left = exact_zeros(ops, told=told, step=step)
-    while left:
-        left = left[placing.take(left[0], left[1] if len(left) > 1 else None) :]
+    left = exact_zeros(ops, told=told, step=step, linear=not target.eltwise_scale)
+    with np.errstate(over="ignore"):  # what f32 does not hold is refused
+        while left:
+            left = left[placing.take(left[0], left[1] if len(left) > 1 else None) :]
     refusal = placing.make_distinct() if target.legacy_eltwise else None
-    return refusal or (tuple(placing.post_ops), placing.constants)
+    return refusal or placing.beyond or (tuple(placing.post_ops), placing.constants)
 
 
 @dataclass
@@ -61,6 +62,7 @@ class _Placing:
     dst: DType
     post_ops: list[PostOp] = field(default_factory=list)
     constants: Constants = field(default_factory=dict)
+    beyond: Refusal | None = None
 
     def take(self, op: BasicOp, behind: BasicOp | None) -> int:
         """Adds what an operation is by the definitions of oneDNN, in the shortest form, which may
@@ -86,6 +88,7 @@ class _Placing:
             self.post_ops.append(Binary(op.algorithm, op.operand, self._operand_scale(op)))
         elif isinstance(op, Add):  # its zero point is an integer: the composer sees to it
             dtype = None if op.dtype is self.dst else op.dtype
+            self._check(vec(op.scale))
             self.post_ops.append(Sum(op.operand, _f32(op.scale), int(op.zero_point), dtype))
         elif op.algorithm == "hardsigmoid" and self.target.legacy_eltwise:  # 2.6 lacks it
             self._eltwise("linear", op.alpha, op.beta)
@@ -95,6 +98,7 @@ class _Placing:
         return 1
 
     def _operand_scale(self, op: BinaryOp) -> Scale | None:
+        self._check(vec(op.scale))
         if isinstance(op.scale, tuple):
             return Scale(tuple(map(_f32, op.scale)), 1 << self.front.channel_axis)
         return None if op.scale == 1 else Scale((_f32(op.scale),))
@@ -126,13 +130,25 @@ class _Placing:
             self._eltwise("clip", low[0], high[0])
 
     def _eltwise(self, algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> None:
+        self._check(vec([alpha, beta]))
         self.post_ops.append(Eltwise(algorithm, _f32(alpha), _f32(beta)))
 
     def _binary(self, algorithm: str, values: Vec) -> None:
         """A binary with a vector, which becomes a constant of the step."""
+        self._check(values)
         name = f"{self.front.step}/post_op{len(self.post_ops)}"
         self.constants[name] = self.front.along_channels(values)
         self.post_ops.append(Binary(algorithm, name))
+
+    def _check(self, values: Vec) -> None:
+        """Notes a number that is too large for f32, as a zero point times a scale may be."""
+        if bool((np.abs(values[np.isfinite(values)]) > LARGEST).any()):
+            self.beyond = Refusal(
+                "f32 does not hold a number of the post-ops",
+                f"{LARGEST:g} at most",
+                f"{np.abs(values).max():g}",
+                "calibrate again: the scales are far too large or too small",
+            )
 
     def make_distinct(self) -> Refusal | None:
         """Brings each eltwise algorithm under one set of parameters, by `SECOND_ELTWISE`; or which

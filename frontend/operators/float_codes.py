@@ -6,7 +6,8 @@ oneDNN 3.2 has no primitive for such codes, so that they become what ONNX define
     DequantizeLinear(q, s)  ->  Mul(Cast{to: f32}(q), s)
 
 A zero point other than 0 is added in front of the rounding, and taken off behind it. Scales run
-along one axis, or are one number; they may be computed. Weights are decoded at compile time.
+along one axis, or are one number; they may be computed. Weights are decoded at compile time. Codes
+in blocks stay ONNX's own op (`quantize_dequantize`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto
 
-from ...errors import UnsupportedOp
 from ...ir.element_types import ELEMENT_TYPES
 from ...ir.rule import Refusal
 from ...ir.types import DType, dimensions
@@ -34,7 +34,6 @@ def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) 
 
     Raises:
         InvalidModel: shapes that do not fit.
-        UnsupportedOp: scales in blocks.
     """
     _tell(ctx, node, dtype)
     scale, zero = _along(ctx, node, node.input(1), "scale"), _zero(ctx, node)
@@ -68,9 +67,6 @@ def _tell(ctx: Importer, node: OnnxNode, codes: DType) -> None:
     name = type_name(ELEMENT_TYPES[codes])
     reason = "no primitive of oneDNN 3.2 has such codes"
     ctx.refuse(node, RULE, Refusal(reason, "codes u8 or s8", name, _HINT))
-    if node.attr("block_size", 0):
-        what = f"scales in blocks of {name} are not supported"
-        raise UnsupportedOp(what, where=node.where, hint=_HINT)
 
 
 def _zero(ctx: Importer, node: OnnxNode) -> str:

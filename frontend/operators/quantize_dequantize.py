@@ -1,10 +1,10 @@
 """QuantizeLinear and DequantizeLinear of every opset, and their twins in com.microsoft.
 
 With constant parameters they become Quantize and Dequantize, whose scale and zero point are
-attributes. What that form cannot hold, blocks and parameters known at run time only, stays a
-foreign node, or a decoded constant (`blocked`), and a Decision says why. An integer Clip between
-the two (Brevitas and PyTorch write fewer than 8 bits and narrow ranges so) becomes the range of the
-Quantize.
+attributes. What that form cannot hold becomes a form with parameters as operands (`run_time`), a
+decoded constant (`blocked`), or else ONNX's own op by its row of the op table (`ir/ops/linear.py`),
+and a Decision says why. An integer Clip between the two (Brevitas and PyTorch write fewer than 8
+bits and narrow ranges so) becomes the range of the Quantize.
 
 Scales may be powers of two (float8e8m0). Codes that are floats of 8 or 4 bits (float8e4m3fn,
 float8e5m2 and their fnuz forms, float4e2m1) run, but do not fuse: oneDNN 3.2 multiplies none.
@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from ...errors import UnsupportedOp
 from ...ir.decision import Decision, Outcome
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
@@ -34,13 +33,9 @@ from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 from . import float_codes, run_time
 from .blocked import decode_blocks
 from .derived import FOLD_HINT, RULE
-from .foreign import import_foreign
 
 _LEAST_SCALE: Final = 2.0**-63
 _LARGEST_SCALE: Final = 2.0**63
-_EVALUATOR_KNOWS: Final = (
-    21  # onnx.reference has DequantizeLinear from 19 on, and blocks came with 21
-)
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
 
 
@@ -54,7 +49,7 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     # A part of a dialect's node has a quantizer already.
     names = ctx.codes.get(output) or (ctx.add_quantizer(node, node.op, x),)
     dtype = _code_type(ctx, node)
-    if dtype.is_small_float:
+    if dtype.is_small_float and not node.attr("block_size", 0):
         float_codes.encode(ctx, node, dtype, names)
         return
     quant = _precision(node) or _quantization(ctx, node)
@@ -62,13 +57,8 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
         ctx.codes[output] = names
         if run_time.encode(ctx, node, dtype, names):
             return
-        if dtype.is_carried:  # in 8 bits, to which the evaluator would saturate
-            raise UnsupportedOp(
-                f"quantizing to {dtype.bits} bits is not supported where {quant.reason}",
-                where=node.where,
-                hint=quant.hint,
-            )
-        _keep(ctx, node, quant, names)
+        ctx.refuse(node, RULE, quant)
+        _by_row(ctx, node, names, dtype)
         return
     lo, hi, output, absorbed = _clipped(ctx, node, dtype)
     is_half = ctx.type(x).dtype in {DType.F16, DType.BF16}
@@ -92,7 +82,7 @@ def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     node = _with_real_scale(ctx, node)
     x = node.input(0)
     names = ctx.codes.get(x) or (ctx.add_quantizer(node, _source_form(ctx, x), x),)
-    if ctx.type(x).dtype.is_small_float:
+    if ctx.type(x).dtype.is_small_float and not node.attr("block_size", 0):
         float_codes.decode(ctx, node, names)
         return
     quant = _quantization(ctx, node)
@@ -100,10 +90,10 @@ def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
         if node.attr("block_size", 0) > 0 and decode_blocks(ctx, node, names):
             ctx.refuse(node, RULE, quant)
         elif not run_time.decode(ctx, node, names):
-            _keep(ctx, node, quant, names)
+            ctx.refuse(node, RULE, quant)
+            _by_row(ctx, node, names)
         return
-    wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
-    result = dtype_of(wanted, node.where) if wanted else ctx.type(node.input(1)).dtype
+    result = _real_type(ctx, node)
     if result is DType.F32:
         ctx.emit(
             node, "Dequantize", (x,), {"quant": quant}, outputs=node.outputs[:1], quantizer=names
@@ -146,11 +136,33 @@ def _source_form(ctx: Importer, value: str) -> str:
     return "DequantizeLinear on an input" if value in ctx.graph.inputs else "DequantizeLinear"
 
 
-def _keep(ctx: Importer, node: OnnxNode, refusal: Refusal, names: tuple[str, ...]) -> None:
-    """Leaves the node foreign, in ONNX's own domain: the twins of com.microsoft mean the same."""
-    ctx.refuse(node, RULE, refusal)
-    version = max(ctx.opsets.get(DEFAULT_DOMAIN, 0), _EVALUATOR_KNOWS)
-    import_foreign(ctx, node.rewritten(domain=DEFAULT_DOMAIN, version=version), quantizer=names)
+def _by_row(
+    ctx: Importer, node: OnnxNode, names: tuple[str, ...], dtype: DType | None = None
+) -> None:
+    """ONNX's own op, into codes of a type, or out of codes where none is given."""
+    attrs: dict[str, Attr] = {name: node.attr(name, value) for name, value in _BY_ROW.items()}
+    if dtype is not None:
+        wanted = node.attr("precision", TensorProto.UNDEFINED)
+        attrs["precision"] = dtype_of(wanted, node.where) if wanted else None
+        attrs |= {"output_dtype": dtype, "saturate": node.attr("saturate", 1)}
+        inputs, outputs = node.inputs, node.outputs[:1]
+        ctx.emit(node, "QuantizeLinear", inputs, attrs, outputs=outputs, quantizer=names)
+        return
+    scale = ctx.cast(node, node.input(1), DType.F32, "scale")
+    inputs, result = (node.input(0), scale, *node.inputs[2:]), _real_type(ctx, node)
+    last = node.outputs[:1] if result is DType.F32 else None
+    real = ctx.emit(node, "DequantizeLinear", inputs, attrs, outputs=last, quantizer=names)
+    if last is None:
+        ctx.cast(node, real, result, "cast", output=node.output(0))
+
+
+_BY_ROW: Final = {"axis": 1, "block_size": 0}
+
+
+def _real_type(ctx: Importer, node: OnnxNode) -> DType:
+    """The type that a DequantizeLinear gives."""
+    wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
+    return dtype_of(wanted, node.where) if wanted else ctx.type(node.input(1)).dtype
 
 
 # -- parameters ------------------------------------------------------------------------------------

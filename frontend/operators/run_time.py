@@ -59,16 +59,15 @@ def decode(ctx: Importer, node: OnnxNode, names: tuple[str, ...]) -> bool:
     one for each index of an axis; False where it has other parameters.
     """
     codes, scale, zero = node.input(0), node.input(1), node.input(2)
-    kind = ctx.type(codes).dtype
+    kind, axis = ctx.type(codes).dtype, _axis(ctx, node)
+    if axis is None:
+        return False
     if kind.is_integer and kind.bits < 8:
         wide = DType.S8 if kind.range[0] < 0 else DType.U8
         codes = _of_type(ctx, node, codes, wide, "codes")
         zero = zero and _of_type(ctx, node, zero, wide, "zero")
     sums = ctx.type(codes).dtype is DType.S32 and not zero
     if not (sums or ctx.type(codes).dtype in _CODES) or ctx.type(scale).dtype not in _FLOATS:
-        return False
-    axis = _axis(ctx, node)
-    if axis is None:
         return False
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
     result = dtype_of(wanted, node.where) if wanted else ctx.type(scale).dtype

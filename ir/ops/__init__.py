@@ -25,6 +25,7 @@ from .computed_ranges import COMPUTED_RANGES
 from .convolution import CONVOLUTION
 from .elementwise import ELEMENTWISE
 from .foreign import FOREIGN
+from .linear import LINEAR
 from .matmul import MATMUL
 from .movement import MOVEMENT
 from .normalization import NORMALIZATION
@@ -58,6 +59,7 @@ _ROWS: tuple[OpSpec, ...] = (
     *SHAPE,
     *QUANTIZATION,
     *COMPUTED_RANGES,
+    *LINEAR,
     *FOREIGN,
 )
 

@@ -49,9 +49,7 @@ SLOW_WITHOUT_ROW: Mapping[str, Effort] = MappingProxyType(
             ),
             Effort.SERIES,
         ),
-        **dict.fromkeys(
-            ("Col2Im", "DeformConv", "GridSample", "LpPool", "NonMaxSuppression"), Effort.PYTHON
-        ),
+        **dict.fromkeys(("Col2Im", "DeformConv", "GridSample", "NonMaxSuppression"), Effort.PYTHON),
     }
 )
 """What ONNX's reference evaluator takes more for than the row of foreign ops says: its own loops."""

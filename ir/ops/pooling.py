@@ -1,4 +1,4 @@
-"""Rows of pooling: MaxPool, AveragePool and the global ones."""
+"""Rows of pooling: MaxPool, AveragePool, LpPool and the global ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from ..types import Shape
 from .carried import where_size_stays
-from .rows import A, Call, flag, integers, row
-from .spec import REQUIRED, Attr, Attrs, Effort, OpSpec, Required, Trait
+from .rows import A, Call, flag, integer, integers, row
+from .spec import REQUIRED, Attr, Attrs, Effort, OpSpec, Required, ShapeError, Trait
 from .windows import Window, lowest, pad_spatial, taps_within, window, window_shape
 
 _WINDOW: dict[str, Attr | Required] = {
@@ -66,6 +66,28 @@ def _counts(win: Window, spatial: tuple[int, ...], include_pad: bool) -> A:
     return np.maximum(total, 1)
 
 
+def _lp_pool(x: A, attrs: Attrs) -> A:
+    """In f64, so that no power of an element overflows where the norm does not."""
+    norm = integer(attrs, "p")
+    padded, win = _prepared(np.abs(x.astype(np.float64)), attrs, 0)
+    total = np.zeros((*x.shape[:2], *win.out))
+    for _, view in win.taps(padded):
+        total += view**norm
+    return np.asarray(total ** (1 / norm), x.dtype)
+
+
+def _lp_shape(call: Call) -> Shape:
+    if integer(call.attrs, "p") < 1:
+        raise ShapeError(f"p must be 1 or more, found {call.attrs['p']!r}")
+    return _pool_shape(call) if "kernel_shape" in call.attrs else _global_shape(call)
+
+
+def _global_lp(x: A, attrs: Attrs) -> A:
+    axes, norm = tuple(range(2, x.ndim)), integer(attrs, "p")
+    total = (np.abs(x.astype(np.float64)) ** norm).sum(axes, keepdims=True)
+    return np.asarray(total ** (1 / norm), x.dtype)
+
+
 def _global_shape(call: Call) -> Shape:
     x = call.at_least(0, 3)
     return (*x[:2], *[1] * (len(x) - 2))
@@ -114,6 +136,26 @@ POOLING: tuple[OpSpec, ...] = (
         traits=_AVERAGES,
         primitive="pooling",
         effort=Effort.LOOPS,
+    ),
+    row(
+        "LpPool",
+        "The p-norm of each window: padding counts as zeros.",
+        "x:F",
+        attrs={**_WINDOW, "p": 2},
+        shape=_lp_shape,
+        compute=_lp_pool,
+        traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO},
+        effort=Effort.SERIES,
+    ),
+    row(
+        "GlobalLpPool",
+        "The p-norm of each channel.",
+        "x:F",
+        attrs={"p": 2},
+        shape=_lp_shape,
+        compute=_global_lp,
+        traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO},
+        effort=Effort.SERIES,
     ),
     row(
         "GlobalAveragePool",

@@ -45,7 +45,7 @@ from .program import (
     hand_out,
     plan_buffers,
 )
-from .values import NotLowered, Offer, Values, Wanted, Weights
+from .values import NotLowered, Offer, Values, Wanted, Weights, beyond_reach
 
 Lowering = Callable[["Binder", Step], None]
 C = TypeVar("C")
@@ -667,7 +667,7 @@ class Binder(Values):
         self._actions.append(HostAction(runner, inputs, outputs))
         for value in runner.outputs:
             shape, kind = self._shapes.get(value), data_type(self.plan.type(value).dtype)
-            if shape is not None and kind is not None and 0 not in shape:
+            if shape is not None and kind is not None and not beyond_reach(shape):
                 owner = Owner.ARENA if runner.single_call is not None else Owner.HOST
                 like = (
                     relaid(inputs[runner.inputs[0]].desc, shape or (1,), kind)
@@ -691,12 +691,13 @@ class Binder(Values):
             and not self.reaches(source)
             and self.index not in self._refused
         )
-        view = step.primitive in RESHAPES and settled and hidden and shape is not None
-        return view and (data_type(self.plan.type(step.output).dtype) is None or 0 in (shape or ()))
+        if shape is None or step.primitive not in RESHAPES or not (settled and hidden):
+            return False
+        return data_type(self.plan.type(step.output).dtype) is None or bool(beyond_reach(shape))
 
     def _input(self, name: str) -> None:
         kind, shape = data_type(self.plan.type(name).dtype), self._shapes[name]
-        if kind is not None and 0 not in shape:
+        if kind is not None and not beyond_reach(shape):
             self._define(
                 name, Tensor(Buffer(name, Owner.INPUT), row_major(self.library, shape, kind))
             )

@@ -367,9 +367,11 @@ class OneDnnExecutor:
             return self._bind(known, settled, state, threads), threads
 
     def _threads_for(self, shapes: Mapping[str, StaticShape]) -> int:
-        """How many threads a program uses."""
+        """How many threads a program uses: one where the system starts no others."""
         alone = _BODY_ALONE if self._is_body else _ALONE
-        return 1 if _work(self._lowered, shapes) <= alone else self._threads
+        wanted = 1 if _work(self._lowered, shapes) <= alone else self._threads
+        # one more: it is bound in a thread of its own
+        return wanted if wanted == 1 or workers.may_start(wanted) else 1
 
     def _bind(
         self,
@@ -383,8 +385,7 @@ class OneDnnExecutor:
         """
         refused = dict(self._kept)
 
-        def work() -> Program:
-            self._library.set_threads(threads)
+        def bind() -> Program:
             constants, exact = state.constants, self._exact
             plans = self._plan, self._lowered
             binder = Binder(
@@ -403,6 +404,15 @@ class OneDnnExecutor:
             program = binder.bind(LOWERINGS)
             self._budget.check_run(self._plan, known, _memory_of(program) + binder.made_bytes)
             return program
+
+        def work() -> Program:
+            # the number is the thread's, which may be the caller's
+            before = self._library.max_threads()
+            self._library.set_threads(threads)
+            try:
+                return bind()
+            finally:
+                self._library.set_threads(before)
 
         while True:
             try:

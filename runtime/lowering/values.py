@@ -30,6 +30,9 @@ from .program import Action, Buffer, Owner, PrimitiveAction, Tensor, data_type
 _LARGEST_WRITTEN_OUT = 128 << 20
 """Bytes of constants that one program may hold in a larger shape than the plan's."""
 
+_MOST_DIMENSIONS = 12
+"""Of a memory descriptor."""
+
 _LARGEST_MADE = 1 << 30
 """Bytes of constants that one program may hold which are made for its shapes: in their place stands
 a step on NumPy, which makes them too."""
@@ -95,6 +98,14 @@ class Offer:
         return replace(self, args={**self.args, **args})
 
 
+def beyond_reach(shape: StaticShape) -> str:
+    """Why primitives take no tensor of a shape; '' where they do."""
+    if 0 in shape:
+        return "has no elements"
+    most = _MOST_DIMENSIONS
+    return f"has more than {most} dimensions" if len(shape) > most else ""
+
+
 class Values:
     """The tensors of every value, and the actions that make them.
 
@@ -148,13 +159,13 @@ class Values:
         """The shape of a value or constant, 0-d as [1].
 
         Raises:
-            NotLowered: data decides it, or it has no elements.
+            NotLowered: data decides it, or primitives take none of that shape.
         """
         shape = self._shapes.get(self._less[value][0] if value in self._less else value)
         if shape is None:
             raise NotLowered(f"the shape of {value} depends on data")
-        if 0 in shape:
-            raise NotLowered(f"{value} has no elements")
+        if outside := beyond_reach(shape):
+            raise NotLowered(f"{value} {outside}")
         return shape or (1,)
 
     def dtype(self, value: str) -> DataType:

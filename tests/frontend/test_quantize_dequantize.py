@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from support.onnx_cases import NEWEST_OF_ORT, compare, model, node, ops, random, run_import
 
 import fqfuse
-from fqfuse.errors import InvalidModel, UnsupportedOp
+from fqfuse.errors import InvalidModel
 from fqfuse.frontend import graph_from_onnx
 from fqfuse.ir.decision import Outcome, Quantizer
 from fqfuse.ir.types import DType, Quantization
@@ -362,7 +362,7 @@ def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
     }
 
 
-def test_codes_in_blocks_of_an_input_stay_foreign_and_say_why():
+def test_codes_in_blocks_of_an_input_stay_an_operation_and_say_why():
     scale = np.float32([[0.1, 0.2], [0.3, 0.4]])
     nodes = [
         node("DequantizeLinear", ["x", "s"], ["d"], name="blocks", axis=1, block_size=2),
@@ -375,7 +375,7 @@ def test_codes_in_blocks_of_an_input_stay_foreign_and_say_why():
     graph = compare(
         proto, {"x": x}, expected=[np.maximum(x * np.repeat(scale, 2, 1), 0)], rtol=1e-6, atol=1e-6
     )
-    assert ops(graph) == ["Onnx", "Relu"]
+    assert ops(graph) == ["DequantizeLinear", "Relu"]
     (decision,) = graph.decisions
     assert (decision.subject, decision.outcome, decision.found) == (
         "blocks",
@@ -433,12 +433,12 @@ def test_a_scale_for_each_channel_known_at_run_time():
     assert (decode.op, decode.attrs["axis"]) == ("RunTimeDequantize", 1)
 
 
-def test_computed_scales_of_a_tensor_without_dimensions_stay_foreign():
+def test_computed_scales_of_a_tensor_without_dimensions_stay_an_operation():
     nodes = [node("QuantizeLinear", ["x", "s", "z"], name="q")]
     zero = np.full([], 100, np.uint8)
     proto = model(nodes, inputs={"x": [], "s": []}, constants={"z": zero}, opset=13)
     graph = compare(proto, {"x": random([]), "s": np.full([], 0.05, np.float32)})
-    assert ops(graph) == ["Onnx"]
+    assert ops(graph) == ["QuantizeLinear"]
     assert [decision.subject for decision in graph.decisions] == ["q"]
 
 
@@ -460,20 +460,18 @@ def test_quantizing_to_four_bits_in_blocks():
         inputs={"x": [2, 4], "s": [2, 2]},
         constants={"z": int4(TensorProto.INT4, [[0, 0]] * 2)},
     )
-    with pytest.raises(
-        UnsupportedOp, match="quantizing to 4 bits is not supported where the scales are in blocks"
-    ):
-        graph_from_onnx(proto)
+    (quantize,) = graph_from_onnx(proto).each("QuantizeLinear")
+    assert quantize.attrs["output_dtype"] is DType.S4
 
 
 @pytest.mark.parametrize("scale", [0.0, np.nan, np.inf])
-def test_a_scale_that_divides_nothing_stays_foreign(scale):
+def test_a_scale_that_divides_nothing_stays_an_operation(scale):
     nodes = [node("DequantizeLinear", ["w", "s"], name="dead", axis=0)]
     proto = model(
         nodes, inputs={}, constants={"w": np.int8([[0, 0], [1, 2]]), "s": np.float32([scale, 1])}
     )
     graph = graph_from_onnx(proto)
-    assert ops(graph) == ["Onnx"]
+    assert ops(graph) == ["DequantizeLinear"]
     assert graph.decisions[0].reason == "a scale is zero or not finite"
 
 

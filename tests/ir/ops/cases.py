@@ -39,6 +39,10 @@ def by_hand(case: Case) -> list[np.ndarray]:
             mean.astype(np.float32),
             inverse.astype(np.float32),
         ]
+    if case.op == "GlobalLpPool":
+        flat = x.reshape(*x.shape[:2], -1)
+        norms = np.linalg.norm(flat, case.attrs["p"], axis=2)
+        return [norms.reshape(*x.shape[:2], *[1] * (x.ndim - 2))]
     if case.op == "LRN":
         total = np.stack(
             [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fqfuse.ir.types import DType
+
 from .harness import Case, case, normal, positive
 
 X = normal(2, 6, 4, 5)
@@ -134,4 +136,34 @@ REDUCTION: tuple[Case, ...] = (
     case("TopK", X, [0], axis=0),
 )
 
-CASES = MATMUL + NORMALIZATION + REDUCTION
+# ONNX Runtime takes the types from the operands, so that a zero point says what `output_dtype` does
+_STEPS = positive(6)
+_ONE = np.asarray(0.05, np.float32), np.asarray(7, U8)
+LINEAR: tuple[Case, ...] = (
+    *(
+        case(
+            "QuantizeLinear",
+            X,
+            _STEPS / 20,
+            normal(6, dtype=kind),
+            output_dtype=DType.from_numpy(kind),
+        )
+        for kind in (U8, S8, np.uint16, np.int16)
+    ),
+    case("QuantizeLinear", X, *_ONE, output_dtype=DType.U8, saturate=0, axis=2),
+    case("QuantizeLinear", X, positive(2, 3, 4, 5) / 20, axis=1, block_size=2),
+    case(
+        "QuantizeLinear",
+        X,
+        *_ONE,
+        output_dtype=DType.U8,
+        precision=DType.F16,
+        oracle="reference",  # ONNX Runtime 1.32 does not know the attribute
+    ),
+    case("DequantizeLinear", normal(2, 6, 4, dtype=S8), _STEPS, normal(6, dtype=S8)),
+    case("DequantizeLinear", normal(2, 6, 4, dtype=U8), positive(2, 6, 2), axis=-1, block_size=3),
+    case("DequantizeLinear", normal(2, 6, dtype=np.int32), _ONE[0], axis=0),
+    case("DequantizeLinear", normal(2, 6, dtype=np.uint16), positive(2), axis=0),
+)
+
+CASES = MATMUL + NORMALIZATION + REDUCTION + LINEAR

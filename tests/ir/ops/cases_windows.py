@@ -164,6 +164,20 @@ POOLING: tuple[Case, ...] = (
         count_include_pad=1,
         pads=(2, 2),
     ),
+    # partial windows, and padding in ceil_mode, are wrong in ONNX's reference and in ONNX Runtime: `test_poolings.py`
+    *(
+        case("LpPool", x, p=p, **attrs)
+        for p in (1, 2, 3)
+        for x, attrs in (
+            (X1, {"kernel_shape": (3,), "strides": (2,)}),
+            (X2, {"kernel_shape": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}),
+            (X2, {"kernel_shape": (2, 2), "auto_pad": "SAME_UPPER"}),
+            (X2, {"kernel_shape": (3, 2), "dilations": (2, 1)}),
+        )
+    ),
+    case("LpPool", X2[..., :3], kernel_shape=(2, 2), strides=(1, 1), ceil_mode=1),
+    # neither ONNX Runtime nor onnx.reference has its newest form
+    *(case("GlobalLpPool", x, p=p, oracle="by hand") for x in (X1, X2) for p in (1, 2)),
     *(
         case(op, x)
         for op in ("GlobalAveragePool", "GlobalMaxPool")

@@ -339,6 +339,10 @@ NOT_CLAIMED: dict[tuple[str, Trait], str] = {
         "BatchNormalization",
         Trait.ELEMENTWISE,
     ): "its vectors run along axis 1, which is not how inputs broadcast",
+    **{
+        (op, Trait.ELEMENTWISE): "its parameters run along an axis, or are in blocks"
+        for op in ("QuantizeLinear", "DequantizeLinear")
+    },
     (
         "Lookup",
         Trait.ELEMENTWISE,
