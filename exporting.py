@@ -65,7 +65,7 @@ def export(
 
     Args:
         model: path of an ONNX file, its bytes, or a loaded `onnx.ModelProto`.
-        path: the file to write; data beyond 2 GiB goes to a file next to it.
+        path: the file to write; data beyond 2 GiB lies in a second one beside it.
         to: `qdq` (QuantizeLinear and DequantizeLinear around float operators; for ONNX Runtime and
             OpenVINO), or `qoperator` (operators on codes, some of them ONNX Runtime's own).
         calibrate: samples, an array for each input: quantizers are added, with the ranges that these give,

@@ -7,11 +7,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
-from collections.abc import Iterable
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from .errors import InvalidInput
 
@@ -125,6 +128,12 @@ _HINTS = {
 }
 
 
+TEMPORARY: Final = re.compile(r"\.fqfuse-[0-9a-f]{16}\.tmp")
+"""The name of a file that is not complete."""
+
+_WAIT = 60  # seconds; a save keeps the folder for itself as long as it takes to remove a few files
+
+
 def write_atomically(
     path: str | os.PathLike[str],
     data: bytes | memoryview | Iterable[memoryview],
@@ -148,10 +157,11 @@ def write_atomically(
     Raises:
         InvalidInput: the path cannot be written; nothing half-written stays behind.
     """
-    target = checked_path(path)
+    target = Path(os.path.realpath(checked_path(path)))
     try:
         pieces = [memoryview(data)] if isinstance(data, (bytes, memoryview)) else data
-        _write(Path(os.path.realpath(target)), pieces, lasting=lasting)
+        with saving(target.parent):
+            _write(target, pieces, lasting=lasting)
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "name another path")
         raise InvalidInput(
@@ -161,7 +171,7 @@ def write_atomically(
 
 def _write(target: Path, pieces: Iterable[memoryview], *, lasting: bool) -> None:
     mode = _mode_of(target)
-    beside = target.with_name(f".fqfuse-{secrets.token_hex(8)}.tmp")
+    beside = target.with_name(f".fqfuse-{secrets.token_hex(8)}.tmp")  # as `TEMPORARY` has it
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     # Windows would write another byte in front of each line end
     handle = os.open(beside, flags | getattr(os, "O_BINARY", 0), 0o666)
@@ -180,6 +190,81 @@ def _write(target: Path, pieces: Iterable[memoryview], *, lasting: bool) -> None
         raise
     if lasting:
         sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def saving(folder: Path) -> Iterator[Callable[[], bool]]:
+    """As long as the block runs, no other save removes what this one has begun in a folder.
+
+    Saves share a lock of the system's on the folder, which ends with their process however that
+    ends. Some file systems have none.
+
+    Yields:
+        A function, to be called last: True when no other save is under way there, nor begins before
+        the block ends. Then what a killed one left behind may go.
+
+    Raises:
+        InvalidInput: another program keeps the folder for itself.
+    """
+    handle = _shared(folder)
+
+    def is_alone() -> bool:
+        try:
+            return handle is not None and _locks(handle, "LOCK_EX")
+        except OSError:
+            return False
+
+    try:
+        yield is_alone
+    finally:
+        if handle is not None:
+            _locks(handle, "LOCK_UN")  # a forked child may have the descriptor, too
+            os.close(handle)
+
+
+def _shared(folder: Path) -> int | None:
+    """A descriptor that has a share in the lock of a folder; None: there is no lock, or no folder."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    except OSError:  # Windows opens no folders
+        return None
+    end = time.monotonic() + _WAIT
+    try:
+        while not _locks(handle, "LOCK_SH"):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.001)
+        else:
+            return handle
+    except OSError:  # the file system has no locks
+        os.close(handle)
+        return None
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    raise InvalidInput(
+        "another program has locked the folder",
+        where=str(folder),
+        hint="end that program, or name another path",
+    )
+
+
+def _locks(handle: int, kind: str) -> bool:
+    """Takes a lock of the system's, or gives it back; False: another process has one that rules it out.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(handle, getattr(fcntl, kind) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _write_all(handle: int, data: memoryview) -> None:

@@ -33,6 +33,11 @@ class _Stored:
     shape: tuple[int, ...]
     fortran: bool
 
+    @property
+    def bytes(self) -> int:
+        """Of the whole array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
     def rows(self, rank: int) -> int:
         return self.shape[0] if len(self.shape) == rank and rank else 1
 
@@ -67,10 +72,14 @@ def count(path: Path, ranks: Mapping[str, int], reading: Reading) -> int:
 
     Raises:
         InvalidInput: an array is missing.
+        One of `reading.DAMAGED`: there are fewer bytes than an array with these rows has.
     """
     with ExitStack() as stack:
         stored = _stored(stack, path, tuple(ranks), reading)
-        return max(array.rows(ranks[name]) for name, array in stored.items())
+        rows = max(array.rows(ranks[name]) for name, array in stored.items())
+    if rows > path.stat().st_size:  # what an archive says of its sizes may be wrong
+        _check_sums(path, tuple(ranks), reading)
+    return rows
 
 
 def first_shape(path: Path, name: str, rank: int, reading: Reading) -> RowShape | None:
@@ -201,10 +210,10 @@ def _stored(
                 where=str(path),
                 hint="write .npz files with an array for each input",
             )
-        return {inputs[0]: _header(file)}
+        return {inputs[0]: _header(file, path.stat().st_size)}
     archive = stack.enter_context(zipfile.ZipFile(file))
     return {
-        name: _header(stack.enter_context(archive.open(member)))
+        name: _header(stack.enter_context(archive.open(member)), archive.getinfo(member).file_size)
         for name, member in _members(archive, path, inputs, reading).items()
     }
 
@@ -221,9 +230,12 @@ def _check_sums(path: Path, inputs: tuple[str, ...], reading: Reading) -> None:
             return
         with zipfile.ZipFile(file) as archive:
             for member in _members(archive, path, inputs, reading).values():
+                left = archive.getinfo(member).file_size
                 with archive.open(member) as content:
-                    while content.read(_CHUNK):
-                        pass
+                    while piece := content.read(_CHUNK):
+                        left -= len(piece)
+                if left:
+                    raise EOFError(f"{member} is shorter than the archive says")
 
 
 def _members(
@@ -244,8 +256,13 @@ def _members(
     return found
 
 
-def _header(file: IO[bytes]) -> _Stored:
-    """Reads the header of an array."""
+def _header(file: IO[bytes], size: int) -> _Stored:
+    """Reads the header of an array in a file of so many bytes.
+
+    Raises:
+        ValueError: it is none, or tells rows for which the file is far too short. Of a file that is
+            cut off the first rows are good, if they do not lie across the whole array.
+    """
     version = np.lib.format.read_magic(file)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -256,4 +273,10 @@ def _header(file: IO[bytes]) -> _Stored:
     shape, fortran, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects, and fqfuse never unpickles anything")
-    return _Stored(file, dtype, shape, fortran and len(shape) > 1)
+    stored = _Stored(file, dtype, shape, fortran and len(shape) > 1)
+    there = size - file.tell()
+    if any(dim > size for dim in shape[:1]) or (stored.fortran and stored.bytes > there):
+        raise ValueError(
+            f"its header tells {stored.bytes:,} bytes of shape {shape}, and {there:,} follow"
+        )
+    return stored

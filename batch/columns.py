@@ -99,8 +99,32 @@ def check_type(column: str, type_: Any, row: RowType, where: str) -> None:
         raise InvalidInput(
             f"the column {column} has values of type {leaf}, and the input takes {row}",
             where=where,
-            hint=f"write the column as {'string' if is_text(row) else row.dtype.name}",
+            hint=f"convert it first: {_conversion(type_, row)}",
         )
+
+
+def _conversion(type_: Any, row: RowType) -> str:
+    """How a column becomes one that is taken, as an expression of pyarrow."""
+    wanted = _taken(type_, row)
+    if "view" in str(type_) or "run_end" in str(
+        type_
+    ):  # not every cast of theirs is there, or right
+        return f"pyarrow.array(column.to_pylist(), {wanted})"
+    return f"column.cast({wanted})"
+
+
+def _taken(type_: Any, row: RowType) -> str:
+    """The type that is taken in the place of another, as an expression of pyarrow."""
+    pa = arrow()
+    if hasattr(type_, "storage_type"):
+        return _taken(type_.storage_type, row)
+    if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
+        return _taken(type_.value_type, row)
+    if hasattr(type_, "value_type"):
+        return f"pyarrow.list_({_taken(type_.value_type, row)})"
+    name = "string" if is_text(row) else row.dtype.name.replace("bool", "bool_")
+    is_binary = "binary" in str(type_) and not is_text(row)
+    return f"pyarrow.{'binary' if is_binary or not hasattr(pa, name) else name}()"
 
 
 def values_of(column: Any, row: RowType) -> tuple[Mask, Array]:

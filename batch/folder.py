@@ -23,7 +23,7 @@ from ..errors import InvalidInput
 from ..files import is_folder, is_there, write_atomically
 from ..plan.file import save_plan
 from ..plan.types import Plan
-from .job import RECORDS, Job, Record, record_from
+from .job import RECORDS, Job, Record, digest_of, record_from
 from .parts import Part
 
 MANIFEST, BAD_ROWS = "_manifest.json", "_bad_rows.jsonl"
@@ -61,17 +61,22 @@ def opened(job: Job, identity: Identity, plan: Plan) -> Iterator[None]:
 
 
 def done(job: Job, parts: Sequence[Part]) -> dict[int, Record]:
-    """The records of parts that are done: their output is there, in the size that they say."""
+    """The records of parts that are done: their output is there, byte for byte."""
     found = {}
     for part in parts:
         try:
             record = record_from(job.record_of(part.index).read_bytes())
-            whole = not record.bytes or job.file_of(part.index).stat().st_size == record.bytes
+            whole = not record.bytes or _digest(job.file_of(part.index)) == record.digest
         except (OSError, ValueError, TypeError, KeyError):
             continue
         if whole and record.part == part.index and record.rows == part.rows:
             found[part.index] = record
     return found
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return digest_of(file)
 
 
 def finish(job: Job, identity: Identity, records: Iterable[Record]) -> None:

@@ -130,6 +130,8 @@ def _decoded(path: Path, row: RowType, pixels: Pixels) -> Array | str:
         opened = pillow.open(path, formats=_FORMATS)
     except pillow.DecompressionBombError as error:
         return f"the image is too large: {error}"
+    except pillow.UnidentifiedImageError as error:  # its own words depend on where the data lie
+        raise ValueError("cannot identify image file") from error
     with opened:
         if opened.mode not in _MODES or _is_deep(opened):
             return (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .parts import Part, Piece
 from .reading import Wanted
@@ -69,6 +70,7 @@ class Record:
         rows: of the data.
         written: of the output.
         bytes: of the output's file; 0: there is none, for no row is good.
+        digest: its SHA-256, or ''.
         bad: the rows that have no result.
     """
 
@@ -76,11 +78,17 @@ class Record:
     rows: int
     written: int
     bytes: int
+    digest: str
     bad: tuple[BadRow, ...]
 
     def text(self) -> str:
         """As JSON."""
         return json.dumps(asdict(self))
+
+
+def digest_of(file: BinaryIO) -> str:
+    """The SHA-256 of an open file."""
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def record_from(text: str | bytes) -> Record:

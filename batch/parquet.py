@@ -28,10 +28,11 @@ _DECODED = (
 
 
 def count(path: Path, ranks: Mapping[str, int], reading: Reading) -> int:
-    """The rows of a file, of which the footer alone is read.
+    """The rows of a file, of which the footer alone is read where it can be true.
 
     Raises:
         InvalidInput: a column is missing.
+        ValueError: the file does not hold the rows.
     """
     with _opened(path) as file:
         names = file.schema_arrow.names
@@ -49,6 +50,10 @@ def count(path: Path, ranks: Mapping[str, int], reading: Reading) -> int:
                     hint="write the file anew, each column under a name of its own",
                 )
         rows: int = file.metadata.num_rows
+        if rows > path.stat().st_size:  # one value many times, or a footer that is wrong
+            columns = [*map(reading.column, ranks)]
+            if rows != sum(len(batch) for batch in file.iter_batches(columns=columns)):
+                raise ValueError("it holds fewer rows than its footer says")
         return rows
 
 

@@ -5,7 +5,7 @@ nothing else. So a run that goes on cuts as the one before did, and no row is lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _LEAST_BATCHES = 64  # of a part: enough that opening and closing files is nothing beside them
 _MOST_PARTS = 1000  # of a job: a kill costs each worker one of them, or two
@@ -20,12 +20,14 @@ class DataFile:
         rows: how many it holds.
         bytes: its size.
         modified: when it was last written, nanoseconds since 1970.
+        damage: the reason why none of its rows can be read, which stands for one row; or ''.
     """
 
     name: str
     rows: int
     bytes: int
     modified: int
+    damage: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Piece:
         file: its name.
         start, stop: numbers of rows in the file.
         first: the number that the file's row 0 has in the data set.
+        damage: of the file.
     """
 
     file: str
     start: int
     stop: int
     first: int
+    damage: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def parts_of(files: Sequence[DataFile], batch: int) -> list[Part]:
         start = piece.start
         while start < piece.stop:
             stop = min(piece.stop, start + room)
-            held.append(Piece(piece.file, start, stop, piece.first))
+            held.append(replace(piece, start=start, stop=stop))
             room -= stop - start
             start = stop
             if not room:
@@ -90,5 +94,5 @@ def parts_of(files: Sequence[DataFile], batch: int) -> list[Part]:
 def _pieces(files: Sequence[DataFile]) -> Iterator[Piece]:
     first = 0
     for file in files:
-        yield Piece(file.name, 0, file.rows, first)
+        yield Piece(file.name, 0, file.rows, first, file.damage)
         first += file.rows

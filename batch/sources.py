@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -66,13 +66,16 @@ class DataSet:
         root: the folder that names are relative to.
         format: a name of `FORMATS`.
         files: in the order of their names, which is the order of the rows.
-        damaged: names of those whose header cannot be read; each is one bad row.
     """
 
     root: Path
     format: str
     files: tuple[DataFile, ...]
-    damaged: frozenset[str]
+
+    @property
+    def damaged(self) -> frozenset[str]:
+        """Names of files whose header cannot be read, or is not true; each is one bad row."""
+        return frozenset(file.name for file in self.files if file.damage)
 
     @property
     def rows(self) -> int:
@@ -81,7 +84,7 @@ class DataSet:
 
     def digest(self) -> str:
         """Stands for names, sizes and times of all files: another one means other data."""
-        text = "\n".join(repr(astuple(file)) for file in self.files)
+        text = "\n".join(repr(astuple(file)[:4]) for file in self.files)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
     def first_shape(self, name: str, rank: int, reading: Reading) -> RowShape | None:
@@ -103,7 +106,7 @@ class DataSet:
                 return
 
     def _sound(self) -> Iterator[str]:
-        return (file.name for file in self.files if file.name not in self.damaged)
+        return (file.name for file in self.files if not file.damage)
 
 
 def data_set(path: Path, ranks: Mapping[str, int], reading: Reading) -> DataSet:
@@ -140,9 +143,8 @@ def data_set(path: Path, ranks: Mapping[str, int], reading: Reading) -> DataSet:
         raise InvalidInput(
             "columns are kept of Parquet alone", where=str(path), hint="leave --keep out"
         )
-    damaged: set[str] = set()
-    files = [_counted(root, name, kind, ranks, reading, damaged) for name in chosen]
-    return DataSet(root, kind, tuple(files), frozenset(damaged))
+    files = [_counted(root, name, kind, ranks, reading) for name in chosen]
+    return DataSet(root, kind, tuple(files))
 
 
 def _names(folder: Path) -> list[str]:
@@ -184,29 +186,27 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
 
 
 def _counted(
-    root: Path,
-    name: str,
-    kind: str,
-    ranks: Mapping[str, int],
-    reading: Reading,
-    damaged: set[str],
+    root: Path, name: str, kind: str, ranks: Mapping[str, int], reading: Reading
 ) -> DataFile:
-    path = root / name
+    path, reason = root / name, ""
     try:
         status = path.stat()
         _check_regular(path, status)
         rows = FORMATS[kind].count(path, ranks, reading)
-    except OSError as error:
-        if not is_damage(error):
-            raise unreadable(path, error, "the file") from error
-        rows = -1
     except Exception as error:
         if not is_damage(error):
+            if isinstance(error, OSError):
+                raise unreadable(path, error, "the file") from error
             raise
-        rows = -1
-    if rows < 0:
-        damaged.add(name)
-    return DataFile(name, abs(rows), status.st_size, status.st_mtime_ns)
+        rows, reason = 1, _named(damage(error), root)
+    return DataFile(name, rows, status.st_size, status.st_mtime_ns, reason)
+
+
+def _named(reason: str, root: Path) -> str:
+    """A reason that names files as the listing does, wherever the data lie."""
+    for place in (f"{root}{os.sep}", repr(f"{root}{os.sep}")[1:-1]):
+        reason = reason.replace(place, "")
+    return reason
 
 
 def rows_of(part: Part, root: Path, reader: Reader, bad: list[BadRow]) -> Iterator[Rows]:
@@ -217,29 +217,26 @@ def rows_of(part: Part, root: Path, reader: Reader, bad: list[BadRow]) -> Iterat
         InvalidInput: a file cannot be read now (a damaged one is bad rows).
     """
     for piece in part.pieces:
-        at = piece.start
+        at, reason = piece.start, piece.damage
         try:
-            for found in reader.read(root / piece.file, piece):
-                bad += [
-                    BadRow(piece.first + row, piece.file, row, reason) for row, reason in found.bad
-                ]
+            for found in reader.read(root / piece.file, piece) if not reason else ():
+                bad += _bad(piece, found.bad, root)
                 at = found.stop
                 if len(found.numbers):
                     yield _rows(found, piece)
-        except OSError as error:
-            if not is_damage(error):
-                raise unreadable(root / piece.file, error, "the file") from error
-            bad += _rest(piece, at, error)
         except Exception as error:
             if not is_damage(error):
+                if isinstance(error, OSError):
+                    raise unreadable(root / piece.file, error, "the file") from error
                 raise
-            bad += _rest(piece, at, error)
+            reason = damage(error)
+        if reason:
+            bad += _bad(piece, ((row, reason) for row in range(at, piece.stop)), root)
 
 
-def _rest(piece: Piece, at: int, error: Exception) -> list[BadRow]:
-    return [
-        BadRow(piece.first + row, piece.file, row, damage(error)) for row in range(at, piece.stop)
-    ]
+def _bad(piece: Piece, rows: Iterable[tuple[int, str]], root: Path) -> Iterator[BadRow]:
+    for row, reason in rows:
+        yield BadRow(piece.first + row, piece.file, row, _named(reason, root))
 
 
 def _rows(found: Found, piece: Piece) -> Rows:

@@ -83,6 +83,7 @@ class Worker:
             rows=part.rows,
             written=count,
             bytes=target.stat().st_size if count else 0,
+            digest=writer.digest,
             bad=tuple(sorted(bad, key=lambda row: row.row)),
         )
         if count + len(bad) != part.rows:

@@ -22,6 +22,7 @@ from ..errors import InvalidInput
 from ..files import archive_member
 from ..ir.ops.spec import Array
 from .columns import arrow, column_of
+from .job import digest_of
 from .libraries import library
 from .rows import Rows, joined
 
@@ -38,7 +39,13 @@ _Shapes = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
 class Writer(Protocol):
-    """Takes the rows of a part in order."""
+    """Takes the rows of a part in order.
+
+    Attributes:
+        digest: of the file when it has its place, its SHA-256; '' where there is none, for lack of rows.
+    """
+
+    digest: str
 
     def add(self, rows: Rows, outputs: Mapping[str, Array]) -> None:
         """Adds the outputs of a batch."""
@@ -61,9 +68,9 @@ def written(target: Path, *, files: bool) -> Iterator[Writer]:
         InvalidInput: it cannot be written.
     """
     beside = target.with_name(temporary(target.name))
-    with ExitStack() as stack:
-        stack.callback(_removed, beside)
-        try:
+    try:  # files are closed inside: on a full disk that fails, too
+        with ExitStack() as stack:
+            stack.callback(_removed, beside)
             writer: Writer = (
                 ParquetWriter(beside, stack)
                 if target.suffix == ".parquet"
@@ -72,14 +79,14 @@ def written(target: Path, *, files: bool) -> Iterator[Writer]:
             yield writer
             writer.finish()
             if beside.exists():
-                _synced(beside)
+                writer.digest = _synced(beside)
                 beside.replace(target)
-        except OSError as error:
-            raise InvalidInput(
-                f"the output cannot be written: {error.strerror or error}",
-                where=str(target),
-                hint="free some space or mend the permissions, and run the command again: it goes on",
-            ) from error
+    except OSError as error:
+        raise InvalidInput(
+            f"the output cannot be written: {error.strerror or error}",
+            where=str(target),
+            hint="free some space or mend the permissions, and run the command again: it goes on",
+        ) from error
 
 
 def temporary(name: str) -> str:
@@ -92,6 +99,7 @@ class ParquetWriter:
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path, self._stack = path, stack
+        self.digest = ""
         self._held: list[tuple[Rows, Mapping[str, Array]]] = []
         self._bytes = 0
         self._shapes: _Shapes = {}
@@ -139,6 +147,7 @@ class ArchiveWriter:
 
     def __init__(self, path: Path, stack: ExitStack, *, files: bool) -> None:
         self._path, self._stack, self._files = path, stack, files
+        self.digest = ""
         self._spools: dict[str, IO[bytes]] = {}
         self._shapes: _Shapes = {}
         self._names: list[str] = []
@@ -203,9 +212,11 @@ def _write_header(member: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...
     np.lib.format.write_array_header_1_0(member, header)
 
 
-def _synced(path: Path) -> None:
+def _synced(path: Path) -> str:
+    """Waits until a file is on the disk, and gives its digest."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
+        return digest_of(file)
 
 
 def _removed(path: Path) -> None:

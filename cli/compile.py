@@ -12,7 +12,7 @@ from typing import Annotated
 
 from ..errors import InvalidInput
 from .options import Approximate, AsJson, Color, ColorOption, Dynamic, Model, Target, option
-from .out import refuse_over, sizes_of_plan
+from .out import refuse_over, sizes_of
 
 
 def command(
@@ -43,7 +43,7 @@ def command(
     from ..report.text import summary_report
     from .console import print_json, show
 
-    size, told = sizes_of_plan(output)
+    size, told = sizes_of(output)
     if as_json:
         print_json(
             {

@@ -21,7 +21,7 @@ import typer
 
 from ..errors import FqfuseError, InvalidInput
 from .options import AsJson, Color, ColorOption, choice, option
-from .out import refuse_over, sizes_of_plan
+from .out import refuse_over, sizes_of
 
 if TYPE_CHECKING:
     from ..ir.decision import Decision
@@ -92,7 +92,7 @@ def command(
                 "schema": "fqfuse.convert/1",
                 "source": str(plan),
                 "plan": str(output),
-                "bytes": sizes_of_plan(output)[0],
+                "bytes": sizes_of(output)[0],
                 "how": how.value,
                 **_counted(new, decisions),
             }
@@ -125,7 +125,7 @@ def _show(new: Plan, output: Path, decisions: Sequence[Decision], plan: Path, co
     kinds = ", ".join(f"{count:,} {way}" for way, count in ways.items() if count)
     rows = {
         "converted": f"{len(decisions):,} of {len(new.steps):,} steps: {kinds or 'none has attributes of oneDNN 2'}",
-        "plan": sizes_of_plan(output)[1],
+        "plan": sizes_of(output)[1],
     }
     title = title_text(plan.name)
     show(converted_report(new, decisions, layout_of_stdout(), title, rows), color)

@@ -7,7 +7,7 @@ Runtime and OpenVINO, `--to qoperator` for ONNX Runtime, with some of its own op
 Codes differ from those of the model by at most 1, next to ties. No quantizer is added, unless
 --calibrate gives data for its range. What standard ONNX cannot say is
 refused with the name of the node. The file is written at once or not at all; beyond 2 GiB, data
-goes to OUT.data.
+lies beside it in OUT.DIGEST.data, which changes in one step with it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from .options import AsJson, Color, ColorOption, Model, choice, option
+from .out import sizes_of
 
 if TYPE_CHECKING:
     from ..exporter.model import Exported
@@ -55,7 +56,7 @@ def command(
     operators = Counter(
         f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes
     )
-    size = output.stat().st_size
+    size, written = sizes_of(output)
     if as_json:
         from .console import print_json
 
@@ -78,7 +79,6 @@ def command(
         from ..report.exported import export_report
         from .console import show
 
-        written = f"{output} ({size:,} bytes)"
         show(
             export_report(
                 model.name,

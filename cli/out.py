@@ -4,6 +4,7 @@ output.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -58,11 +59,16 @@ def refuse_over(output: Path, source: Path, what: str, option: str = "--output")
         raise InvalidInput(what, where=str(output), hint=f"name another file with {option}")
 
 
-def sizes_of_plan(path: Path) -> tuple[int, str]:
-    """Bytes of a plan that was saved, and its files with theirs for a person, who has to copy all."""
+def sizes_of(path: Path) -> tuple[int, str]:
+    """Bytes of a plan or model that was saved, and its files with theirs for a person, who has to
+    copy all.
+    """
     from ..plan.file import files_of
 
-    sizes = [(file, file.stat().st_size) for file in files_of(path)]
+    sizes = []
+    for file in files_of(path):
+        with contextlib.suppress(OSError):  # another process may have replaced them by now
+            sizes.append((file, file.stat().st_size))
     return sum(size for _, size in sizes), " and ".join(
         f"{file} ({size:,} bytes)" for file, size in sizes
     )

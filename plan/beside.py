@@ -1,8 +1,9 @@
 """The constants of a plan beyond 2 GiB, which no ONNX file holds: a second file beside the plan's.
 
 The file's name ends in its own SHA-256, and the plan says that name. So both change in one step: the
-new data is written under its own name, then the plan that names it is put into its place, and what
-the former plan named goes last. A crash leaves the old plan with its data, or the new one.
+new data is written under its own name, then the plan that names it is put into its place, and data
+that no plan names goes last. A crash leaves the old plan with its data, or the new one, and what it
+leaves behind goes with the next save. Models for other runtimes are written in the same way.
 
 The data is mapped into memory, not read: pages that a session has packed for its kernels, or never
 asks for, need not stay.
@@ -11,7 +12,6 @@ asks for, need not stay.
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import mmap
 import os
@@ -23,13 +23,17 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import InvalidInput, PlanError
-from ..files import checked_path, unreadable, write_atomically
+from ..files import TEMPORARY, checked_path, saving, unreadable, write_atomically
 from ..ir.constants import Halves
 from ..ir.lifting import stored_pieces
 from ..ir.ops.spec import Array
+from .seal import entry
 
 ALIGNED: Final = 4096
 """A page: where a constant can be mapped, and used as it is."""
+
+DATA: Final = "fqfuse.data"
+"""The key in a model's metadata under which the name of its data stands."""
 
 _PIECE: Final = 1 << 24
 _NAME: Final = re.compile(r"[^/\\\0]{1,200}\.([0-9a-f]{64})\.data")
@@ -49,7 +53,7 @@ class Beside:
 
 
 def write_beside(path: str | os.PathLike[str], constants: Mapping[str, Array | Halves]) -> Beside:
-    """Writes constants beside a plan file that is still to be written.
+    """Writes constants beside a plan file that is still to be written, within `replacing`.
 
     Raises:
         InvalidInput: the file cannot be written.
@@ -74,23 +78,46 @@ def write_beside(path: str | os.PathLike[str], constants: Mapping[str, Array | H
     return Beside(location, places)
 
 
-def has_beside(path: str | os.PathLike[str]) -> bool:
-    """True where there may be data of a plan of this name."""
-    target = _real(checked_path(path))
-    try:
-        return any(target.parent.glob(f"{glob.escape(target.name)}.*.data"))
-    except OSError:
-        return False
-
-
-def remove_beside(path: str | os.PathLike[str], location: str) -> None:
-    """Removes the data that a plan named which is no more; what cannot be removed stays, and what was
-    written for a plan of another name, which may still be there.
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Within the block a plan or model is written, with data beside it or without. When no other save
+    is under way in the folder, what nothing needs goes last: data that was written beside this name
+    and that no file of the folder names, and what killed saves had begun.
     """
     target = _real(checked_path(path))
-    if _NAME.fullmatch(location) and location.startswith(f"{target.name}."):
-        with contextlib.suppress(OSError):
-            _beside(target, location).unlink()
+    with saving(target.parent) as is_alone:
+        try:
+            yield
+        finally:
+            if is_alone():
+                _sweep(target)
+
+
+def _sweep(target: Path) -> None:
+    """What cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        files = {path.name: path for path in target.parent.iterdir() if path.is_file()}
+        begun = {name for name in files if TEMPORARY.fullmatch(name)}
+        data = {name for name in files if _is_data_of(target, name)}
+        # a copy of a plan names the data of what it was copied from
+        whole = files.keys() - begun - data if data else ()
+        for name in begun | data - {data_of(files[name]) for name in whole}:
+            with contextlib.suppress(OSError):
+                files[name].unlink()
+
+
+def _is_data_of(target: Path, name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and name.rpartition(".data")[0][:-65] == target.name
+
+
+def data_of(path: str | os.PathLike[str]) -> str:
+    """The name of the data that a plan or model says lies beside it; '' where it says none, or is no
+    such file.
+    """
+    with contextlib.suppress(InvalidInput):
+        found = entry(path, DATA)
+        return found if _NAME.fullmatch(found) else ""
+    return ""
 
 
 def _real(path: Path) -> Path:

@@ -47,7 +47,7 @@ from ..ir.ops.spec import Array
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from ..ir.types import Dim, DType, TensorType
-from .beside import ALIGNED, Beside, has_beside, mapped, remove_beside, write_beside
+from .beside import ALIGNED, DATA, Beside, data_of, mapped, replacing, write_beside
 from .foreign import check_foreign
 from .metadata import (
     add_metadata,
@@ -72,7 +72,9 @@ from .seal import (
     Source,
     check_structure,
     content,
+    is_at,
     is_plan,
+    opened,
     sealing,
 )
 from .types import MOST_DEPTH, Bodies, Plan, Step
@@ -83,7 +85,6 @@ SCHEMA = 1
 
 _IR_VERSION = 10  # the first with metadata on nodes and values
 _STANDARD_OPSET = 26  # the newest that every onnx in the dependency range knows
-_DATA = "fqfuse.data"
 _CONSTANTS = "fqfuse.constants"  # of a body: its constants -> initializers of the model
 _BODIES = "fqfuse.bodies"  # of a node: how many states, and how many scanned values
 _LIMIT = (1 << 31) - (1 << 24)  # protobuf ends at 2 GiB; 16 MiB are left for what is not constants
@@ -111,15 +112,13 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], limit: int = _LIMIT) -> 
         )
     _check_limit(limit)
     _check(plan, "")
-    former = _data_of(path)
     beside = None
-    if _size(plan) > limit:
-        stored, _ = _stored(plan)
-        large = {name: data for name, data in sorted(stored.items()) if _is_large(data)}
-        beside = write_beside(path, large) if large else None
-    write_atomically(path, _content(plan, beside))
-    if former and (beside is None or beside.location != former):
-        remove_beside(path, former)
+    with replacing(path):
+        if _size(plan) > limit:
+            stored, _ = _stored(plan)
+            large = {name: data for name, data in sorted(stored.items()) if _is_large(data)}
+            beside = write_beside(path, large) if large else None
+        write_atomically(path, _content(plan, beside))
 
 
 def _check_limit(limit: object) -> None:
@@ -128,9 +127,9 @@ def _check_limit(limit: object) -> None:
 
 
 def files_of(path: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """What was saved: the plan's file, and the one beside it if there is one."""
+    """What was saved: the file of a plan or model, and the one beside it if there is one."""
     target = checked_path(path)
-    location = _data_of(target)
+    location = data_of(target)
     if not location:
         return (target,)
     # a link leads to the folder where both lie
@@ -192,17 +191,6 @@ def _stored(plan: Plan) -> tuple[dict[str, Array | Halves], list[dict[str, str]]
 
 def _is_large(data: Array | Halves) -> bool:
     return data.nbytes >= LARGE and data.dtype.kind != "O"
-
-
-def _data_of(path: str | os.PathLike[str]) -> str:
-    """The file beside the plan that is there already; '' where there is none."""
-    try:
-        if not (has_beside(path) and is_plan(path)):
-            return ""
-        data, _, sealed = content(path)
-        return metadata_of(_checked_model(data, sealed=sealed)).get(_DATA, "")
-    except (InvalidInput, PlanError):  # there is no such plan, or it is broken: it is replaced
-        return ""
 
 
 def _content(plan: Plan, beside: Beside | None) -> Iterator[memoryview]:
@@ -268,7 +256,7 @@ def _model(
             graph.initializer.append(tensor_beside(name, data, beside.location, places[name]))
     for domain in sorted(versions):
         model.opset_import.add(domain=domain, version=versions[domain])
-    told = plan_metadata(plan) | ({} if beside is None else {_DATA: beside.location})
+    told = plan_metadata(plan) | ({} if beside is None else {DATA: beside.location})
     add_metadata(model, {"fqfuse.schema": str(SCHEMA)} | told)
     return model
 
@@ -333,9 +321,21 @@ def read_plan(source: Source) -> Plan:
 
 
 def _read(source: Source) -> Plan:
+    """Reads again a plan that another has replaced meanwhile: the data of the former one may be gone."""
+    while not isinstance(source, bytes):
+        with opened(source) as file:
+            try:
+                return _read_once(source)
+            except PlanError:
+                if is_at(file, source):
+                    raise
+    return _read_once(source)
+
+
+def _read_once(source: Source) -> Plan:
     data, apart, sealed = content(source)
     model = _checked_model(data, sealed=sealed)
-    location = metadata_of(model).get(_DATA)
+    location = metadata_of(model).get(DATA)
     if location is None:
         return _plan(model, apart, None)
     if isinstance(source, bytes):

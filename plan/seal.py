@@ -8,10 +8,13 @@ so the last entry of `metadata_props` (field 14) can hold the digest of everythi
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from typing import BinaryIO
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, overload
 
 from ..errors import PlanError
 from ..files import open_regular, unreadable
@@ -28,6 +31,7 @@ bounds what a hostile file asks for.
 """
 
 _FIELD_LIMIT = 500_000
+_TOP_LIMIT = 10_000  # fields of a model itself
 _HEAD = 4096
 _PIECE = 1 << 18
 _KEY = b"fqfuse.digest"
@@ -44,11 +48,48 @@ def is_plan(source: Source) -> bool:
     """
     if isinstance(source, bytes):
         return _head_says_plan(source[:_HEAD])
-    try:
-        with open_regular(source) as file:
-            return _head_says_plan(file.read(_HEAD))
-    except OSError as error:
-        raise unreadable(source, error, "the .onnx file") from error
+    with opened(source) as file:
+        return _head_says_plan(file.read(_HEAD))
+
+
+def entry(path: str | os.PathLike[str], key: str) -> str:
+    """What a model's metadata hold under a key; '' where they do not, or the file is no model.
+
+    Of the file little more is read than the metadata's keys.
+
+    Raises:
+        InvalidInput: it cannot be read.
+    """
+    with opened(path) as file:
+        view = _View(file)
+        for number, start, end in islice(_fields(view, 0, len(view)), _TOP_LIMIT):
+            if number != 14:  # metadata_props
+                continue
+            inner = islice(_fields(view, start, end), 2)
+            found = {part: view[at : min(last, at + _HEAD)] for part, at, last in inner}
+            if found.get(1) == key.encode():
+                return found.get(2, b"").decode(errors="replace")
+    return ""
+
+
+class _View:
+    """The bytes of a file, read where they are looked at."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> bytes: ...
+    def __getitem__(self, at: int | slice) -> int | bytes:
+        if isinstance(at, int):
+            return (self[at : at + 1] or b"\0")[0]  # it may have been cut off by now
+        self._file.seek(at.start)
+        return self._file.read(at.stop - at.start)
 
 
 def content(source: Source) -> tuple[bytes, Lifted, bool]:
@@ -63,22 +104,41 @@ def content(source: Source) -> tuple[bytes, Lifted, bool]:
     """
     if isinstance(source, bytes):
         return source, {}, not unsealed(source)
+    with opened(source) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size >= 1 << 31:
+            raise PlanError(
+                "the file has 2 GiB or more, and a plan has less",
+                where=str(source),
+                hint="name a file that fqfuse wrote",
+            )
+        found = lifted(file.fileno(), size, _FIELD_LIMIT) if hasattr(os, "preadv") else None
+        if found is None:
+            data = file.read()
+            return data, {}, not unsealed(data)
+        return *found, _is_sealed(file, size)
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """The file of a plan or model, to be read within the block.
+
+    Raises:
+        InvalidInput: it cannot be read.
+    """
     try:
-        with open_regular(source) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size >= 1 << 31:
-                raise PlanError(
-                    "the file has 2 GiB or more, and a plan has less",
-                    where=str(source),
-                    hint="name a file that fqfuse wrote",
-                )
-            found = lifted(file.fileno(), size, _FIELD_LIMIT) if hasattr(os, "preadv") else None
-            if found is None:
-                data = file.read()
-                return data, {}, not unsealed(data)
-            return *found, _is_sealed(file, size)
+        with open_regular(path) as file:
+            yield file
     except OSError as error:
-        raise unreadable(source, error, "the plan file") from error
+        raise unreadable(path, error, "the .onnx file") from error
+
+
+def is_at(file: BinaryIO, path: str | os.PathLike[str]) -> bool:
+    """True where a path still leads to a file that is open, or to none."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), Path(path).stat())
+    except OSError:
+        return True
 
 
 def _head_says_plan(head: bytes) -> bool:
@@ -88,7 +148,7 @@ def _head_says_plan(head: bytes) -> bool:
     return False
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes | _View, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(data) and shift < 64:
         value |= (data[at] & 0x7F) << shift
@@ -134,7 +194,7 @@ def _raw_sizes(data: bytes) -> Iterator[int]:
                 yield stop - begin if leaf == 9 else 0  # TensorProto.raw_data
 
 
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _fields(data: bytes | _View, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """(number, start, end) of a message's fields, 0 for those that hold numbers; ends where it is
     malformed: the parser will say so.
     """

@@ -21,6 +21,7 @@ from fqfuse.exporter import FORMS
 from fqfuse.exporter.file import save_model
 from fqfuse.models.digits import FORMS as DIGITS
 from fqfuse.models.digits import digits_model_path, digits_test_set
+from fqfuse.plan.file import files_of
 from fqfuse.plan.types import runs_in_int8
 
 RANDOM = np.random.default_rng
@@ -492,7 +493,9 @@ def test_large_data_lies_beside_the_model(tmp_path: Path) -> None:
     feeds = {"image": digits_test_set()[0][:4]}
     expected = run_ort(exported.model, feeds)
     save_model(exported.model, tmp_path / "large.onnx", limit=1000)
-    assert (tmp_path / "large.onnx.data").stat().st_size > 1000
+    (data,) = tmp_path.glob("large.onnx.*.data")
+    assert data.stat().st_size > 1000
+    assert files_of(tmp_path / "large.onnx") == (tmp_path / "large.onnx", data)
     assert (tmp_path / "large.onnx").stat().st_size < (tmp_path / "small.onnx").stat().st_size
     session = ort_session(tmp_path / "large.onnx")
     assert np.array_equal(session.run(None, feeds)[0], expected[0])
