@@ -4,8 +4,7 @@ same in a pipe.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
@@ -34,7 +33,6 @@ _NAMES = 3
 _TO_COPY = {"absurd-scale": 12}
 """How many names of a kind are shown whose remedy is the list of them, where they fit in `_ROOM`."""
 _ROOM = 420  # columns, of six lines
-_SIZES = 4  # whose option is spelled out
 _UNSPECIFIC = {
     "f32-attention",
     "f32-product",
@@ -71,6 +69,8 @@ def _lines(
 ) -> list[RenderableType]:
     """The screen with these findings, line by line."""
     parts: list[RenderableType] = [_heading(plan, title, width)]
+    guess = guess_text(verdict.guessed, timed=verdict.timed)
+    parts += paragraph(guess, width, 2, "yellow") if guess else ()
     parts += paragraph(_answer(verdict, shown), width, 2, _answer_style(verdict, shown))
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
@@ -222,8 +222,7 @@ def _answer_style(verdict: Verdict, shown: Sequence[Finding]) -> str:
 
 def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     steps, shares = count_text(len(plan.steps), "step"), verdict.shares
-    rows = [("sizes", _sizes(verdict))] if verdict.guessed else []
-    rows += [
+    rows = [
         ("multiply-adds", shares.arithmetic),
         ("between steps", f"{shares.handed_on} ({steps})"),
         ("time", _time(verdict)),
@@ -252,7 +251,7 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
 
 def _time(verdict: Verdict) -> str:
     if not verdict.timed:
-        return "not known before the open sizes are: see above"
+        return "not known before the open sizes are"
     machine = verdict.machine
     rates = "the peak rates of" if machine == machine.at_peak else "what kernels reach on"
     return (
@@ -261,18 +260,19 @@ def _time(verdict: Verdict) -> str:
     )
 
 
-def _sizes(verdict: Verdict) -> str:
-    """Which sizes were guessed, and the options that say otherwise."""
-    known = {printable(name): size for name, size in verdict.guessed.items() if name != "?"}
-    each = ", ".join(f"{name}={size:,}" for name, size in known.items())
+def guess_text(guessed: Mapping[str, int], *, timed: bool = True) -> str:
+    """Which open sizes the figures behind it are for; empty where all are given.
+
+    Args:
+        guessed: sizes that nobody gave.
+        timed: False: the guess is too small for bytes and shares to mean something.
+    """
+    if not guessed:
+        return ""
+    each = ", ".join(f"{printable(name)}={size:,}" for name, size in guessed.items() if name != "?")
     names = middle_cut(each or "a shape that is not known", _ONE_NAME)
-    guessed = f"the model leaves them open; figures are for a guess: {names}"
-    options = " ".join(f"--size {shlex.quote(name + '=N')}" for name in [*known][:_SIZES])
-    more = " ..." if len(known) > _SIZES else ""
-    if verdict.timed:
-        return f"{guessed} ({options}{more}, or --data FILE)"
-    given = f"; give them for times: {options}{more}, or --data FILE" if options else ""
-    return f"{guessed}. Bytes and shares mean little so{given}"
+    doubt = "" if timed else ", where bytes and shares mean little"
+    return f"For open sizes, guessed: {names} (--size, --data){doubt}:"
 
 
 def _ms(value: float) -> str:

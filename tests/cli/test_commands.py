@@ -175,7 +175,8 @@ def test_inspect_takes_sizes_that_the_model_leaves_open(call, plan: Path) -> Non
         return json.loads(call("inspect", plan, "--json", *options).stdout)["verdict"]["macs"]
 
     assert macs("--size", "N=32") == 32 * macs()
-    assert "sizes " not in call("inspect", plan, "--size", "N=32").stdout
+    assert "For open sizes, guessed: N=1 (--size, --data):" in call("inspect", plan).stdout
+    assert "open sizes" not in call("inspect", plan, "--size", "N=32").stdout
     assert macs("--size", "N=0") == 0
     for wrong in ("N", "N=-1", "N=x", "=3", "M=3"):
         assert call("inspect", plan, "--size", wrong).exit_code == 2
