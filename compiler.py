@@ -17,6 +17,8 @@ from .frontend import (
     Source,
     bodies_of,
     graph_from_onnx,
+    read_model,
+    stated_shapes,
 )
 from .ir.approximations import check_approximate
 from .ir.graph import Graph
@@ -26,6 +28,7 @@ from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import ALIGNED, DYNAMIC, Observer, Pass, begin, has_place, optimize
 from .plan.arguments import in_order, with_roles
 from .plan.file import read_plan
+from .plan.stated import SHAPES
 from .plan.targets import check_target
 from .plan.types import Bodies, Plan, Step
 from .plan.verify import check_plan
@@ -68,7 +71,12 @@ def compile(
             another kind.
     """
     told = _settings(target, dynamic, budgets, approximate)
-    plan = _compiled(model, told, _watchers(observers))
+    watchers = _watchers(observers)
+    source = read_model(model, budgets)
+    plan = _compiled(source, told, watchers)
+    shapes = stated_shapes(source.model, plan)
+    if shapes:
+        plan = replace(plan, options={**plan.options, SHAPES: shapes})
     check_plan(plan, blame="the composer")
     return plan
 

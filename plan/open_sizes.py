@@ -33,6 +33,14 @@ def symbols_of(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def shares_sizes(plan: Plan) -> bool:
+    """True where dimensions of inputs have one name, or a formula over names: they have to be fed alike."""
+    dims = [
+        dim for value in plan.inputs for dim in plan.type(value).shape or () if isinstance(dim, str)
+    ]
+    return len(set(dims)) < len(dims) or not all(dim.isidentifier() for dim in dims)
+
+
 def usual_sizes(types: Iterable[TensorType], given: Mapping[str, int] = NO_SIZES) -> dict[str, int]:
     """A size for each open dimension of inputs: 1 for the first one; of images (four dimensions) 3 for the second
     one, else 224; 128 of others.

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
 from ..errors import InvalidInput, printable
-from ..ir.types import DType, TensorType
+from ..ir.types import DType
 
 CPU = "CPUExecutionProvider"
 """Who runs a session, in ONNX Runtime's words."""
@@ -51,10 +51,9 @@ class NodeArg:
     type: str
 
 
-def node_arg(name: str, type_: TensorType) -> NodeArg:
-    """A value of a plan, described."""
-    shape = None if type_.shape is None else [None if d == "?" else d for d in type_.shape]
-    return NodeArg(name, shape, f"tensor({_TYPES.get(type_.dtype, type_.dtype.numpy.name)})")
+def type_name(dtype: DType) -> str:
+    """The type of a tensor with such elements."""
+    return f"tensor({_TYPES.get(dtype, dtype.numpy.name)})"
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import wraps
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -15,9 +17,10 @@ from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.ports import Ports
 from ..ir.types import DType, TensorType, dimensions, is_static
+from ..locks import ProcessLock
 from ..plan.file import plan_bytes, read_plan
 from ..plan.saturation import StepSums, sums_of_plan
-from ..plan.shapes import symbol_sizes
+from ..plan.shapes import UnlikeSizes, symbol_sizes
 from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
@@ -53,6 +56,25 @@ _MOST_THREADS = 1024  # each has memory of its own
 _MOST_DIMENSIONS = 32  # of an array in NumPy 1
 
 
+Ps = ParamSpec("Ps")
+
+
+def _unlike_too(
+    method: Callable[Concatenate[InferenceSession, Ps], R],
+) -> Callable[Concatenate[InferenceSession, Ps], R]:
+    """The method of a session, for feeds that give one size several values, too."""
+
+    @wraps(method)
+    def called(self: InferenceSession, /, *args: Ps.args, **kwargs: Ps.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except UnlikeSizes as error:
+            other = self._with_sizes_apart(error)
+        return method(other, *args, **kwargs)
+
+    return called
+
+
 class InferenceSession:
     """A plan, ready to run.
 
@@ -76,6 +98,8 @@ class InferenceSession:
         exact: False: on a CPU without VNNI, take oneDNN's own int8 kernels, whose sums of pairs of
             products saturate there, as those of other runtimes do. They are faster, and their results
             may be wrong.
+        apart: compiles the model again, so that dimensions that share a name may be fed unlike; it is
+            called once, by the first run that needs it. None: such a run is refused.
 
     Raises:
         BackendUnavailable: `onednn` was asked for and is not installed.
@@ -92,6 +116,7 @@ class InferenceSession:
         run_bytes: int | None = None,
         isa: str | None = None,
         exact: bool = True,
+        apart: Callable[[], Plan] | None = None,
     ) -> None:
         check_backend(backend)
         check_isa(isa, backend)
@@ -99,6 +124,8 @@ class InferenceSession:
         self._threads = checked_threads(threads)
         self._run_bytes = run_bytes
         self._meta: ModelMeta | None = None
+        self._apart, self._making = apart, ProcessLock()
+        self._other: InferenceSession | None = None
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
             self.plan, backend, self._threads, run_budget(run_bytes), isa, exact=self._exact
@@ -184,6 +211,29 @@ class InferenceSession:
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def _with_sizes_apart(self, error: UnlikeSizes) -> InferenceSession:
+        """A session in which dimensions that share a name are sizes of their own."""
+        if self._apart is None:
+            raise error
+        with self._making:
+            if self._other is not None:
+                return self._other
+            self._other = InferenceSession(
+                self._apart(),
+                self._asked,
+                self._threads,
+                run_bytes=self._run_bytes,
+                isa=self._isa,
+                exact=self._exact,
+            )
+        warnings.warn(
+            f"{error.what} ({error.where}): the model was compiled again, with sizes of their own",
+            UserWarning,
+            stacklevel=3,  # behind _unlike_too: the caller
+        )
+        return self._other
+
+    @_unlike_too
     def run(
         self,
         output_names: Sequence[str] | None,
@@ -210,11 +260,10 @@ class InferenceSession:
             InvalidInput: an unknown output or input, a missing input, or one of another type or
                 shape; more memory than the run may take.
         """
+        given = input_feed if feeds is None else feeds
         if self.plan.ports is not None:
-            return self._run_ports(
-                self.plan.ports, output_names, input_feed if feeds is None else feeds
-            )
-        found = self.run_carried(output_names, feeds, input_feed=input_feed)
+            return self._run_ports(self.plan.ports, output_names, given)
+        found = self._run_carried(output_names, given)
         if not self._foreign:
             return found
         types = [self._foreign.get(name) for name in output_names or self.plan.outputs]
@@ -229,9 +278,10 @@ class InferenceSession:
         """As `run`, of a model with sequences or optionals."""
         outputs = {port.name: port for port in ports.outputs}
         names = () if output_names is None else self._wanted(output_names, tuple(outputs))
-        found = dict(zip(self.plan.outputs, self.run_carried(None, feeds), strict=True))
+        found = dict(zip(self.plan.outputs, self._run_carried(None, feeds), strict=True))
         return [returned(self.plan, outputs[name], found) for name in names or outputs]
 
+    @_unlike_too
     def run_carried(
         self,
         output_names: Sequence[str] | None,
@@ -242,14 +292,20 @@ class InferenceSession:
         """The outputs of the plan, each in the NumPy type that carries its elements: bf16 in f32, integers
         of 4 bits in 8. A sequence is the arrays that hold it (`plan.ports`), and may be fed so.
         """
+        return self._run_carried(output_names, input_feed if feeds is None else feeds)
+
+    def _run_carried(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, Fed] | None
+    ) -> list[Array]:
         wanted = () if output_names is None else self._wanted(output_names, self.plan.outputs)
-        arrays = self._checked(input_feed if feeds is None else feeds)
+        arrays = self._checked(feeds)
         found = _within_memory(self._executor.run, arrays)
         if not wanted:
             return found
         by_name = dict(zip(self.plan.outputs, found, strict=True))
         return [by_name[name] for name in wanted]
 
+    @_unlike_too
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Binds the session for inputs of these shapes: their first run then takes as long as any other.
         Threads may prepare while others run.
@@ -273,6 +329,7 @@ class InferenceSession:
         )
         _within_memory(self._executor.bind, {name: array.shape for name, array in arrays.items()})
 
+    @_unlike_too
     def run_steps(self, feeds: Mapping[str, Fed]) -> dict[str, Array]:
         """Every value that a step of the plan writes, by name, in execution order.
 
@@ -282,6 +339,7 @@ class InferenceSession:
         arrays = self._checked(feeds)
         return _within_memory(self._executor.run_all, arrays)
 
+    @_unlike_too
     def profile(self, feeds: Mapping[str, Fed], runs: int = 20) -> Profile:
         """How long each step takes for these feeds, measured in runs of their own, in turns with
         plain ones; `run` is no slower for it.
