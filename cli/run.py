@@ -89,11 +89,16 @@ def command(
 
 def _apart(model: Path, plan: Plan) -> Plan:
     """The plan again, for inputs that give one size several values."""
+    from ..frontend import DEFAULT, read_model
     from ..inference import plan_apart
 
     dynamic, approximate = (plan.options.get(key) for key in ("dynamic", "approximate"))
     return plan_apart(
-        model, plan, target=plan.target, dynamic=dynamic, approximate=approximate or ()
+        partial(read_model, model, DEFAULT),
+        plan,
+        target=plan.target,
+        dynamic=dynamic,
+        approximate=approximate or (),
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
+from typing import SupportsIndex
 
 from ..errors import InvalidInput
 from ..ir.types import TensorType
@@ -31,6 +34,23 @@ def symbols_of(plan: Plan) -> tuple[str, ...]:
         if isinstance(size, str)
     )
     return tuple(dict.fromkeys(names))
+
+
+def checked_size(name: str, size: object) -> int:
+    """A size that a caller gives, an integer of any type, NumPy's among them.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    found = None
+    if isinstance(size, SupportsIndex) and not isinstance(size, bool):
+        with suppress(TypeError):  # an array of floats has the method, and refuses
+            found = operator.index(size)
+    if found is None or found < 0:
+        raise InvalidInput(
+            f"{size!r} is no size of {name!r}", hint="give a whole number, 0 for what is empty"
+        )
+    return found
 
 
 def shares_sizes(plan: Plan) -> bool:

@@ -6,7 +6,7 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import wraps
+from functools import partial, wraps
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
@@ -238,7 +238,7 @@ class InferenceSession:
         self,
         output_names: Sequence[str] | None,
         feeds: Mapping[str, Fed] | None = None,
-        run_options: object = None,  # noqa: ARG002  (of ONNX Runtime)
+        run_options: object = None,
         *,
         input_feed: Mapping[str, Fed] | None = None,
     ) -> list[Any]:
@@ -249,7 +249,8 @@ class InferenceSession:
             feeds: an array for each input; for types that NumPy lacks one of ml_dtypes, or of the type
                 that carries their values (f32, s8, u8), with no other value in it. For a sequence a list of
                 arrays, for an optional that holds nothing None.
-            run_options: as ONNX Runtime has them; none means anything here.
+            run_options: `fqfuse.RunOptions` or onnxruntime's; once their `terminate` is True, the run ends
+                behind the step that it is in.
             input_feed: ONNX Runtime's name for `feeds`.
 
         Returns:
@@ -258,12 +259,12 @@ class InferenceSession:
 
         Raises:
             InvalidInput: an unknown output or input, a missing input, or one of another type or
-                shape; more memory than the run may take.
+                shape; more memory than the run may take; it was terminated.
         """
         given = input_feed if feeds is None else feeds
         if self.plan.ports is not None:
-            return self._run_ports(self.plan.ports, output_names, given)
-        found = self._run_carried(output_names, given)
+            return self._run_ports(self.plan.ports, output_names, given, run_options)
+        found = self._run_carried(output_names, given, run_options)
         if not self._foreign:
             return found
         types = [self._foreign.get(name) for name in output_names or self.plan.outputs]
@@ -273,12 +274,18 @@ class InferenceSession:
         ]
 
     def _run_ports(
-        self, ports: Ports, output_names: object, feeds: Mapping[str, Fed] | None
+        self,
+        ports: Ports,
+        output_names: object,
+        feeds: Mapping[str, Fed] | None,
+        run_options: object,
     ) -> list[Any]:
         """As `run`, of a model with sequences or optionals."""
         outputs = {port.name: port for port in ports.outputs}
         names = () if output_names is None else self._wanted(output_names, tuple(outputs))
-        found = dict(zip(self.plan.outputs, self._run_carried(None, feeds), strict=True))
+        found = dict(
+            zip(self.plan.outputs, self._run_carried(None, feeds, run_options), strict=True)
+        )
         return [returned(self.plan, outputs[name], found) for name in names or outputs]
 
     @_unlike_too
@@ -295,11 +302,17 @@ class InferenceSession:
         return self._run_carried(output_names, input_feed if feeds is None else feeds)
 
     def _run_carried(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, Fed] | None
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Fed] | None,
+        run_options: object = None,
     ) -> list[Array]:
         wanted = () if output_names is None else self._wanted(output_names, self.plan.outputs)
         arrays = self._checked(feeds)
-        found = _within_memory(self._executor.run, arrays)
+        run = self._executor.run
+        if run_options is not None and hasattr(run_options, "terminate"):
+            run = partial(run, behind=partial(_check_going_on, run_options))
+        found = _within_memory(run, arrays)
         if not wanted:
             return found
         by_name = dict(zip(self.plan.outputs, found, strict=True))
@@ -454,7 +467,7 @@ class InferenceSession:
         arrays = {}
         for name, exactly in self._exactly.items():
             fed = feeds[name]
-            array = fed if type(fed) is np.ndarray else _array_of(name, fed)
+            array = fed if type(fed) is np.ndarray else _array_of(name, fed, exactly[0])
             if (array.dtype, array.shape) != exactly:
                 type_ = self._inputs[name]
                 array = carried(name, array, type_.dtype)
@@ -487,19 +500,24 @@ class InferenceSession:
     def _refuse_names(self, feeds: Mapping[str, object], inputs: Sequence[str]) -> None:
         names = _listed(inputs)
         unknown = [name for name in feeds if name not in inputs]
-        if unknown:
-            raise InvalidInput(
-                f"unknown inputs: {_listed(unknown)}",
-                where=self.plan.name,
-                hint=f"the model's inputs are: {names}",
-            )
         missing = [name for name in inputs if name not in feeds]
-        if missing:
+        wrong = [f"unknown inputs: {_listed(unknown)}"] if unknown else []
+        wrong += [f"missing inputs: {_listed(missing)}"] if missing else []
+        if wrong:
             raise InvalidInput(
-                f"missing inputs: {_listed(missing)}",
+                "; ".join(wrong),
                 where=self.plan.name,
                 hint=f"the model's inputs are: {names}",
             )
+
+
+def _check_going_on(run_options: Any, _step: int) -> None:
+    """Raises InvalidInput where a run is to end."""
+    if run_options.terminate:
+        raise InvalidInput(
+            "the run was ended: terminate of its RunOptions is True",
+            hint="set it to False before the next run",
+        )
 
 
 def _sizes(name: str, shape: object) -> tuple[int, ...]:
@@ -515,9 +533,9 @@ def _sizes(name: str, shape: object) -> tuple[int, ...]:
     )
 
 
-def _array_of(name: str, fed: object) -> Array:
+def _array_of(name: str, fed: object, wanted: np.dtype[Any]) -> Array:
     """What was fed as an array: lists, numbers, and whatever offers itself as one (`__array__`,
-    buffers).
+    buffers). Lists of numbers are taken in the type that is wanted, where it has them.
 
     Raises:
         InvalidInput: it cannot be one, or would lose its mask.
@@ -526,12 +544,18 @@ def _array_of(name: str, fed: object) -> Array:
         what = "the array is masked, and a model sees what is behind the mask"
         raise InvalidInput(what, where=f"input {name}", hint="fill it: array.filled(0)")
     try:
-        return np.asarray(fed)
+        array = np.asarray(fed)
     except Exception as error:  # the caller's own object is asked, and may raise anything
         what = f"a {type(fed).__name__} cannot be an array: {type(error).__name__}: {error}"
         raise InvalidInput(
             what, where=f"input {name}", hint="feed a numpy.ndarray: numpy.asarray(values, type)"
         ) from error
+    if isinstance(fed, list | tuple) and {array.dtype.kind, wanted.kind} <= set("biuf"):
+        with np.errstate(all="ignore"):
+            values = array.astype(wanted)
+        kept = np.isfinite(values) == np.isfinite(array) if wanted.kind == "f" else values == array
+        return values if kept.all() else array
+    return array
 
 
 def _check_strings(name: str, array: Array) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
-from typing import SupportsIndex, TypedDict
+from typing import TypedDict
 
 from ...errors import InvalidInput
 from ...ir.decision import QuantizeFate
-from ...plan.open_sizes import NO_SIZES, sizes_for, symbols_of
+from ...plan.open_sizes import NO_SIZES, checked_size, sizes_for, symbols_of
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
 from .catalogue import CATALOGUE
@@ -271,21 +269,8 @@ def checked_sizes(sizes: object, symbols: Sequence[str]) -> dict[str, int]:
             raise InvalidInput(
                 f"the inputs have no size {name!r}", hint=f"the sizes that are open: {others}"
             )
-        known[name] = _size(name, size)
+        known[name] = checked_size(name, size)
     return known
-
-
-def _size(name: str, size: object) -> int:
-    """An integer of any type, NumPy's among them."""
-    found = None
-    if isinstance(size, SupportsIndex) and not isinstance(size, bool):
-        with suppress(TypeError):  # an array of floats has the method, and refuses
-            found = operator.index(size)
-    if found is None or found < 0:
-        raise InvalidInput(
-            f"{size!r} is no size of {name!r}", hint="give a whole number, 0 for what is empty"
-        )
-    return found
 
 
 def _findings(
