@@ -19,6 +19,7 @@ from .frontend import (
     graph_from_onnx,
     read_model,
     stated_shapes,
+    told_sizes,
 )
 from .ir.approximations import check_approximate
 from .ir.graph import Graph
@@ -28,6 +29,7 @@ from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import ALIGNED, DYNAMIC, Observer, Pass, begin, has_place, optimize
 from .plan.arguments import in_order, with_roles
 from .plan.file import read_plan
+from .plan.open_sizes import USUAL
 from .plan.stated import SHAPES
 from .plan.targets import check_target
 from .plan.types import Bodies, Plan, Step
@@ -74,9 +76,12 @@ def compile(
     watchers = _watchers(observers)
     source = read_model(model, budgets)
     plan = _compiled(source, told, watchers)
-    shapes = stated_shapes(source.model, plan)
-    if shapes:
-        plan = replace(plan, options={**plan.options, SHAPES: shapes})
+    words: dict[str, Attr] = {
+        SHAPES: stated_shapes(source.model, plan),
+        USUAL: told_sizes(source.model, plan),
+    }
+    told_words = {name: value for name, value in words.items() if value}
+    plan = replace(plan, options={**plan.options, **told_words}) if told_words else plan
     check_plan(plan, blame="the composer")
     return plan
 

@@ -16,7 +16,7 @@ from .bodies import BodyModels, bodies_of
 from .budgets import DEFAULT, Budgets
 from .model import graph_from_source
 from .source import ModelSource, Source, read_model, serialized
-from .stated import stated_shapes
+from .stated import stated_shapes, told_sizes
 
 __all__ = [
     "DEFAULT",
@@ -29,6 +29,7 @@ __all__ = [
     "read_model",
     "serialized",
     "stated_shapes",
+    "told_sizes",
 ]
 
 

@@ -256,7 +256,7 @@ def _add_inputs(ctx: Importer, source: Source) -> tuple[Port, ...]:
         for name in dict.fromkeys(() if source.apart else given)
         if not _NO_NAME.fullmatch(name)
     }
-    sizes = _Sizes(source.size_of, names)
+    sizes = _Sizes(source.size_of, names, source.named)
     return tuple(_add_input(ctx, value, sizes) for value in inputs)
 
 
@@ -267,10 +267,12 @@ class _Sizes:
     Attributes:
         known: the number, where there is one.
         names: what a name in the file is called in the graph.
+        given: sizes by their names in the graph.
     """
 
     known: Callable[[onnx.TensorShapeProto.Dimension], int | None]
     names: Mapping[str, str]
+    given: Mapping[str, int]
 
 
 def _add_input(ctx: Importer, value: ValueInfoProto, sizes: _Sizes) -> Port:
@@ -310,10 +312,10 @@ def _input_shape(ctx: Importer, name: str, dims: Sequence[Any], sizes: _Sizes, w
                 hint = "give it a size, or a name if it is symbolic"
                 raise InvalidModel(f"dimension {axis} has the size {size}", where=where, hint=hint)
             shape.append(size)
-        elif dim.dim_param in sizes.names:
-            shape.append(sizes.names[dim.dim_param])
         else:
-            shape.append(ctx.size_name(re.sub(r"\W", "_", f"{name}_{axis}")))
+            free = sizes.names.get(dim.dim_param)
+            free = free or ctx.size_name(re.sub(r"\W", "_", f"{name}_{axis}"))
+            shape.append(sizes.given.get(free, free))
     return tuple(shape)
 
 

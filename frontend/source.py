@@ -38,8 +38,8 @@ class Source:
             file.
         label: for messages: the path, or how the model was given.
         lifted: data of initializers that is not in the model.
-        named, denoted: sizes for dimensions of inputs that the model leaves open, by their name or denotation
-            (in small letters).
+        named, denoted: sizes for dimensions of inputs that the model leaves open, by their name, in the file or in the
+            graph, or by their denotation (in small letters).
         apart: dimensions of inputs that share a name need not be equal.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import onnx
@@ -9,6 +10,9 @@ import onnx
 from ..ir.types import Dim
 from ..plan.stated import Stated, plain_shape
 from ..plan.types import Plan
+
+_IMAGE_RANK, _COLOURS = 4, 4
+_SIZES = re.compile(r"\[?\s*([0-9]{1,5})\s*(?:,\s*([0-9]{1,5})\s*)?\]?")
 
 
 def stated_shapes(model: onnx.ModelProto, plan: Plan) -> tuple[tuple[str, Stated], ...]:
@@ -43,6 +47,32 @@ def stated_shapes(model: onnx.ModelProto, plan: Plan) -> tuple[tuple[str, Stated
                 for word, own in zip(words, own_words, strict=True)
             )
     return tuple((name, shape) for name, shape in found.items() if shape != plain_shape(plan, name))
+
+
+def told_sizes(model: onnx.ModelProto, plan: Plan) -> tuple[tuple[str, int], ...]:
+    """Open sizes of images that the model's metadata tell, as Ultralytics writes them: `imgsz` is [height, width] or
+    one number for both, `batch` the first size.
+
+    Args:
+        model: the model.
+        plan: the plan of the model.
+    """
+    told = {entry.key: entry.value for entry in model.metadata_props}
+    image, batch = _SIZES.fullmatch(told.get("imgsz", "")), _SIZES.fullmatch(told.get("batch", ""))
+    found: dict[str, int] = {}
+    for name in plan.inputs:
+        shape = plan.type(name).shape or ()
+        if len(shape) != _IMAGE_RANK:
+            continue
+        height = 1 if isinstance(shape[3], int) and shape[3] <= _COLOURS else 2
+        sizes = {0: batch and int(batch[1])}
+        if image is not None:
+            sizes |= {height: int(image[1]), height + 1: int(image[2] or image[1])}
+        for axis, size in sizes.items():
+            dim = shape[axis]
+            if size and isinstance(dim, str):
+                found.setdefault(dim, size)
+    return tuple(found.items())
 
 
 def _shapes(values: Iterable[onnx.ValueInfoProto]) -> Mapping[str, Stated | None]:

@@ -7,11 +7,13 @@ from typing import Any
 
 from ..ir.diagnostic import Finding
 from ..ir.types import Dim
-from .open_sizes import symbols_of
+from .open_sizes import USUAL, symbols_of
 from .types import Plan
 
 Stated = tuple[Dim | None, ...]
 """Sizes, names of sizes, and None for those without a name."""
+
+_LARGEST = 100_000  # size that metadata tell
 
 SHAPES = "shapes"
 """The option of a plan that holds (name, shape) of each input and output that the file writes in other words."""
@@ -33,14 +35,22 @@ def plain_shape(plan: Plan, value: str) -> Stated | None:
 
 
 def stated_shapes_fit(plan: Plan) -> Iterator[Finding]:
-    """The shapes in the words of the file are such."""
-    told = plan.options.get(SHAPES, ())
-    if not isinstance(told, tuple) or not all(map(_is_row, told)):
-        yield Finding(f"the option {SHAPES} is no list of names and shapes")
+    """The shapes in the words of the file are such, and the sizes that it tells."""
+    for option, is_row in ((SHAPES, _is_shape), (USUAL, _is_size)):
+        told = plan.options.get(option, ())
+        if not isinstance(told, tuple) or not all(map(is_row, told)):
+            yield Finding(f"the option {option} is no list of names and {option.split('_')[-1]}")
 
 
-def _is_row(row: object) -> bool:
+def _is_shape(row: object) -> bool:
     match row:
         case (str(), tuple() as shape):
             return all(dim is None or type(dim) in (int, str) for dim in shape)
+    return False
+
+
+def _is_size(row: object) -> bool:
+    match row:
+        case (str(), int() as size):
+            return 0 <= size < _LARGEST
     return False

@@ -4,7 +4,7 @@ same in a pipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text as RichText
@@ -12,7 +12,7 @@ from rich.text import Text as RichText
 from ...errors import printable
 from ...plan.types import Plan
 from ..layout import Layout, Text, heading
-from ..lines import WIDTH, labelled, paragraph
+from ..lines import WIDTH, guess_lines, labelled, paragraph
 from ..notation import bytes_text, count_text, cut_names, middle_cut, title_text
 from .findings import Finding, Verdict
 from .kind import Gain
@@ -69,8 +69,7 @@ def _lines(
 ) -> list[RenderableType]:
     """The screen with these findings, line by line."""
     parts: list[RenderableType] = [_heading(plan, title, width)]
-    guess = guess_text(verdict.guessed, timed=verdict.timed)
-    parts += paragraph(guess, width, 2, "yellow") if guess else ()
+    parts += guess_lines(verdict.guessed, width, timed=verdict.timed)
     parts += paragraph(_answer(verdict, shown), width, 2, _answer_style(verdict, shown))
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
@@ -85,6 +84,7 @@ def findings_report(
     """Every finding, with all of its layers, one a line; in a pipe their names are whole."""
     width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [_heading(plan, title, width)]
+    parts += guess_lines(verdict.guessed, width, timed=verdict.timed)
     for number, finding in enumerate(verdict.findings, 1):
         room = None if layout.width is None else width - 3 - _LABEL
         parts += [Text(), *_finding(finding, verdict, width, number, room)]
@@ -258,21 +258,6 @@ def _time(verdict: Verdict) -> str:
         f"{_ms(verdict.estimate.ms)} ms a run at {rates} {machine.description}: an estimate, not "
         "a measurement"
     )
-
-
-def guess_text(guessed: Mapping[str, int], *, timed: bool = True) -> str:
-    """Which open sizes the figures behind it are for; empty where all are given.
-
-    Args:
-        guessed: sizes that nobody gave.
-        timed: False: the guess is too small for bytes and shares to mean something.
-    """
-    if not guessed:
-        return ""
-    each = ", ".join(f"{printable(name)}={size:,}" for name, size in guessed.items() if name != "?")
-    names = middle_cut(each or "a shape that is not known", _ONE_NAME)
-    doubt = "" if timed else ", where bytes and shares mean little"
-    return f"For open sizes, guessed: {names} (--size, --data){doubt}:"
 
 
 def _ms(value: float) -> str:

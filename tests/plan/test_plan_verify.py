@@ -181,6 +181,7 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     "stated-shapes": lambda plan: changed(plan, options={"shapes": "N"}),
     "stated-shapes.row": lambda plan: changed(plan, options={"shapes": (("x", "N"),)}),
     "stated-shapes.size": lambda plan: changed(plan, options={"shapes": (("x", (1.5,)),)}),
+    "stated-shapes.usual": lambda plan: changed(plan, options={"usual_sizes": (("N", -1),)}),
     "quantization": values(q=TensorType(DType.U8, IMAGE, Quantization((0.0,), (3.0,)))),
     "roles": step("conv", args=(("src", "q"),)),
     "roles.primitive": step("conv", primitive="convolve"),
