@@ -17,6 +17,9 @@ from .frontend import (
     Source,
     bodies_of,
     graph_from_onnx,
+    read_model,
+    stated_shapes,
+    told_sizes,
 )
 from .ir.approximations import check_approximate
 from .ir.graph import Graph
@@ -26,6 +29,8 @@ from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import ALIGNED, DYNAMIC, Observer, Pass, begin, has_place, optimize
 from .plan.arguments import in_order, with_roles
 from .plan.file import read_plan
+from .plan.open_sizes import USUAL
+from .plan.stated import SHAPES
 from .plan.targets import check_target
 from .plan.types import Bodies, Plan, Step
 from .plan.verify import check_plan
@@ -68,7 +73,15 @@ def compile(
             another kind.
     """
     told = _settings(target, dynamic, budgets, approximate)
-    plan = _compiled(model, told, _watchers(observers))
+    watchers = _watchers(observers)
+    source = read_model(model, budgets)
+    plan = _compiled(source, told, watchers)
+    words: dict[str, Attr] = {
+        SHAPES: stated_shapes(source.model, plan),
+        USUAL: told_sizes(source.model, plan),
+    }
+    told_words = {name: value for name, value in words.items() if value}
+    plan = replace(plan, options={**plan.options, **told_words}) if told_words else plan
     check_plan(plan, blame="the composer")
     return plan
 

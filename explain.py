@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .compiler import compile_with_more
@@ -17,6 +17,7 @@ from .ir.approximations import (
 )
 from .ir.types import DType
 from .plan.attributes import Binary, Eltwise, PostOp, Sum
+from .plan.open_sizes import NO_SIZES, checked_sizes, symbols_of
 from .plan.types import Plan, Step
 from .report.approximations import Saving, asked_for, saving_of
 from .report.diff.compare import difference_of
@@ -29,7 +30,13 @@ _SHOWN = 5
 _AFFINE = ("clip", "linear")
 
 
-def why(plan: Plan, name: str, *, model: ModelSource | None = None) -> dict[str, Any]:
+def why(
+    plan: Plan,
+    name: str,
+    *,
+    model: ModelSource | None = None,
+    sizes: Mapping[str, int] = NO_SIZES,
+) -> dict[str, Any]:
     """Where a node, quantizer, value or step ended, which rules looked at it, and what stands in the
     way of better.
 
@@ -39,6 +46,7 @@ def why(plan: Plan, name: str, *, model: ModelSource | None = None) -> dict[str,
             its name or number (`#3`). A pattern (`*conv1*`) that one node alone matches.
         model: the model that the plan was made of: with it, nodes that were folded away are known,
             too.
+        sizes: of what the model leaves open, for what findings save; others are guessed.
 
     Returns:
         The keys of docs/json-schema.md: `name`, `kind`, `operator`, `answer`, `places`, `fates`,
@@ -49,6 +57,7 @@ def why(plan: Plan, name: str, *, model: ModelSource | None = None) -> dict[str,
         InvalidModel: the model cannot be read.
     """
     index = index_of(plan, model)
+    checked_sizes(sizes, symbols_of(plan))
     if not isinstance(name, str):
         raise InvalidInput(f"a {type(name).__name__} is no name", hint="give a text")
     matches = index.matching(name)
@@ -57,7 +66,7 @@ def why(plan: Plan, name: str, *, model: ModelSource | None = None) -> dict[str,
         raise NoSuchName(
             f"{len(matches):,} nodes match {name!r}", hint=f"ask for one of them: {shown} ..."
         )
-    return story_data(index.home(matches[0]).plan, story_of(index, matches[0]))
+    return story_data(index.home(matches[0]).plan, story_of(index, matches[0], sizes=sizes))
 
 
 def index_of(plan: Plan, model: ModelSource | None = None) -> Index:
@@ -71,13 +80,15 @@ def index_of(plan: Plan, model: ModelSource | None = None) -> Index:
     return Index(plan, () if model is None else model_nodes(model))
 
 
-def diff(first: Plan, second: Plan) -> dict[str, Any]:
+def diff(first: Plan, second: Plan, *, sizes: Mapping[str, int] = NO_SIZES) -> dict[str, Any]:
     """What differs between two plans, step by step: of two models, or of one for two targets.
 
     Args:
         first: a plan.
         second: the one to compare it with. Steps are aligned by the nodes of the model that both
             name.
+        sizes: of what they leave open, for the estimates; others are those that the other one states, or
+            guessed.
 
     Returns:
         The keys of docs/json-schema.md: `same`, `answer`, `steps`, `equal`, `verdicts`, `moved`,
@@ -89,7 +100,10 @@ def diff(first: Plan, second: Plan) -> dict[str, Any]:
     """
     _check(first)
     _check(second)
-    return difference_data(difference_of(first, second))
+    symbols = [symbols_of(plan) for plan in (first, second)]
+    given = checked_sizes(sizes, [*symbols[0], *symbols[1]])
+    each = [{name: given[name] for name in given if name in known} for known in symbols]
+    return difference_data(difference_of(first, second, sizes=each))
 
 
 def _check(plan: object) -> None:

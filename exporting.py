@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 
 from .compiler import check_budgets
@@ -11,7 +12,7 @@ from .errors import InvalidInput
 from .exporter import FORMS, Exported, model_from_graph
 from .exporter.file import save_model
 from .files import checked_path, is_there
-from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
+from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx, read_model
 from .ir.cleanup import erase_dead
 from .ir.graph import Graph
 from .ir.node import Node
@@ -22,6 +23,7 @@ from .passes import PIPELINE, run_pipeline
 from .passes.base import NodePass, Verdict
 from .passes.split_weights_zero_point import SPLIT_WEIGHTS_ZERO_POINT, split_weights_zero_point
 from .passes.tabulate import TABULATE
+from .plan.open_sizes import NO_SIZES, checked_sizes, symbols_of
 from .plan.seal import is_plan
 from .plan.types import Plan
 
@@ -55,6 +57,7 @@ def export(
     *,
     to: str = "qdq",
     calibrate: Mapping[str, Array] | Iterable[Mapping[str, Array]] | None = None,
+    sizes: Mapping[str, int] = NO_SIZES,
     budgets: Budgets = DEFAULT,
 ) -> Exported:
     """Writes a quantized ONNX model, in any dialect, as standard ONNX whose quantizers stand where
@@ -71,6 +74,8 @@ def export(
         calibrate: samples, an array for each input: quantizers are added, with the ranges that these give,
             where ONNX Runtime multiplies codes in a convolution only with one behind it. None: the
             model's own quantizers are all there are.
+        sizes: of what the model leaves open, such as `{"batch": 1}`: they are fixed in the file. Others stay
+            open.
         budgets: limits on what the file may ask for.
 
     Returns:
@@ -81,13 +86,18 @@ def export(
         UnsupportedOp: an operation cannot be said in standard ONNX; the node is named.
         InvalidInput: no such file or form, a plan, samples that do not fit, or the path is the model's or cannot be written.
     """
-    graph = placed(model, path, to=to, budgets=budgets)
+    graph = placed(model, path, to=to, sizes=sizes, budgets=budgets)
     samples = [calibrate] if isinstance(calibrate, Mapping) else calibrate
     return write_placed(graph, path, to, samples)
 
 
 def placed(
-    model: ModelSource, path: str | PathLike[str], *, to: str, budgets: Budgets = DEFAULT
+    model: ModelSource,
+    path: str | PathLike[str],
+    *,
+    to: str,
+    sizes: Mapping[str, int] | Callable[[Graph], Mapping[str, int]] = NO_SIZES,
+    budgets: Budgets = DEFAULT,
 ) -> Graph:
     """The graph behind the passes that an export is written from; arguments and errors as of `export`."""
     if str(to) not in FORMS:  # also of what has no hash
@@ -104,6 +114,9 @@ def placed(
         )
     _refuse_over(model, path)
     graph = graph_from_onnx(model, budgets=budgets)
+    given = checked_sizes(sizes(graph) if callable(sizes) else sizes, symbols_of(graph))
+    if given:
+        graph = graph_from_onnx(replace(read_model(model, budgets), named=given), budgets=budgets)
     demand_tensors(graph.ports, "an export", graph.name)
     check(graph, IMPORTED)
     run_pipeline(graph, _STEPS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, Literal, Protocol
 
@@ -11,7 +13,9 @@ from .compiler import compile as compile_model
 from .errors import InvalidInput
 from .frontend import DEFAULT, Budgets, ModelSource, Source, read_model
 from .plan.file import read_plan
+from .plan.open_sizes import shares_sizes
 from .plan.seal import is_plan
+from .plan.text import print_plan
 from .plan.types import Plan
 from .runtime.like_onnxruntime import ModelMeta, OnnxRuntimeMethods, check_providers, threads_of
 from .runtime.numerics import check_isa
@@ -38,7 +42,8 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         threads: how many threads a run may use; None: as `sess_options` say, or as many as the
             process may run on. In this place ONNX Runtime has `providers`, which are taken as well.
         provider_options: looked at by nothing.
-        sess_options: options for ONNX Runtime: their `intra_op_num_threads` counts.
+        sess_options: options for ONNX Runtime: their `intra_op_num_threads` counts, and of
+            `fqfuse.SessionOptions` overrides of free dimensions.
         providers: execution providers of ONNX Runtime; a warning says where the CPU takes the place
             of another.
         path_or_bytes: ONNX Runtime's name for `model`.
@@ -83,9 +88,11 @@ class InferenceSession(OnnxRuntimeMethods, PlanSession):
         asked = None if sess_options is None else threads_of(sess_options)
         if isinstance(given, (bytearray, memoryview)):
             given = bytes(given)
-        plan, meta = _read(given, budgets)
+        plan, meta, apart = _read(given, budgets, sess_options)
         count: Any = asked if threads is None else threads
-        super().__init__(plan, backend, count, run_bytes=budgets.run_bytes, isa=isa, exact=exact)
+        super().__init__(
+            plan, backend, count, run_bytes=budgets.run_bytes, isa=isa, exact=exact, apart=apart
+        )
         self._meta = meta
 
 
@@ -98,15 +105,50 @@ def plan_of(model: Plan | ModelSource, budgets: Budgets = DEFAULT) -> Plan:
     return _read(model, budgets)[0]
 
 
-def _read(model: Any, budgets: Budgets) -> tuple[Plan, ModelMeta | None]:
-    """The plan, and what the file of a model says about it."""
+def _read(
+    model: Any, budgets: Budgets, options: object = None
+) -> tuple[Plan, ModelMeta | None, Callable[[], Plan] | None]:
+    """The plan; what the file of a model says about it; and what compiles it again, with the sizes of inputs apart."""
     check_budgets(budgets)
-    if isinstance(model, Plan):
-        return model, None
-    if isinstance(model, (str, PathLike, bytes)) and is_plan(model):
-        return read_plan(model), None
-    source = read_model(model, budgets)
-    return compile_model(source, budgets=budgets), _meta_of(source)
+    named, denoted = getattr(options, "named", {}), getattr(options, "denoted", {})
+    is_file = isinstance(model, (str, PathLike, bytes)) and is_plan(model)
+    if isinstance(model, Plan) or is_file:
+        if named or denoted:
+            raise InvalidInput(
+                "a plan has the sizes that it was compiled with, and takes no overrides of free dimensions",
+                hint="give the model in place of the plan",
+            )
+        return (model if isinstance(model, Plan) else read_plan(model)), None, None
+
+    def read() -> Source:
+        return replace(read_model(model, budgets), named=named, denoted=denoted)
+
+    source = read()
+    plan = compile_model(source, budgets=budgets)
+    apart = partial(plan_apart, read, plan, budgets=budgets) if shares_sizes(plan) else None
+    return plan, _meta_of(source), apart
+
+
+def plan_apart(read: Callable[[], Source], plan: Plan, **settings: Any) -> Plan:
+    """The plan of the same model in which dimensions of inputs that share a name are sizes of their own.
+
+    Args:
+        read: reads the model, which may have changed since.
+        plan: its plan.
+        settings: with which it was compiled.
+
+    Raises:
+        InvalidInput: the model is another one now.
+    """
+    again = compile_model(read(), **settings)
+    if print_plan(again, data="digest") != print_plan(plan, data="digest"):
+        raise InvalidInput(
+            "the model has changed since the session was made, and has to be compiled again for sizes of "
+            "one name that are fed unlike",
+            where=plan.name,
+            hint="make a new session",
+        )
+    return compile_model(replace(read(), apart=True), **settings)
 
 
 def _meta_of(source: Source) -> ModelMeta:

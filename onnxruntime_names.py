@@ -5,14 +5,37 @@ runs them (docs/onnxruntime.md). What they ask for is what fqfuse does, or makes
 from __future__ import annotations
 
 import enum
+import sys
+from types import SimpleNamespace
 
-from .runtime.like_onnxruntime import CPU
+from .errors import BackendUnavailable, FqfuseError, InvalidInput, InvalidModel, UnsupportedOp
+from .runtime.like_onnxruntime import CPU, SessionOptions, without
+from .runtime.ort_values import IOBinding, OrtValue
 
 __all__ = [
+    "DeviceReset",
+    "EPFail",
+    "EngineError",
     "ExecutionMode",
     "ExecutionOrder",
+    "Fail",
     "GraphOptimizationLevel",
+    "IOBinding",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "ModelLoadCanceled",
+    "ModelLoaded",
+    "ModelRequiresCompilation",
+    "NoModel",
+    "NoSuchFile",
+    "NotFound",
+    "NotImplemented",
+    "OrtValue",
     "RunOptions",
+    "RuntimeException",
+    "SessionOptions",
+    "capi",
     "get_all_providers",
     "get_available_providers",
     "get_device",
@@ -20,6 +43,18 @@ __all__ = [
     "set_default_logger_verbosity",
     "set_seed",
 ]
+
+
+# What scripts catch: the kind of error that fqfuse raises in its place, or any where it raises none for it.
+InvalidArgument = NoSuchFile = NoModel = NotFound = InvalidInput
+InvalidGraph = InvalidProtobuf = InvalidModel
+NotImplemented = UnsupportedOp  # noqa: A001  (its name there)
+EPFail = EngineError = DeviceReset = BackendUnavailable
+Fail = RuntimeException = FqfuseError
+ModelLoaded = ModelLoadCanceled = ModelRequiresCompilation = FqfuseError
+
+capi = SimpleNamespace(onnxruntime_pybind11_state=sys.modules[__name__])
+"""For `except ort.capi.onnxruntime_pybind11_state.Fail`."""
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -47,8 +82,16 @@ class ExecutionOrder(enum.IntEnum):
     MEMORY_EFFICIENT = 2
 
 
+@without(add_active_adapter="export the model with the adapter merged into its weights")
 class RunOptions:
-    """For `session.run(names, feeds, run_options)`: any attribute may be set, and none means anything."""
+    """For `session.run(names, feeds, run_options)`. Any attribute may be set; `terminate` counts.
+
+    Attributes:
+        terminate: another thread sets it to True, and the run ends with an error behind the step that it is in.
+    """
+
+    log_severity_level, log_verbosity_level, logid = -1, 0, ""
+    only_execute_path_to_fetches = terminate = False
 
     def __init__(self) -> None:
         self._entries: dict[str, str] = {}

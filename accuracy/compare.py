@@ -17,7 +17,7 @@ from ..ir.graph import Graph
 from ..ir.interpret import check_feeds
 from ..ir.ops.spec import Array
 from ..ir.verify import IMPORTED, check
-from ..plan.open_sizes import NO_SIZES
+from ..plan.open_sizes import NO_SIZES, sizes_for, symbols_of
 from ..plan.seal import is_plan
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.kind import Gain
@@ -227,7 +227,10 @@ def drawn_for(models: Models, sizes: Mapping[str, int] = NO_SIZES) -> Samples:
             low, high = float(grids[0].low.min()), float(grids[0].high.max())
             if high - low < _SANE:
                 ranges[pair.name] = low, high
-    return drawn(models.f32, 1, {**_fixed_in_int8(models), **sizes}, ranges)
+    given = {**_fixed_in_int8(models), **sizes}
+    known = symbols_of(models.plan)
+    usual = sizes_for(models.plan, {name: given[name] for name in known if name in given})
+    return drawn(models.f32, 1, given, ranges, guessed=usual)
 
 
 def _fixed_in_int8(models: Models) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..ir.ops.spec import Array
 from ..ir.ports import demand_tensors
 from ..ir.types import DType, Shape
 from ..measure.feeds import NORMAL, ONES, ZEROS, Kind, drawn_array
-from ..plan.open_sizes import usual_sizes
+from ..plan.open_sizes import NO_SIZES, checked_sizes, symbols_of, usual_sizes
 
 SEED = 1
 
@@ -37,12 +37,14 @@ class Samples:
         random: nobody gave them.
         within: they lie within the range of the model's own quantizer, so that a range too narrow for real
             data does not show.
+        guessed: open sizes that nobody gave.
     """
 
     feeds: Sequence[Mapping[str, Array]]
     told: str
     random: bool
     within: bool = False
+    guessed: Mapping[str, int] = field(default_factory=dict)
 
 
 def check_alike(f32: Graph, int8: Graph) -> None:
@@ -147,6 +149,7 @@ def drawn(
     sizes: Mapping[str, int],
     ranges: Mapping[str, tuple[float, float]] = _NO_RANGES,
     seed: int = SEED,
+    guessed: Mapping[str, int] = NO_SIZES,
 ) -> Samples:
     """Random feeds of the right kind: token ids within the embedding that they select from, attention masks of ones, else normal
     numbers, of which one in 370 lies beyond the range that the input's quantizer expects.
@@ -157,21 +160,18 @@ def drawn(
         count: how many samples.
         sizes: of what the model leaves open; others are usual ones, see `usual_sizes`.
         seed: of the random numbers.
+        guessed: those that nobody gave, as far as they are known.
 
     Raises:
         InvalidInput: a name of `sizes` that the model has not, or sizes that make more than 2^28 elements; the
             model has sequences or optionals.
     """
     demand_tensors(graph.ports, "random data", graph.name)
-    taken = usual_sizes(map(graph.type, graph.inputs), sizes)
+    symbols = symbols_of(graph)
+    checked_sizes(sizes, symbols)
+    usual = {name: size for name, size in guessed.items() if name in symbols}
+    taken = usual_sizes(map(graph.type, graph.inputs), usual | dict(sizes))
     shapes = {name: _shape(graph, name, taken) for name in graph.inputs}
-    known = {dim for name in graph.inputs for dim in graph.type(name).shape or ()}
-    unknown = [name for name in sizes if name not in known]
-    if unknown:
-        there = ", ".join(sorted(dim for dim in known if isinstance(dim, str))) or "none"
-        raise InvalidInput(
-            f"the model has no open size {unknown[0]!r}", where="sizes", hint=f"it has: {there}"
-        )
     rng = np.random.default_rng(seed)
     numbers = {name: _numbers(graph, name) for name in graph.inputs}
     kinds = {name: numbers[name] or _normal(ranges.get(name)) for name in graph.inputs}
@@ -187,7 +187,8 @@ def drawn(
     told = f"random data (seed {seed}): {', '.join(parts)}"
     told += f"; sizes {', '.join(opened)}" if opened else ""
     within = any(numbers[name] is None and _is_narrow(ranges.get(name)) for name in graph.inputs)
-    return Samples(feeds, told, random=True, within=within)
+    left = {name: size for name, size in taken.items() if name not in sizes}
+    return Samples(feeds, told, random=True, within=within, guessed=left)
 
 
 def _shape(graph: Graph, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:

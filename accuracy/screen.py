@@ -12,7 +12,7 @@ from rich.text import Text as RichText
 from ..errors import printable
 from ..report.approximations import approximated_text
 from ..report.layout import Layout, Text, heading
-from ..report.lines import WIDTH, labelled, paragraph
+from ..report.lines import WIDTH, guess_lines, labelled, paragraph
 from ..report.notation import count_text
 from .compare import EXACT, OURS, Comparison, optimized_by
 from .layers import Cause, Layer
@@ -76,6 +76,7 @@ def comparison_report(
     """
     width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [heading(title, "int8 against f32")]
+    parts += guess_lines(found.samples.guessed, width, by="--size, --shape, --data")
     if found.models.are_doubtful:
         doubt = f"These may be two different networks: {found.models.evidence}. {_DOUBT}."
         parts += [*_lines(printable(doubt), width, "bold red"), Text()]

@@ -23,7 +23,7 @@ from ..ir.ops.spec import Array
 from ..ir.types import TensorType
 from ..ir.verify import IMPORTED, check
 from ..passes import optimize
-from ..plan.open_sizes import NO_SIZES
+from ..plan.open_sizes import NO_SIZES, sizes_at
 from ..plan.saturation import StepSums, sums_of_plan
 from ..plan.seal import is_plan
 from ..plan.types import Plan
@@ -292,7 +292,7 @@ def samples_for(subject: Subject, sizes: Mapping[str, int] = NO_SIZES) -> Sample
             low, high = float(grids[0].low.min()), float(grids[0].high.max())
             if high - low < _SANE:
                 ranges[name] = low, high
-    return drawn(graph, 1, sizes, ranges)
+    return drawn(graph, 1, sizes, ranges, guessed=sizes_at(subject.plan, sizes)[1])
 
 
 def layer_of(plan: Plan, sums: StepSums) -> str:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text as RichText
 
 from ..report.layout import Layout, Text, heading
-from ..report.lines import WIDTH, labelled, paragraph
+from ..report.lines import WIDTH, guess_lines, labelled, paragraph
 from ..report.notation import count_text
 from .remedy import Change, Outcome, What, changes_for
 from .simulation import Answer, Effect, Simulation, layer_of
@@ -56,6 +56,7 @@ def simulation_report(
     """
     width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [heading(title, f"on a CPU with {_CPUS[found.subject.isa]}")]
+    parts += guess_lines(found.samples.guessed, width, by="--size, --shape, --data")
     parts += _lines(_answer(found), width, _style(found))
     if found.void:
         parts += _lines(_void(found), width, "bold yellow")

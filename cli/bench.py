@@ -26,6 +26,7 @@ from .options import (
     option,
     timeout_option,
 )
+from .sizes import InputShape, Size, given_sizes, refuse_with_data
 
 if TYPE_CHECKING:
     from ..plan.types import Plan
@@ -36,14 +37,6 @@ Against = Annotated[
         "--against",
         "Another runtime to measure in turns with fqfuse; repeatable.",
         "onnxruntime|openvino",
-    ),
-]
-Size = Annotated[
-    list[str] | None,
-    option(
-        "--size",
-        "A size that the model leaves open, else 1; several are measured one by one. Repeatable.",
-        "NAME=N[,N...]",
     ),
 ]
 Data = Annotated[
@@ -94,6 +87,7 @@ def command(
     model: ModelOrPlan,
     against: Against = None,
     size: Size = None,
+    shape: InputShape = None,
     data: Data = None,
     threads: Threads = None,
     backend: BackendOption = Backend.AUTO,
@@ -115,14 +109,16 @@ def command(
     from .progress import Progress
 
     sizes = listed_sizes_of(size)
+    refuse_with_data(data, size, shape)
     if trace is not None:
         _check_trace(trace, model)
     plan = plan_of(model, target, dynamic, approximate)
     feeds = read_feeds(data, plan.inputs) if data else {}
+    (shaped,) = given_sizes([plan], None, shape, least=1)
     with Progress(still=True) as progress:
         asked = Measurement(
             against=tuple(against or ()),
-            sizes=sizes,
+            sizes={**shaped, **sizes},
             feeds={name: feed.array for name, feed in feeds.items()} if data else None,
             threads=threads,
             backend=backend.value,

@@ -14,7 +14,7 @@ from rich.text import Text as RichText
 from ..errors import printable
 from ..report.columns import columns
 from ..report.layout import Layout, Text, heading, plain_table
-from ..report.lines import WIDTH, labelled, paragraph
+from ..report.lines import WIDTH, guess_lines, labelled, paragraph
 from ..report.notation import cut_names, middle_cut
 
 Data = Mapping[str, Any]
@@ -48,6 +48,7 @@ def bench_report(
     note = f"{steps:,} step{plural}, compiled for {found['target']}"
     parts: list[RenderableType] = [heading(middle_cut(title, WIDTH - len(note) - 2), note)]
     parts += [
+        *guess_lines(cases[0]["guessed_sizes"], WIDTH, by="--size, --shape, --data"),
         *_answer(cases, idle=found["idle"]),
         Text(),
         _engines(cases),
@@ -151,9 +152,7 @@ def _inputs(case: Data) -> str:
         f" and {len(case['inputs']) - 3} more (--json has all)" if len(case["inputs"]) > 3 else ""
     )
     how = "made up" if case["made_up"] else "given"
-    guessed = ", ".join(f"{name}={size}" for name, size in case["guessed_sizes"].items())
-    hint = f"; sizes guessed, see --size: {guessed}" if guessed else ""
-    return f"{how}: {types}{more}{hint}"
+    return f"{how}: {types}{more}"
 
 
 # -- steps -----------------------------------------------------------------------------------------

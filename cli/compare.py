@@ -22,17 +22,16 @@ from .options import (
     Color,
     ColorOption,
     Data,
-    DataSize,
     MinSqnr,
     UsageError,
     check_bound,
     choice,
     option,
     place,
-    sizes_for,
     timeout_option,
 )
 from .out import refuse_over
+from .sizes import InputShape, Size, given_sizes, refuse_with_data
 
 if TYPE_CHECKING:
     from ..accuracy.compare import Comparison, Models
@@ -79,7 +78,8 @@ def command(
     f32: F32,
     int8: Int8,
     data: Data = None,
-    size: DataSize = None,
+    size: Size = None,
+    shape: InputShape = None,
     against: AgainstOption = None,
     min_sqnr: MinSqnr = None,
     suggest: Suggest = False,
@@ -94,7 +94,7 @@ def command(
     from ..accuracy.compare import read_models
     from .load import checked_approximations
 
-    sizes = sizes_for(data, size)
+    refuse_with_data(data, size, shape)
     if against is not None and len(set(against)) > 1:
         raise UsageError(
             "one other program at a time",
@@ -105,6 +105,7 @@ def command(
     if reduce is not None:
         _check_destination(reduce, f32, int8)
     models = read_models(f32, int8, checked_approximations(approximate))
+    (sizes,) = given_sizes([models.f32], size, shape, least=1)
     samples = _samples(models, data, sizes)
     peer = against[0] if against else None
     found, suggestion = _measured(models, samples, peer, timeout, suggest=suggest, name=int8.name)

@@ -6,22 +6,25 @@ Runtime and OpenVINO, `--to qoperator` for ONNX Runtime, with some of its own op
 
 Codes differ from those of the model by at most 1, next to ties. No quantizer is added, unless
 --calibrate gives data for its range. What standard ONNX cannot say is
-refused with the name of the node. The file is written at once or not at all; beyond 2 GiB, data
-lies beside it in OUT.DIGEST.data, which changes in one step with it.
+refused with the name of the node. Sizes that are given are fixed in the file. The file is written at once or not at all;
+beyond 2 GiB, data lies beside it in OUT.DIGEST.data, which changes in one step with it.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from .options import AsJson, Color, ColorOption, Model, choice, option
 from .out import sizes_of
+from .sizes import InputShape, ShapesOf, Size, given_sizes
 
 if TYPE_CHECKING:
     from ..exporter.model import Exported
+    from ..ir.graph import Graph
 
 Calibrate = Annotated[
     Path | None,
@@ -47,16 +50,25 @@ def command(
         To, choice("--to", To, "Quantizers around operators, or operators on codes.", "form")
     ] = To.QDQ,
     calibrate: Calibrate = None,
+    size: Size = None,
+    shape: InputShape = None,
+    data: ShapesOf = None,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Exports a model, and sums up what was written."""
-    exported = _exported(model, output, to, calibrate)
+    exported = _exported(
+        model,
+        output,
+        to,
+        calibrate,
+        lambda graph: given_sizes([graph], size, shape, data, least=1)[0],
+    )
     nodes = exported.model.graph.node
     operators = Counter(
         f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes
     )
-    size, written = sizes_of(output)
+    count, written = sizes_of(output)
     if as_json:
         from .console import print_json
 
@@ -65,7 +77,7 @@ def command(
                 "schema": "fqfuse.export/1",
                 "model": str(model),
                 "output": str(output),
-                "bytes": size,
+                "bytes": count,
                 "to": to.value,
                 "opsets": {entry.domain: entry.version for entry in exported.model.opset_import},
                 "operators": dict(operators.most_common()),
@@ -94,7 +106,13 @@ def command(
         )
 
 
-def _exported(model: Path, output: Path, to: To, calibrate: Path | None) -> Exported:
+def _exported(
+    model: Path,
+    output: Path,
+    to: To,
+    calibrate: Path | None,
+    sizes: Callable[[Graph], Mapping[str, int]],
+) -> Exported:
     from ..accuracy.data import given
     from ..exporting import placed, write_placed
     from .feeds import read_samples
@@ -102,7 +120,7 @@ def _exported(model: Path, output: Path, to: To, calibrate: Path | None) -> Expo
 
     with Progress() as progress:
         progress.say(f"exporting {model.name}")
-        graph = placed(model, output, to=to.value)
+        graph = placed(model, output, to=to.value, sizes=sizes)
         if calibrate is None:
             return write_placed(graph, output, to.value)
         read = read_samples(calibrate, tuple(graph.inputs))

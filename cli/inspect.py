@@ -247,7 +247,7 @@ def _reports(
     if Table.DECISIONS in tables:
         tables.append(Table.REFUSALS)
     if tables:
-        reports.append(plan_report(plan, layout, title=title, tables=tables))
+        reports.append(plan_report(plan, layout, title=title, tables=tables, sizes=sizes))
     verdict = None if reports else verdict_of(plan, sizes=sizes)
     return (
         reports

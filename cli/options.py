@@ -166,22 +166,6 @@ def listed_sizes_of(texts: Sequence[str] | None) -> dict[str, list[int]]:
     return found
 
 
-def sizes_for(data: Path | None, texts: Sequence[str] | None) -> dict[str, int]:
-    """The sizes for random data.
-
-    Raises:
-        UsageError: as `sizes_of`; or data is given as well.
-    """
-    sizes = sizes_of(texts, least=1)
-    if sizes and data is not None:
-        raise UsageError(
-            "--size is for random data, and --data gives data",
-            where=place("--size"),
-            hint="leave one of them out",
-        )
-    return sizes
-
-
 def check_bound(min_sqnr: float | None) -> None:
     """Refuses what is no bound in dB.
 
@@ -246,14 +230,6 @@ Data = Annotated[
         "--data",
         "An .npz file with an array for each input, or a folder of such files; random data if not given.",
         "DIR|NPZ",
-    ),
-]
-DataSize = Annotated[
-    list[str] | None,
-    option(
-        "--size",
-        "For random data: a size that the model leaves open; several times for several.",
-        "NAME=N",
     ),
 ]
 MinSqnr = Annotated[

@@ -7,8 +7,11 @@ archives whose names are those of inputs. Outputs go to one .npz archive, to one
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,9 +31,10 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..inference import InferenceSession
     from ..ir.ops.spec import Array
+    from ..plan.types import Plan
     from ..report.json import Json
+    from ..runtime.session import InferenceSession
     from .feeds import Feed
 
 Inputs = Annotated[
@@ -56,9 +60,9 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Runs a model once, and reports its outputs."""
-    from ..inference import InferenceSession
+    from ..runtime.session import InferenceSession
     from .feeds import read_feeds
-    from .load import plan_of
+    from .load import is_plan_file, plan_of
     from .outputs import check_destination, write_outputs
     from .progress import Progress
 
@@ -68,7 +72,13 @@ def command(
     feeds = read_feeds(inputs or (), plan.inputs)
     with Progress() as progress:
         progress.say(f"running {model.name}")
-        session = InferenceSession(plan, backend.value, threads, exact=not inexact)
+        session = InferenceSession(
+            plan,
+            backend.value,
+            threads,
+            exact=not inexact,
+            apart=None if is_plan_file(model) else partial(_apart, model, plan),
+        )
         started = time.perf_counter()
         arrays = _run(session, feeds)
         seconds = time.perf_counter() - started
@@ -77,11 +87,27 @@ def command(
     _report(session, model, feeds, outputs, files, seconds, as_json=as_json, color=color)
 
 
+def _apart(model: Path, plan: Plan) -> Plan:
+    """The plan again, for inputs that give one size several values."""
+    from ..frontend import DEFAULT, read_model
+    from ..inference import plan_apart
+
+    dynamic, approximate = (plan.options.get(key) for key in ("dynamic", "approximate"))
+    return plan_apart(
+        partial(read_model, model, DEFAULT),
+        plan,
+        target=plan.target,
+        dynamic=dynamic,
+        approximate=approximate or (),
+    )
+
+
 def _run(session: InferenceSession, feeds: Mapping[str, Feed]) -> list[Array]:
     from ..errors import InvalidInput
 
     try:
-        return session.run_carried(None, {name: feed.array for name, feed in feeds.items()})
+        with warnings.catch_warnings(record=True) as noted:
+            found = session.run_carried(None, {name: feed.array for name, feed in feeds.items()})
     except InvalidInput as error:
         # The session knows the input, the command line knows the file.
         file = next(
@@ -91,6 +117,8 @@ def _run(session: InferenceSession, feeds: Mapping[str, Feed]) -> list[Array]:
         if file is None:
             raise
         raise InvalidInput(error.what, where=f"{file}, {error.where}", hint=error.hint) from error
+    sys.stderr.writelines(f"note: {note.message}\n" for note in noted)
+    return found
 
 
 def _report(

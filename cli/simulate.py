@@ -21,14 +21,13 @@ from .options import (
     Color,
     ColorOption,
     Data,
-    DataSize,
     MinSqnr,
     Model,
     check_bound,
     choice,
     option,
-    sizes_for,
 )
+from .sizes import InputShape, Size, given_sizes, refuse_with_data
 
 if TYPE_CHECKING:
     from ..accuracy.data import Samples
@@ -63,7 +62,8 @@ def command(
     model: Model,
     isa: IsaOption = Isa.AVX2,
     data: Data = None,
-    size: DataSize = None,
+    size: Size = None,
+    shape: InputShape = None,
     f32: F32 = None,
     fix: Fix = None,
     min_sqnr: MinSqnr = None,
@@ -75,11 +75,12 @@ def command(
     from ..accuracy.simulate import check_destination, write_fixed
     from ..accuracy.simulation import subject_of
 
-    sizes = sizes_for(data, size)
+    refuse_with_data(data, size, shape)
     check_bound(min_sqnr)
     if fix is not None:
         check_destination(fix, model, f32, option="--fix")
     subject = subject_of(model, isa.value, f32)
+    (sizes,) = given_sizes([subject.graph], size, shape, least=1)
     samples = _samples(subject, data, sizes)
     found, outcome = _measured(subject, samples, model.name, fixing=fix is not None)
     if fix is not None and outcome is not None:

@@ -11,76 +11,88 @@ from ..errors import InvalidInput
 from .options import UsageError, option, place, sizes_of
 
 if TYPE_CHECKING:
-    from ..plan.types import Plan
+    from ..plan.open_sizes import Inputs
 
 Size = Annotated[
     list[str] | None,
     option(
         "--size",
-        "A size that the model leaves open, for the figures; several times for several.",
+        "A size that the model leaves open; repeatable. bench takes several, and measures each.",
         "NAME=N",
     ),
 ]
 InputShape = Annotated[
     list[str] | None,
-    option("--shape", "The shape of an input, for the figures.", "INPUT=1x3x224x224"),
+    option("--shape", "The shape of an input, in the place of --size.", "INPUT=1x3x224x224"),
 ]
 ShapesOf = Annotated[
     Path | None,
-    option("--data", "An .npz file whose arrays have the sizes for the figures.", "DIR|NPZ"),
+    option("--data", "An .npz file whose arrays have the sizes.", "DIR|NPZ"),
 ]
 
 _SHAPE = re.compile(r"(?P<name>.+)=(?P<sizes>[0-9]{1,9}([x,][0-9]{1,9})*)?")
 
 
 def given_sizes(
-    plans: Sequence[Plan], size: list[str] | None, shape: list[str] | None, data: Path | None
+    models: Sequence[Inputs],
+    size: list[str] | None,
+    shape: list[str] | None,
+    data: Path | None = None,
+    *,
+    least: int = 0,
 ) -> list[dict[str, int]]:
-    """The open sizes of each plan as the options give them; the last one counts.
+    """The open sizes of each plan or graph as the options give them; the last one counts.
+
+    Args:
+        models: the plans or graphs.
+        size, shape, data: the values of the options.
+        least: the smallest size.
 
     Raises:
-        InvalidInput: the data cannot be read, or an option fits none of the plans.
+        InvalidInput: the data cannot be read, or an option fits none of the models.
     """
-    named, shapes = sizes_of(size), _shapes_of(shape)
-    found = []
-    for plan in plans:
-        sizes = {} if data is None else _sizes_of_data(plan, data)
-        found.append(sizes | _of_shapes(plan, shapes) | named)
-    _check_names(plans, named)
-    return [_known(plan, sizes) for plan, sizes in zip(plans, found, strict=True)]
+    from ..plan.open_sizes import checked_sizes, symbols_of
+
+    named, shapes = sizes_of(size, least), _shapes_of(shape)
+    symbols = [symbols_of(model) for model in models]
+    try:
+        checked_sizes(named, [name for each in symbols for name in each])
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where=place("--size"), hint=error.hint) from error
+    found = [
+        ({} if data is None else _sizes_of_data(model, data)) | _of_shapes(model, shapes) | named
+        for model in models
+    ]
+    return [
+        {name: size for name, size in sizes.items() if name in known}
+        for sizes, known in zip(found, symbols, strict=True)
+    ]
 
 
-def _known(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
-    from ..plan.open_sizes import symbols_of
+def refuse_with_data(data: object, size: Sequence[str] | None, shape: Sequence[str] | None) -> None:
+    """Refuses sizes for random data where data is given.
 
-    symbols = symbols_of(plan)
-    return {name: size for name, size in sizes.items() if name in symbols}
-
-
-def _check_names(plans: Sequence[Plan], named: Mapping[str, int]) -> None:
-    """Refuses a name of which no plan leaves a size open."""
-    from ..plan.open_sizes import symbols_of
-
-    symbols = list(dict.fromkeys(name for plan in plans for name in symbols_of(plan)))
-    for name in named:
-        if name not in symbols:
-            others = ", ".join(symbols) or "none: all of its sizes are fixed"
-            raise InvalidInput(
-                f"the inputs have no size {name!r}",
-                where=place("--size"),
-                hint=f"the sizes that are open: {others}",
-            )
+    Raises:
+        UsageError: both are given.
+    """
+    if data and (size or shape):
+        name = "--size" if size else "--shape"
+        raise UsageError(
+            f"{name} is for random data, and --data gives data",
+            where=place(name),
+            hint="leave one of them out",
+        )
 
 
-def _sizes_of_data(plan: Plan, data: Path) -> dict[str, int]:
+def _sizes_of_data(plan: Inputs, data: Path) -> dict[str, int]:
     from ..plan.open_sizes import sizes_of_shapes
     from .feeds import read_samples
 
-    arrays = next(read_samples(data, plan.inputs))
+    arrays = next(read_samples(data, tuple(plan.inputs)))
     return sizes_of_shapes(plan, {name: array.shape for name, array in arrays.items()})
 
 
-def _of_shapes(plan: Plan, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def _of_shapes(plan: Inputs, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     from ..plan.open_sizes import sizes_of_shapes
 
     try:

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from .options import Approximate, AsJson, Color, ColorOption, Dynamic, ModelOrPlan, Target
+from .sizes import InputShape, ShapesOf, Size, given_sizes
 
 
 def command(
@@ -24,6 +25,9 @@ def command(
     target: Target = None,
     dynamic: Dynamic = None,
     approximate: Approximate = None,
+    size: Size = None,
+    shape: InputShape = None,
+    data: ShapesOf = None,
     as_json: AsJson = False,
     all_rows: Annotated[
         bool, typer.Option("--all", help="Fold no long list of names or quantizers.")
@@ -36,6 +40,7 @@ def command(
     plan = plan_of(model, target, dynamic, tuple(approximate or ()))
     from ..explain import index_of
 
+    (sizes,) = given_sizes([plan], size, shape, data)
     index = index_of(plan, None if is_plan_file(model) else model)
     matches = index.matching(node)
     from ..report.why.story import story_of
@@ -48,7 +53,7 @@ def command(
         print_json(
             matches_data(index, matches)
             if several
-            else story_data(index.home(matches[0]).plan, story_of(index, matches[0]))
+            else story_data(index.home(matches[0]).plan, story_of(index, matches[0], sizes=sizes))
         )
         return
     from ..report.notation import title_text
@@ -58,7 +63,7 @@ def command(
     if len(matches) > 1:
         show(matches_report(index, node, matches, layout), color)
         return
-    story = story_of(index, matches[0])
+    story = story_of(index, matches[0], sizes=sizes)
     show(
         story_report(index.home(matches[0]).plan, story, layout, title=title_text(model.name)),
         color,

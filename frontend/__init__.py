@@ -16,6 +16,7 @@ from .bodies import BodyModels, bodies_of
 from .budgets import DEFAULT, Budgets
 from .model import graph_from_source
 from .source import ModelSource, Source, read_model, serialized
+from .stated import stated_shapes, told_sizes
 
 __all__ = [
     "DEFAULT",
@@ -27,6 +28,8 @@ __all__ = [
     "graph_from_onnx",
     "read_model",
     "serialized",
+    "stated_shapes",
+    "told_sizes",
 ]
 
 

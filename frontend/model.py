@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -71,7 +71,7 @@ def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
     ctx = Importer(
         graph, wiring, opsets, tensors, budgets, handler_of, import_body, _import_node, depth
     )
-    inputs = _add_inputs(ctx, model)
+    inputs = _add_inputs(ctx, source)
     _add_constants(ctx, source)
     for index in wiring.order:
         if index not in ctx.absorbed:
@@ -259,24 +259,40 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
 # -- inputs ----------------------------------------------------------------------------------------
 
 
-def _add_inputs(ctx: Importer, model: onnx.ModelProto) -> tuple[Port, ...]:
+def _add_inputs(ctx: Importer, source: Source) -> tuple[Port, ...]:
     """Adds the inputs, but those that an initializer of the same name makes constants.
 
     Returns:
         Which values of the graph hold each.
     """
-    constants = set(initializer_names(model.graph))
+    constants = set(initializer_names(source.model.graph))
     inputs = [value for value in ctx.source.input if value.name not in constants]
     given = (d.dim_param for value in inputs for d in tensor_of(value.type).shape.dim)
     names = {
         name: ctx.size_name(_UNREADABLE.sub("_", name))
-        for name in dict.fromkeys(given)
+        for name in dict.fromkeys(() if source.apart else given)
         if not _NO_NAME.fullmatch(name)
     }
-    return tuple(_add_input(ctx, value, names) for value in inputs)
+    sizes = _Sizes(source.size_of, names, source.named)
+    return tuple(_add_input(ctx, value, sizes) for value in inputs)
 
 
-def _add_input(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) -> Port:
+@dataclass(frozen=True)
+class _Sizes:
+    """Of the dimensions of inputs.
+
+    Attributes:
+        known: the number, where there is one.
+        names: what a name in the file is called in the graph.
+        given: sizes by their names in the graph.
+    """
+
+    known: Callable[[onnx.TensorShapeProto.Dimension], int | None]
+    names: Mapping[str, str]
+    given: Mapping[str, int]
+
+
+def _add_input(ctx: Importer, value: ValueInfoProto, sizes: _Sizes) -> Port:
     where = f"graph input {value.name[:200]!r}"
     kind = value.type.WhichOneof("value")
     if kind is None:
@@ -284,42 +300,39 @@ def _add_input(ctx: Importer, value: ValueInfoProto, names: Mapping[str, str]) -
             "the input has no type", where=where, hint="declare its element type and shape"
         )
     if kind != "tensor_type":
-        return add_input(ctx, value, partial(_tensor_type, ctx, names=names, where=where))
-    given = _tensor_type(ctx, value.name, value.type, names=names, where=where)
+        return add_input(ctx, value, partial(_tensor_type, ctx, sizes=sizes, where=where))
+    given = _tensor_type(ctx, value.name, value.type, sizes=sizes, where=where)
     ctx.graph.add_input(value.name, given)
     return Port(value.name, TENSOR, (value.name,))
 
 
 def _tensor_type(
-    ctx: Importer, name: str, type_: TypeProto, *, names: Mapping[str, str], where: str
+    ctx: Importer, name: str, type_: TypeProto, *, sizes: _Sizes, where: str
 ) -> TensorType:
     """The type of an input, or of the tensors in it. Raises InvalidModel, UnsupportedOp."""
     tensor = type_.tensor_type
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):
         return TensorType(dtype, None)
-    return TensorType(dtype, _input_shape(ctx, name, tensor.shape.dim, names, where))
+    return TensorType(dtype, _input_shape(ctx, name, tensor.shape.dim, sizes, where))
 
 
-def _input_shape(
-    ctx: Importer, name: str, sizes: Any, names: Mapping[str, str], where: str
-) -> Shape:
+def _input_shape(ctx: Importer, name: str, dims: Sequence[Any], sizes: _Sizes, where: str) -> Shape:
     """Sizes; symbolic ones by their name in the model, and new names where it has none (-1 counts as none,
     see `_NO_NAME`).
     """
     shape: list[int | str] = []
-    for axis, size in enumerate(sizes):
-        if size.WhichOneof("value") == "dim_value" and size.dim_value != -1:
-            if size.dim_value < 0:
+    for axis, dim in enumerate(dims):
+        size = sizes.known(dim)
+        if size is not None:
+            if size < 0:
                 hint = "give it a size, or a name if it is symbolic"
-                raise InvalidModel(
-                    f"dimension {axis} has the size {size.dim_value}", where=where, hint=hint
-                )
-            shape.append(size.dim_value)
-        elif size.dim_param in names:
-            shape.append(names[size.dim_param])
+                raise InvalidModel(f"dimension {axis} has the size {size}", where=where, hint=hint)
+            shape.append(size)
         else:
-            shape.append(ctx.size_name(re.sub(r"\W", "_", f"{name}_{axis}")))
+            free = sizes.names.get(dim.dim_param)
+            free = free or ctx.size_name(re.sub(r"\W", "_", f"{name}_{axis}"))
+            shape.append(sizes.given.get(free, free))
     return tuple(shape)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,12 +38,42 @@ class Source:
             file.
         label: for messages: the path, or how the model was given.
         lifted: data of initializers that is not in the model.
+        named, denoted: sizes for dimensions of inputs that the model leaves open, by their name, in the file or in the
+            graph, or by their denotation (in small letters).
+        apart: dimensions of inputs that share a name need not be equal.
     """
 
     model: onnx.ModelProto
     folder: Path | None
     label: str
     lifted: Lifted = field(default_factory=dict)
+    named: Mapping[str, int] = field(default_factory=dict)
+    denoted: Mapping[str, int] = field(default_factory=dict)
+    apart: bool = False
+
+    def size_of(self, dim: onnx.TensorShapeProto.Dimension) -> int | None:
+        """The size of a dimension of an input; None where it is open.
+
+        Raises:
+            InvalidInput: its name and its denotation have different sizes.
+        """
+        given = {
+            sizes[key]
+            for sizes, key in (
+                (self.named, dim.dim_param),
+                (self.denoted, dim.denotation.lower()),
+            )
+            if key in sizes
+        }
+        if dim.HasField("dim_value") and dim.dim_value != -1:
+            given.add(dim.dim_value)
+        if len(given) > 1:
+            raise InvalidInput(
+                f"a dimension called {dim.dim_param!r} ({dim.denotation!r}) is given the sizes "
+                f"{', '.join(map(str, sorted(given)))}",
+                hint="leave one of the overrides out",
+            )
+        return next(iter(given), None)
 
 
 def read_model(source: ModelSource | Source, budgets: Budgets) -> Source:

@@ -27,13 +27,12 @@ from ..files import archive_member
 from ..frontend import ModelSource, serialized
 from ..inference import plan_of
 from ..plan.file import save_plan
-from ..plan.open_sizes import NO_SIZES, sizes_for, symbols_of
+from ..plan.open_sizes import NO_SIZES, sizes_at, symbols_of
 from ..plan.seal import is_plan
 from ..plan.shapes import symbol_sizes
 from ..plan.types import Plan, codes_source
 from ..report.notation import Notation
 from ..report.verdict.estimate import costs_of
-from ..report.verdict.findings import checked_sizes
 from ..report.verdict.machine import Machine, this_machine
 from ..report.verdict.work import at_sizes, bytes_of
 from ..runtime.processors import machine_bytes
@@ -236,10 +235,9 @@ def _cases(plan: Plan, asked: Measurement) -> Iterator[_Case]:
         yield _Case({name: sizes[name] for name in symbols if name in sizes}, (), arrays, False)
         return
     for given in _combinations(asked.sizes):
-        sizes = checked_sizes(given, symbols)
-        known = sizes_for(plan, sizes)
+        known, guesses = sizes_at(plan, given)
         _check_memory(plan, known)
-        guessed = tuple(name for name in symbols if name not in sizes)
+        guessed = tuple(guesses)
         at = {name: known.get(name, 1) for name in symbols}
         yield _Case(at, guessed, made_feeds(plan, known), True)
 

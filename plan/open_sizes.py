@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
+from typing import Any, Protocol, SupportsIndex
 
 from ..errors import InvalidInput
 from ..ir.types import TensorType
@@ -13,13 +16,29 @@ from .types import Plan
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
 """No size is given."""
 
+USUAL = "usual_sizes"
+"""The option of a plan that holds (name, size) of open sizes that the model's metadata tell."""
+
 BATCH, CHANNELS, IMAGE, SEQUENCE = 1, 3, 224, 128
 
 _IMAGE_RANK = 4
 _HALVED = 5  # times: 224 to 7
 
 
-def symbols_of(plan: Plan) -> tuple[str, ...]:
+class Inputs(Protocol):
+    """A plan or a graph."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """The names of its inputs."""
+        ...
+
+    def type(self, value: str) -> TensorType:
+        """The type of a value."""
+        ...
+
+
+def symbols_of(plan: Inputs) -> tuple[str, ...]:
     """The names of the sizes of the inputs that are known at run time only, in their order; `?` for an input of
     unknown rank.
     """
@@ -31,6 +50,72 @@ def symbols_of(plan: Plan) -> tuple[str, ...]:
         if isinstance(size, str)
     )
     return tuple(dict.fromkeys(names))
+
+
+def checked_size(name: str, size: object) -> int:
+    """A size that a caller gives, an integer of any type, NumPy's among them.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    found = None
+    if isinstance(size, SupportsIndex) and not isinstance(size, bool):
+        with suppress(TypeError):  # an array of floats has the method, and refuses
+            found = operator.index(size)
+    if found is None or found < 0:
+        raise InvalidInput(
+            f"{size!r} is no size of {name!r}", hint="give a whole number, 0 for what is empty"
+        )
+    return found
+
+
+def checked_sizes(sizes: object, symbols: Sequence[str]) -> dict[str, int]:
+    """The sizes as a caller gives them, by name.
+
+    Args:
+        sizes: integers of any type, by name.
+        symbols: the names of the sizes that the inputs leave open.
+
+    Raises:
+        InvalidInput: one is no size, or the inputs do not leave it open.
+    """
+    if not isinstance(sizes, Mapping):
+        raise InvalidInput(
+            f"sizes are of type {type(sizes).__name__}", hint='give sizes={"name": 128}'
+        )
+    known: dict[str, int] = {}
+    for name, size in sizes.items():
+        if name not in symbols:
+            others = ", ".join(symbols) or "none: all of its sizes are fixed"
+            raise InvalidInput(
+                f"the inputs have no size {name!r}", hint=f"the sizes that are open: {others}"
+            )
+        known[name] = checked_size(name, size)
+    return known
+
+
+def sizes_at(plan: Plan, sizes: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """The size of each symbol of a plan's inputs, and those that were guessed (see `sizes_for`).
+
+    Args:
+        plan: the plan.
+        sizes: those that a caller gives.
+
+    Raises:
+        InvalidInput: one is no size, or the inputs do not leave it open.
+    """
+    symbols = symbols_of(plan)
+    given = checked_sizes(sizes, symbols)
+    found = sizes_for(plan, given)
+    return found, {name: found.get(name, 1) for name in symbols if name not in given}
+
+
+def shares_sizes(plan: Plan) -> bool:
+    """True where dimensions of inputs have one name, or a formula over names: they have to be fed alike."""
+    dims = [
+        dim for value in plan.inputs for dim in plan.type(value).shape or () if isinstance(dim, str)
+    ]
+    return len(set(dims)) < len(dims) or not all(dim.isidentifier() for dim in dims)
 
 
 def usual_sizes(types: Iterable[TensorType], given: Mapping[str, int] = NO_SIZES) -> dict[str, int]:
@@ -61,10 +146,11 @@ def _behind(axis: int, rank: int) -> int:
 
 
 def sizes_for(plan: Plan, given: Mapping[str, int] = NO_SIZES) -> dict[str, int]:
-    """A size for each symbol of a plan's inputs: what is given, else what is usual, halved until it fits the model
-    (a table of positions may be shorter), or 1 where nothing fits.
+    """A size for each symbol of a plan's inputs: what is given, else what the model's metadata tell, else what is usual,
+    halved until it fits the model (a table of positions may be shorter), or 1 where nothing fits.
     """
-    usual = usual_sizes([plan.type(name) for name in plan.inputs])
+    told: Any = plan.options.get(USUAL, ())  # verified
+    usual = usual_sizes([plan.type(name) for name in plan.inputs], dict(told))
     for halved in range(_HALVED + 1):
         found = {
             name: size >> halved if size in (IMAGE, SEQUENCE) else size
@@ -103,7 +189,7 @@ def sizes_like(plan: Plan, other: Plan) -> dict[str, int]:
     }
 
 
-def sizes_of_shapes(plan: Plan, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def sizes_of_shapes(plan: Inputs, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The open sizes of a plan in shapes of some of its inputs.
 
     Raises:

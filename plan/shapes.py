@@ -137,11 +137,15 @@ def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
     return found
 
 
+class UnlikeSizes(InvalidInput):
+    """Inputs give one size of the plan several values."""
+
+
 def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The size of every symbolic dimension that an input of the plan names.
 
     Raises:
-        InvalidInput: two inputs give one symbol different sizes.
+        UnlikeSizes: two inputs give one symbol different sizes.
     """
     sizes: dict[str, int] = {}
     origin: dict[str, str] = {}
@@ -152,17 +156,17 @@ def symbol_sizes(plan: Plan, input_shapes: Mapping[str, Sequence[int]]) -> dict[
             if isinstance(dim, str) and dim != dims.UNKNOWN:
                 place = f"{name}, dimension {axis}"
                 if sizes.setdefault(dim, size) != size:
-                    raise InvalidInput(
+                    raise UnlikeSizes(
                         f"dimension {dim} is {sizes[dim]} in one input and {size} in another",
                         where=f"{origin[dim]}; {place}",
-                        hint=f"feed both with the same {dim}",
+                        hint=f"feed both with the same {dim}, or run the model in place of its plan",
                     )
                 origin.setdefault(dim, place)
     for dim, size in sizes.items():
         if not dim.isidentifier() and (
             meant := _evaluated(dim, {name: n for name, n in sizes.items() if name != dim})
         ) not in (None, size):
-            raise InvalidInput(
+            raise UnlikeSizes(
                 f"dimension {dim} is {size}, and the sizes in other inputs make it {meant}",
                 where=origin[dim],
                 hint=f"feed a size of {meant}, or give the dimension a name in the model that is no formula of others",

@@ -22,6 +22,7 @@ from ..ir.types import DType
 from ..ir.verify import quantization_problem
 from .attributes import OPERANDS, DepthwiseConv, Sum
 from .findings import about, called, destination
+from .stated import stated_shapes_fit
 from .targets import TARGETS
 from .text import print_plan, render_plan
 from .types import Plan, Step, codes_source
@@ -349,6 +350,7 @@ PLAN: Mapping[str, Callable[[Plan], Iterable[Finding]]] = {
     "bound-before-use": _bound,
     "outputs-exist": _outputs,
     "ports": _ports,
+    "stated-shapes": stated_shapes_fit,
     "quantization": _quantization,
     "roles": roles_fit,
     "params": params_fit,

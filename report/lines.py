@@ -5,19 +5,21 @@ printable here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.text import Text as RichText
 
 from ..errors import printable
 from .columns import columns, head
 from .layout import Text
+from .notation import middle_cut
 
 WIDTH = 80
 
 _TIED = "\u00a0"  # a blank at which no line ends
 _UNITS = re.compile(r"(?<=\d )(ms|%|GHz|GiB|MiB|KiB|bytes|cores?)(?![\w])")
 _WORDS = re.compile(r"( *)([^ ]+)")
+_SIZES = 56  # columns of guessed sizes
 _NARROW = 20  # columns, below which lines are not made shorter
 
 
@@ -43,6 +45,26 @@ def paragraph(text: str, width: int, indent: int, style: str = "") -> list[RichT
     return [
         Text(f"{' ' * indent}{line}", style=style) for line in wrapped(text.strip(), width - indent)
     ]
+
+
+def guess_lines(
+    guessed: Mapping[str, int], width: int, *, by: str = "--size, --data", timed: bool = True
+) -> list[RichText]:
+    """Which open sizes the figures behind it are for; nothing where all are given.
+
+    Args:
+        guessed: sizes that nobody gave.
+        width: in columns.
+        by: the options that give them.
+        timed: False: the guess is too small for bytes and shares to mean something.
+    """
+    if not guessed:
+        return []
+    each = ", ".join(f"{printable(name)}={size:,}" for name, size in guessed.items() if name != "?")
+    names = middle_cut(each or "a shape that is not known", _SIZES)
+    options = f" ({by})" if by else ""
+    doubt = "" if timed else ", where bytes and shares mean little"
+    return paragraph(f"For open sizes, guessed: {names}{options}{doubt}:", width, 2, "yellow")
 
 
 def wrapped(text: str, width: int, *, whole_words: bool = False) -> list[str]:

@@ -13,14 +13,17 @@ from rich.text import Text as RichText
 
 from ..ir.decision import Decision
 from ..ir.text_write import Writer
+from ..plan.open_sizes import NO_SIZES, sizes_at
 from ..plan.types import Plan
 from .fates import fates_part
 from .layout import FATE_STYLES, PIPE, Layout, Text, facts, heading, listed
+from .lines import WIDTH, guess_lines
 from .notation import bytes_text, count_text, title_text
 from .refusals import decisions_part, refusals_part
 from .steps import steps_part
 from .summary import Summary, summary_of
-from .verdict.shares import shares_of
+from .verdict.shares import Shares, shares_of
+from .verdict.work import at_sizes
 from .weighed import weighed_part
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -43,6 +46,7 @@ def plan_report(
     *,
     title: str = "",
     tables: Collection[Table] = tuple(Table),
+    sizes: Mapping[str, int] = NO_SIZES,
 ) -> RenderableType:
     """The tables of `fqfuse inspect`, in the order of `Table`.
 
@@ -51,6 +55,7 @@ def plan_report(
         layout: the room there is.
         title: stands in front; the plan's name if empty.
         tables: which ones; with the decisions, what was weighed has a row for each operation.
+        sizes: of what the model leaves open, for the totals; others are guessed.
     """
     every = Table.DECISIONS in tables
     parts: Mapping[Table, Callable[[], list[RenderableType]]] = {
@@ -60,7 +65,7 @@ def plan_report(
         Table.REFUSALS: lambda: refusals_part(plan.decision_records, layout),
         Table.DECISIONS: lambda: decisions_part(plan, layout),
     }
-    head = _summary_part(plan, title)
+    head = _summary_part(plan, title, sizes=sizes, by="--size, --data")
     shown = [part() for table, part in parts.items() if table in tables]
     return _spaced([head if Table.TOTALS in tables else head[:1], *shown])
 
@@ -95,23 +100,30 @@ def short_report(plan: Plan, layout: Layout = PIPE, *, title: str = "") -> Rende
 
 
 def _summary_part(
-    plan: Plan, title: str = "", more: Mapping[str, str] = _NOTHING
+    plan: Plan,
+    title: str = "",
+    more: Mapping[str, str] = _NOTHING,
+    *,
+    sizes: Mapping[str, int] = NO_SIZES,
+    by: str = "",
 ) -> list[RenderableType]:
     """The header: what was compiled, or converted, for which target, and the totals."""
     summary = summary_of(plan)
-    rows = [*_totals(summary, plan), *((label, Text(text)) for label, text in more.items())]
+    known, guessed = sizes_at(plan, sizes)
+    shares = shares_of(at_sizes(plan, known))
+    rows = [*_totals(summary, plan, shares), *((label, Text(text)) for label, text in more.items())]
     done = "converted" if "converted" in plan.options else "compiled"
     return [
         heading(
             title or title_text(summary.model) or "(a model without a name)",
             f"{done} for {summary.target}",
         ),
+        *guess_lines(guessed, WIDTH, by=by),
         facts(rows),
     ]
 
 
-def _totals(summary: Summary, plan: Plan) -> list[tuple[str, RichText]]:
-    shares = shares_of(plan)
+def _totals(summary: Summary, plan: Plan, shares: Shares) -> list[tuple[str, RichText]]:
     kinds = ", ".join(f"{kind.steps} {name}" for name, kind in summary.kinds.items())
     attributes = [
         f"{name} on {count_text(count, 'step')}" for name, count in summary.attributes.items()

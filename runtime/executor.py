@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,9 +37,15 @@ class Executor(Protocol):
         """
         ...
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(
+        self, feeds: Mapping[str, Array], behind: Callable[[int], None] | None = None
+    ) -> list[Array]:
         """The outputs of the plan, in its order, for checked feeds; the arrays belong to the
         caller.
+
+        Args:
+            feeds: an array for each input.
+            behind: called before the first step and behind each; what it raises ends the run.
 
         Raises:
             InvalidInput: a step cannot be computed on what it is given.

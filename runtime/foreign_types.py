@@ -30,6 +30,23 @@ _ML_DTYPES: Final[Mapping[DType, str]] = {
 """Element types that NumPy lacks -> what the package ml_dtypes calls them."""
 
 
+def dtype_of(array: Array) -> DType:
+    """The element type of an array, of ml_dtypes or NumPy.
+
+    Raises:
+        InvalidInput: it is none of ONNX.
+    """
+    for dtype, name in _ML_DTYPES.items():
+        if array.dtype.name == name and array.dtype.isbuiltin == 2:
+            return dtype
+    try:
+        return DType.STRING if array.dtype.kind == "U" else DType.from_numpy(array.dtype)
+    except ValueError as error:
+        raise InvalidInput(
+            f"ONNX has no type for elements of {array.dtype}", hint="convert it: array.astype(...)"
+        ) from error
+
+
 def called(dtype: DType) -> str:
     """The name of an element type for people: ml_dtypes' where NumPy lacks it."""
     return _ML_DTYPES.get(dtype) or str(dtype.numpy)

@@ -7,10 +7,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ..errors import InvalidInput, printable
-from ..ir.types import DType, TensorType
+from ..ir.types import DType
+from ..plan.open_sizes import checked_size
+
+if TYPE_CHECKING:
+    from .ort_values import IOBinding, OrtValue
+    from .session import InferenceSession
 
 CPU = "CPUExecutionProvider"
 """Who runs a session, in ONNX Runtime's words."""
@@ -51,10 +56,9 @@ class NodeArg:
     type: str
 
 
-def node_arg(name: str, type_: TensorType) -> NodeArg:
-    """A value of a plan, described."""
-    shape = None if type_.shape is None else [None if d == "?" else d for d in type_.shape]
-    return NodeArg(name, shape, f"tensor({_TYPES.get(type_.dtype, type_.dtype.numpy.name)})")
+def type_name(dtype: DType) -> str:
+    """The type of a tensor with such elements."""
+    return f"tensor({_TYPES.get(dtype, dtype.numpy.name)})"
 
 
 @dataclass(frozen=True)
@@ -94,17 +98,87 @@ def meta_from_state(state: Mapping[str, object]) -> ModelMeta:
     return ModelMeta(**state)  # type: ignore[arg-type]  # checked above
 
 
+_DEVICES = "there is one device, the CPU, and one allocator: leave the call out"
+_TIMES = "session.profile(feeds) tells the time of each step, in runs of their own"
+_INSIDE = "put the data into the model: onnx.external_data_helper.load_external_data_for_model"
+_CONTEXT = "there are no models compiled for a device: leave the call out"
+_C = TypeVar("_C")
+
+
+def without(**absent: str) -> Callable[[type[_C]], type[_C]]:
+    """Gives a class the methods of ONNX Runtime that it does not have: each says what to do instead."""
+
+    def given(owner: type[_C]) -> type[_C]:
+        for name, instead in absent.items():
+            setattr(owner, name, _absent(name, instead))
+        return owner
+
+    return given
+
+
+def _absent(name: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise InvalidInput(f"fqfuse has no {name}()", hint=instead)
+
+    refuse.__name__ = name
+    refuse.__doc__ = f"Not here: {instead}."
+    return refuse
+
+
+@without(
+    add_initializer=_INSIDE,
+    add_external_initializers=_INSIDE,
+    add_external_initializers_from_files_in_memory=_INSIDE,
+    add_provider="InferenceSession(..., providers=[...]) takes providers",
+    add_provider_for_devices=_DEVICES,
+    set_provider_selection_policy=_DEVICES,
+    set_provider_selection_policy_delegate=_DEVICES,
+    set_ep_context_data_read_func=_CONTEXT,
+    clear_ep_context_data_read_func=_CONTEXT,
+    register_custom_ops_library="a model with operators of your own runs in onnxruntime alone",
+    set_load_cancellation_flag="make the session in a process that can be ended",
+)
 class SessionOptions:
     """Options of a session, in the place of `onnxruntime.SessionOptions`, which may be given as
-    well. Any attribute may be set; `intra_op_num_threads` is the one that counts.
+    well. Any attribute may be set; `intra_op_num_threads` and overrides of free dimensions count.
 
     Attributes:
         intra_op_num_threads: how many threads a run may use; 0: one for each processor.
+        named, denoted: sizes for dimensions that a model leaves open, by their name or denotation.
     """
+
+    enable_cpu_mem_arena = enable_mem_pattern = enable_mem_reuse = use_per_session_threads = True
+    enable_profiling = use_deterministic_compute = False
+    execution_mode = execution_order = inter_op_num_threads = log_verbosity_level = 0
+    graph_optimization_level, log_severity_level = 99, -1
+    logid = optimized_model_filepath = ""
+    profile_file_prefix = "onnxruntime_profile_"
 
     def __init__(self) -> None:
         self.intra_op_num_threads = 0
+        self.named: dict[str, int] = {}
+        self.denoted: dict[str, int] = {}
         self._entries: dict[str, str] = {}
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """The model is compiled for one size of the dimensions of inputs that have this name.
+
+        Raises:
+            InvalidInput: it is no size.
+        """
+        self.named.setdefault(name, checked_size(name, size))  # the first one counts
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """The same of dimensions with this denotation, such as `DATA_BATCH`.
+
+        Raises:
+            InvalidInput: it is no size.
+        """
+        self.denoted.setdefault(denotation.lower(), checked_size(denotation, size))
+
+    def has_providers(self) -> bool:
+        """False: a session takes them."""
+        return False
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Keeps an entry; none means anything here."""
@@ -115,22 +189,22 @@ class SessionOptions:
         return self._entries[key]
 
 
-_DEVICES = "there is one device, the CPU, and one allocator: leave the call out"
-_RUN = "give arrays to session.run(None, {name: array}), which takes whatever NumPy reads as one"
-_TIMES = "session.profile(feeds) tells the time of each step, in runs of their own"
-
-
-def _absent(name: str, instead: str) -> Callable[..., NoReturn]:
-    """A method that a session does not have, for whoever calls it."""
-
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise InvalidInput(f"a session of fqfuse has no {name}()", hint=instead)
-
-    refuse.__name__ = name
-    refuse.__doc__ = f"Not here: {instead}."
-    return refuse
-
-
+@without(
+    run_with_ortvaluevector="session.run_with_ort_values(None, {name: value}) takes the same values",
+    create_ortvalue_from_shape_and_type="fqfuse.OrtValue.ortvalue_from_shape_and_type(shape, type)",
+    run_async="a session may be used by many threads at once: "
+    "concurrent.futures.ThreadPoolExecutor().submit(session.run, None, feeds)",
+    end_profiling=_TIMES,
+    get_profiling_start_time_ns=_TIMES,
+    get_tuning_results=_DEVICES,
+    set_tuning_results=_DEVICES,
+    set_ep_dynamic_options=_DEVICES,
+    release_captured_graph=_DEVICES,
+    get_input_epdevices=_DEVICES,
+    get_input_memory_infos=_DEVICES,
+    get_output_memory_infos=_DEVICES,
+    get_provider_graph_assignment_info="session.placement() tells where each step runs",
+)
 class OnnxRuntimeMethods:
     """What ONNX Runtime's session can be asked besides: what has a meaning on a CPU answers, the
     rest says what to do instead.
@@ -173,30 +247,38 @@ class OnnxRuntimeMethods:
     def disable_fallback(self) -> None:
         """Nothing: there is no execution provider to fall back from."""
 
-    io_binding = _absent("io_binding", _RUN)
-    run_with_iobinding = _absent("run_with_iobinding", _RUN)
-    run_with_ort_values = _absent(
-        "run_with_ort_values", "session.run(None, {name: value.numpy()}) gives arrays"
-    )
-    run_with_ortvaluevector = _absent("run_with_ortvaluevector", _RUN)
-    create_ortvalue_from_shape_and_type = _absent("create_ortvalue_from_shape_and_type", _RUN)
-    run_async = _absent(
-        "run_async",
-        "a session may be used by many threads at once: "
-        "concurrent.futures.ThreadPoolExecutor().submit(session.run, None, feeds)",
-    )
-    end_profiling = _absent("end_profiling", _TIMES)
-    get_profiling_start_time_ns = _absent("get_profiling_start_time_ns", _TIMES)
-    get_tuning_results = _absent("get_tuning_results", _DEVICES)
-    set_tuning_results = _absent("set_tuning_results", _DEVICES)
-    set_ep_dynamic_options = _absent("set_ep_dynamic_options", _DEVICES)
-    release_captured_graph = _absent("release_captured_graph", _DEVICES)
-    get_input_epdevices = _absent("get_input_epdevices", _DEVICES)
-    get_input_memory_infos = _absent("get_input_memory_infos", _DEVICES)
-    get_output_memory_infos = _absent("get_output_memory_infos", _DEVICES)
-    get_provider_graph_assignment_info = _absent(
-        "get_provider_graph_assignment_info", "session.placement() tells where each step runs"
-    )
+    def io_binding(self) -> IOBinding:
+        """What runs read and where they write, to be bound."""
+        from .ort_values import IOBinding
+
+        return IOBinding(self._session())
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
+        """Runs with the inputs and outputs that are bound.
+
+        Raises:
+            InvalidInput: as `run`; or they are bound to another session.
+        """
+        if iobinding.session is not self._session():
+            raise InvalidInput(
+                "the binding is of another session", hint="take session.io_binding() of this one"
+            )
+        iobinding.run(run_options)
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, Any],
+        run_options: object = None,
+    ) -> list[OrtValue]:
+        """As `run`, with values in the place of arrays."""
+        from .ort_values import OrtValue
+
+        found = self._session().run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(value) for value in found]
+
+    def _session(self) -> InferenceSession:
+        return cast("InferenceSession", self)
 
 
 def threads_of(options: object) -> int | None:

@@ -152,9 +152,13 @@ class NumpyExecutor:
         """
         self._bound_for({name: tuple(shapes[name]) for name in self._plan.inputs})
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(
+        self, feeds: Mapping[str, Array], behind: Callable[[int], None] | None = None
+    ) -> list[Array]:
         """The outputs of the plan for checked feeds, as new C-contiguous arrays."""
-        return self._run(feeds, self._walk)
+        if behind is None:
+            return self._run(feeds, self._walk)
+        return self._run(feeds, partial(self._walk_watched, lambda index, _: behind(index)))
 
     def run_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a step writes, in execution order, as new C-contiguous arrays."""

@@ -12,9 +12,10 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.ports import LIST, ROWS, TENSOR, Port, Ports, packed, unpacked
 from ..ir.types import DType, TensorType
+from ..plan.stated import stated_shape
 from ..plan.types import Plan
 from .foreign_types import called, carried, conversion_of, foreign_type
-from .like_onnxruntime import NodeArg, node_arg
+from .like_onnxruntime import NodeArg, type_name
 
 Fed = npt.ArrayLike | Sequence[npt.ArrayLike] | None
 """What a caller feeds for an input."""
@@ -36,20 +37,13 @@ def ports_of(plan: Plan) -> Ports:
 
 def described(plan: Plan, port: Port) -> NodeArg:
     """An input or output of the model, as ONNX Runtime describes it."""
-    type_ = _tensor_type(plan, port)
-    told = node_arg(port.name, type_)
+    dtype = plan.type(port.values[0]).dtype if port.values else DType.F32
+    text = type_name(dtype)
     if port.is_tensor:
-        return told
-    text = told.type if port.form == TENSOR else f"seq({told.type})"
+        shape = stated_shape(plan, port.name)
+        return NodeArg(port.name, None if shape is None else list(shape), text)
+    text = text if port.form == TENSOR else f"seq({text})"
     return NodeArg(port.name, [], f"optional({text})" if port.there else text)
-
-
-def _tensor_type(plan: Plan, port: Port) -> TensorType:
-    """Of the tensor, or of those in the sequence as far as they are alike."""
-    if not port.values:
-        return TensorType(DType.F32, None)
-    first = plan.type(port.values[0])
-    return first if port.form == TENSOR else TensorType(first.dtype, None)
 
 
 def plan_feeds(plan: Plan, ports: Sequence[Port], feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial, wraps
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -15,9 +17,10 @@ from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.ports import Ports
 from ..ir.types import MOST_DIMENSIONS, DType, TensorType, dimensions, is_static
+from ..locks import ProcessLock
 from ..plan.file import plan_bytes, read_plan
 from ..plan.saturation import StepSums, sums_of_plan
-from ..plan.shapes import symbol_sizes
+from ..plan.shapes import UnlikeSizes, symbol_sizes
 from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
@@ -52,6 +55,25 @@ _STATE = {
 _MOST_THREADS = 1024  # each has memory of its own
 
 
+Ps = ParamSpec("Ps")
+
+
+def _unlike_too(
+    method: Callable[Concatenate[InferenceSession, Ps], R],
+) -> Callable[Concatenate[InferenceSession, Ps], R]:
+    """The method of a session, for feeds that give one size several values, too."""
+
+    @wraps(method)
+    def called(self: InferenceSession, /, *args: Ps.args, **kwargs: Ps.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except UnlikeSizes as error:
+            other = self._with_sizes_apart(error)
+        return method(other, *args, **kwargs)
+
+    return called
+
+
 class InferenceSession:
     """A plan, ready to run.
 
@@ -75,6 +97,8 @@ class InferenceSession:
         exact: False: on a CPU without VNNI, take oneDNN's own int8 kernels, whose sums of pairs of
             products saturate there, as those of other runtimes do. They are faster, and their results
             may be wrong.
+        apart: compiles the model again, so that dimensions that share a name may be fed unlike; it is
+            called once, by the first run that needs it. None: such a run is refused.
 
     Raises:
         BackendUnavailable: `onednn` was asked for and is not installed.
@@ -91,6 +115,7 @@ class InferenceSession:
         run_bytes: int | None = None,
         isa: str | None = None,
         exact: bool = True,
+        apart: Callable[[], Plan] | None = None,
     ) -> None:
         check_backend(backend)
         check_isa(isa, backend)
@@ -98,6 +123,8 @@ class InferenceSession:
         self._threads = checked_threads(threads)
         self._run_bytes = run_bytes
         self._meta: ModelMeta | None = None
+        self._apart, self._making = apart, ProcessLock()
+        self._other: InferenceSession | None = None
         self.plan = path_or_plan if isinstance(path_or_plan, Plan) else read_plan(path_or_plan)
         self._executor, self.backend, self.backend_reason = _executor(
             self.plan, backend, self._threads, run_budget(run_bytes), isa, exact=self._exact
@@ -183,11 +210,34 @@ class InferenceSession:
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def _with_sizes_apart(self, error: UnlikeSizes) -> InferenceSession:
+        """A session in which dimensions that share a name are sizes of their own."""
+        if self._apart is None:
+            raise error
+        with self._making:
+            if self._other is not None:
+                return self._other
+            self._other = InferenceSession(
+                self._apart(),
+                self._asked,
+                self._threads,
+                run_bytes=self._run_bytes,
+                isa=self._isa,
+                exact=self._exact,
+            )
+        warnings.warn(
+            f"{error.what} ({error.where}): the model was compiled again, with sizes of their own",
+            UserWarning,
+            stacklevel=3,  # behind _unlike_too: the caller
+        )
+        return self._other
+
+    @_unlike_too
     def run(
         self,
         output_names: Sequence[str] | None,
         feeds: Mapping[str, Fed] | None = None,
-        run_options: object = None,  # noqa: ARG002  (of ONNX Runtime)
+        run_options: object = None,
         *,
         input_feed: Mapping[str, Fed] | None = None,
     ) -> list[Any]:
@@ -198,7 +248,8 @@ class InferenceSession:
             feeds: an array for each input; for types that NumPy lacks one of ml_dtypes, or of the type
                 that carries their values (f32, s8, u8), with no other value in it. For a sequence a list of
                 arrays, for an optional that holds nothing None.
-            run_options: as ONNX Runtime has them; none means anything here.
+            run_options: `fqfuse.RunOptions` or onnxruntime's; once their `terminate` is True, the run ends
+                behind the step that it is in.
             input_feed: ONNX Runtime's name for `feeds`.
 
         Returns:
@@ -207,13 +258,12 @@ class InferenceSession:
 
         Raises:
             InvalidInput: an unknown output or input, a missing input, or one of another type or
-                shape; more memory than the run may take.
+                shape; more memory than the run may take; it was terminated.
         """
+        given = input_feed if feeds is None else feeds
         if self.plan.ports is not None:
-            return self._run_ports(
-                self.plan.ports, output_names, input_feed if feeds is None else feeds
-            )
-        found = self.run_carried(output_names, feeds, input_feed=input_feed)
+            return self._run_ports(self.plan.ports, output_names, given, run_options)
+        found = self._run_carried(output_names, given, run_options)
         if not self._foreign:
             return found
         types = [self._foreign.get(name) for name in output_names or self.plan.outputs]
@@ -223,14 +273,21 @@ class InferenceSession:
         ]
 
     def _run_ports(
-        self, ports: Ports, output_names: object, feeds: Mapping[str, Fed] | None
+        self,
+        ports: Ports,
+        output_names: object,
+        feeds: Mapping[str, Fed] | None,
+        run_options: object,
     ) -> list[Any]:
         """As `run`, of a model with sequences or optionals."""
         outputs = {port.name: port for port in ports.outputs}
         names = () if output_names is None else self._wanted(output_names, tuple(outputs))
-        found = dict(zip(self.plan.outputs, self.run_carried(None, feeds), strict=True))
+        found = dict(
+            zip(self.plan.outputs, self._run_carried(None, feeds, run_options), strict=True)
+        )
         return [returned(self.plan, outputs[name], found) for name in names or outputs]
 
+    @_unlike_too
     def run_carried(
         self,
         output_names: Sequence[str] | None,
@@ -241,14 +298,26 @@ class InferenceSession:
         """The outputs of the plan, each in the NumPy type that carries its elements: bf16 in f32, integers
         of 4 bits in 8. A sequence is the arrays that hold it (`plan.ports`), and may be fed so.
         """
+        return self._run_carried(output_names, input_feed if feeds is None else feeds)
+
+    def _run_carried(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Fed] | None,
+        run_options: object = None,
+    ) -> list[Array]:
         wanted = () if output_names is None else self._wanted(output_names, self.plan.outputs)
-        arrays = self._checked(input_feed if feeds is None else feeds)
-        found = _within_memory(self._executor.run, arrays)
+        arrays = self._checked(feeds)
+        run = self._executor.run
+        if run_options is not None and hasattr(run_options, "terminate"):
+            run = partial(run, behind=partial(_check_going_on, run_options))
+        found = _within_memory(run, arrays)
         if not wanted:
             return found
         by_name = dict(zip(self.plan.outputs, found, strict=True))
         return [by_name[name] for name in wanted]
 
+    @_unlike_too
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Binds the session for inputs of these shapes: their first run then takes as long as any other.
         Threads may prepare while others run.
@@ -272,6 +341,7 @@ class InferenceSession:
         )
         _within_memory(self._executor.bind, {name: array.shape for name, array in arrays.items()})
 
+    @_unlike_too
     def run_steps(self, feeds: Mapping[str, Fed]) -> dict[str, Array]:
         """Every value that a step of the plan writes, by name, in execution order.
 
@@ -281,6 +351,7 @@ class InferenceSession:
         arrays = self._checked(feeds)
         return _within_memory(self._executor.run_all, arrays)
 
+    @_unlike_too
     def profile(self, feeds: Mapping[str, Fed], runs: int = 20) -> Profile:
         """How long each step takes for these feeds, measured in runs of their own, in turns with
         plain ones; `run` is no slower for it.
@@ -395,7 +466,7 @@ class InferenceSession:
         arrays = {}
         for name, exactly in self._exactly.items():
             fed = feeds[name]
-            array = fed if type(fed) is np.ndarray else _array_of(name, fed)
+            array = fed if type(fed) is np.ndarray else _array_of(name, fed, exactly[0])
             if (array.dtype, array.shape) != exactly:
                 type_ = self._inputs[name]
                 array = carried(name, array, type_.dtype)
@@ -428,19 +499,24 @@ class InferenceSession:
     def _refuse_names(self, feeds: Mapping[str, object], inputs: Sequence[str]) -> None:
         names = _listed(inputs)
         unknown = [name for name in feeds if name not in inputs]
-        if unknown:
-            raise InvalidInput(
-                f"unknown inputs: {_listed(unknown)}",
-                where=self.plan.name,
-                hint=f"the model's inputs are: {names}",
-            )
         missing = [name for name in inputs if name not in feeds]
-        if missing:
+        wrong = [f"unknown inputs: {_listed(unknown)}"] if unknown else []
+        wrong += [f"missing inputs: {_listed(missing)}"] if missing else []
+        if wrong:
             raise InvalidInput(
-                f"missing inputs: {_listed(missing)}",
+                "; ".join(wrong),
                 where=self.plan.name,
                 hint=f"the model's inputs are: {names}",
             )
+
+
+def _check_going_on(run_options: Any, _step: int) -> None:
+    """Raises InvalidInput where a run is to end."""
+    if run_options.terminate:
+        raise InvalidInput(
+            "the run was ended: terminate of its RunOptions is True",
+            hint="set it to False before the next run",
+        )
 
 
 def _sizes(name: str, shape: object) -> tuple[int, ...]:
@@ -456,9 +532,9 @@ def _sizes(name: str, shape: object) -> tuple[int, ...]:
     )
 
 
-def _array_of(name: str, fed: object) -> Array:
+def _array_of(name: str, fed: object, wanted: np.dtype[Any]) -> Array:
     """What was fed as an array: lists, numbers, and whatever offers itself as one (`__array__`,
-    buffers).
+    buffers). Lists of numbers are taken in the type that is wanted, where it has them.
 
     Raises:
         InvalidInput: it cannot be one, or would lose its mask.
@@ -467,12 +543,18 @@ def _array_of(name: str, fed: object) -> Array:
         what = "the array is masked, and a model sees what is behind the mask"
         raise InvalidInput(what, where=f"input {name}", hint="fill it: array.filled(0)")
     try:
-        return np.asarray(fed)
+        array = np.asarray(fed)
     except Exception as error:  # the caller's own object is asked, and may raise anything
         what = f"a {type(fed).__name__} cannot be an array: {type(error).__name__}: {error}"
         raise InvalidInput(
             what, where=f"input {name}", hint="feed a numpy.ndarray: numpy.asarray(values, type)"
         ) from error
+    if isinstance(fed, list | tuple) and {array.dtype.kind, wanted.kind} <= set("biuf"):
+        with np.errstate(all="ignore"):
+            values = array.astype(wanted)
+        kept = np.isfinite(values) == np.isfinite(array) if wanted.kind == "f" else values == array
+        return values if kept.all() else array
+    return array
 
 
 def _check_strings(name: str, array: Array) -> None:

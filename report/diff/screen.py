@@ -14,7 +14,7 @@ from ...errors import printable
 from ...ir.decision import Decision, Outcome
 from ..columns import columns
 from ..layout import Layout, Text, heading
-from ..lines import WIDTH, labelled, paragraph
+from ..lines import WIDTH, guess_lines, labelled, paragraph
 from ..notation import count_text, cut_names, middle_cut
 from ..verdict.shares import share_text
 from .compare import Alone, Change, Decided, Difference, Pair, Settled
@@ -45,6 +45,9 @@ def diff_report(
     parts: list[RenderableType] = []
     for letter, title in zip("AB", titles, strict=True):
         parts.append(Text(f"{letter}  {middle_cut(printable(title), width - 3)}", style="bold"))
+    told = () if difference.is_silent else difference.verdicts
+    for guessed in dict.fromkeys(tuple(verdict.guessed.items()) for verdict in told):
+        parts += guess_lines(dict(guessed), width)
     parts += paragraph(printable(answer_of(difference)), width, 2, "bold")
     if difference.is_silent:
         return Group(*parts)
@@ -179,17 +182,15 @@ def _numbers(difference: Difference) -> Iterator[tuple[str, str, str]]:
         share_text(one.f32_between, one.between),
         share_text(other.f32_between, other.between),
     )
-    ms = [verdict.estimate.ms for verdict in difference.verdicts]
-    if abs(ms[0] - ms[1]) > _EQUAL * max(ms):
+    ms = [verdict.estimate.ms if verdict.timed else 0.0 for verdict in difference.verdicts]
+    if all(ms) and abs(ms[0] - ms[1]) > _EQUAL * max(ms):
         yield "estimated time:", f"{ms[0]:.3g} ms", f"{ms[1]:.3g} ms"
 
 
 def _verdicts(difference: Difference, width: int) -> Iterator[RichText]:
     for letter, verdict in zip("AB", difference.verdicts, strict=True):
-        text = (
-            f"{verdict.shares.arithmetic}; between steps {verdict.shares.handed_on}; "
-            f"about {verdict.estimate.ms:.3g} ms"
-        )
+        time = f"about {verdict.estimate.ms:.3g} ms" if verdict.timed else "no time at these sizes"
+        text = f"{verdict.shares.arithmetic}; between steps {verdict.shares.handed_on}; {time}"
         yield from labelled(f"  {letter}", text, width, 0, 5, "")
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
-from typing import SupportsIndex, TypedDict
+from typing import TypedDict
 
-from ...errors import InvalidInput
 from ...ir.decision import QuantizeFate
-from ...plan.open_sizes import NO_SIZES, sizes_for, symbols_of
+from ...plan.open_sizes import NO_SIZES, sizes_at
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
 from .catalogue import CATALOGUE
@@ -206,10 +203,7 @@ def verdict_of(
         InvalidInput: the model has no such size, or it is none.
     """
     machine = machine or this_machine()
-    symbols = symbols_of(plan)
-    given = checked_sizes(sizes, symbols)
-    found = sizes_for(plan, given)
-    guessed = {name: found.get(name, 1) for name in symbols if name not in given}
+    found, guessed = sizes_at(plan, sizes)
     timed = are_batches(plan, [name for name, size in guessed.items() if size == 1])
     plan = at_sizes(plan, found)
     view = View(plan, machine.isa)
@@ -248,44 +242,6 @@ def _parts(view: View) -> list[_Part]:
 def _at_risk(views: Iterable[View]) -> tuple[str, ...]:
     names = (name for view in views for name in layers_of(view, steps_at_risk(view.plan, "avx2")))
     return tuple(dict.fromkeys(names))
-
-
-def checked_sizes(sizes: object, symbols: Sequence[str]) -> dict[str, int]:
-    """The sizes as a caller gives them, by name.
-
-    Args:
-        sizes: integers of any type, by name.
-        symbols: the names of the sizes that the inputs leave open.
-
-    Raises:
-        InvalidInput: one is no size, or the inputs do not leave it open.
-    """
-    if not isinstance(sizes, Mapping):
-        raise InvalidInput(
-            f"sizes are of type {type(sizes).__name__}", hint='give sizes={"name": 128}'
-        )
-    known: dict[str, int] = {}
-    for name, size in sizes.items():
-        if name not in symbols:
-            others = ", ".join(symbols) or "none: all of its sizes are fixed"
-            raise InvalidInput(
-                f"the inputs have no size {name!r}", hint=f"the sizes that are open: {others}"
-            )
-        known[name] = _size(name, size)
-    return known
-
-
-def _size(name: str, size: object) -> int:
-    """An integer of any type, NumPy's among them."""
-    found = None
-    if isinstance(size, SupportsIndex) and not isinstance(size, bool):
-        with suppress(TypeError):  # an array of floats has the method, and refuses
-            found = operator.index(size)
-    if found is None or found < 0:
-        raise InvalidInput(
-            f"{size!r} is no size of {name!r}", hint="give a whole number, 0 for what is empty"
-        )
-    return found
 
 
 def _findings(

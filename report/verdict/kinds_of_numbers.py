@@ -176,15 +176,14 @@ ABOUT_NUMBERS = (
         "layer whose codes are multiplied in f32 on this CPU",
         "layers whose codes are multiplied in f32 on this CPU",
         "int8 products on a CPU without VNNI, with weights above 64 next to each other and no source of 7 bits.",
-        "without VNNI the sum of two products of codes is cut to 16 bits: that costs time in fqfuse, which multiplies "
-        "these codes in f32 and stays exact, and accuracy in other runtimes, which cut it",
+        "int8 kernels cut sums of two products to 16 bits here: fqfuse multiplies in f32, which takes time, other "
+        "runtimes lose accuracy",
         effect=Effect.CODES_FIT,
         remedies={
             Tool.ORT: _REDUCED,
             Tool.ORT_DYNAMIC: _REDUCED,
             Tool.NNCF: _by(
-                "advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=nncf.OverflowFix.ENABLE), "
-                "which takes up to 2 dB of SQNR"
+                "overflow_fix=nncf.OverflowFix.ENABLE in advanced_parameters, which takes up to 2 dB of SQNR"
             ),
             Tool.PYTORCH: _by(
                 "weights of 7 bits: quant_min=-64, quant_max=63 in the spec or observer of the weights (PT2E: "

@@ -4,7 +4,6 @@ same in a pipe.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -13,7 +12,7 @@ from rich.text import Text as RichText
 from ...errors import printable
 from ...plan.types import Plan
 from ..layout import Layout, Text, heading
-from ..lines import WIDTH, labelled, paragraph
+from ..lines import WIDTH, guess_lines, labelled, paragraph
 from ..notation import bytes_text, count_text, cut_names, middle_cut, title_text
 from .findings import Finding, Verdict
 from .kind import Gain
@@ -34,7 +33,6 @@ _NAMES = 3
 _TO_COPY = {"absurd-scale": 12}
 """How many names of a kind are shown whose remedy is the list of them, where they fit in `_ROOM`."""
 _ROOM = 420  # columns, of six lines
-_SIZES = 4  # whose option is spelled out
 _UNSPECIFIC = {
     "f32-attention",
     "f32-product",
@@ -71,6 +69,7 @@ def _lines(
 ) -> list[RenderableType]:
     """The screen with these findings, line by line."""
     parts: list[RenderableType] = [_heading(plan, title, width)]
+    parts += guess_lines(verdict.guessed, width, timed=verdict.timed)
     parts += paragraph(_answer(verdict, shown), width, 2, _answer_style(verdict, shown))
     parts += [Text(), *_numbers(plan, verdict, width)]
     for number, finding in enumerate(shown, 1):
@@ -85,6 +84,7 @@ def findings_report(
     """Every finding, with all of its layers, one a line; in a pipe their names are whole."""
     width = min(layout.width or WIDTH, WIDTH)
     parts: list[RenderableType] = [_heading(plan, title, width)]
+    parts += guess_lines(verdict.guessed, width, timed=verdict.timed)
     for number, finding in enumerate(verdict.findings, 1):
         room = None if layout.width is None else width - 3 - _LABEL
         parts += [Text(), *_finding(finding, verdict, width, number, room)]
@@ -222,8 +222,7 @@ def _answer_style(verdict: Verdict, shown: Sequence[Finding]) -> str:
 
 def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     steps, shares = count_text(len(plan.steps), "step"), verdict.shares
-    rows = [("sizes", _sizes(verdict))] if verdict.guessed else []
-    rows += [
+    rows = [
         ("multiply-adds", shares.arithmetic),
         ("between steps", f"{shares.handed_on} ({steps})"),
         ("time", _time(verdict)),
@@ -252,27 +251,13 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
 
 def _time(verdict: Verdict) -> str:
     if not verdict.timed:
-        return "not known before the open sizes are: see above"
+        return "not known before the open sizes are"
     machine = verdict.machine
     rates = "the peak rates of" if machine == machine.at_peak else "what kernels reach on"
     return (
         f"{_ms(verdict.estimate.ms)} ms a run at {rates} {machine.description}: an estimate, not "
         "a measurement"
     )
-
-
-def _sizes(verdict: Verdict) -> str:
-    """Which sizes were guessed, and the options that say otherwise."""
-    known = {printable(name): size for name, size in verdict.guessed.items() if name != "?"}
-    each = ", ".join(f"{name}={size:,}" for name, size in known.items())
-    names = middle_cut(each or "a shape that is not known", _ONE_NAME)
-    guessed = f"the model leaves them open; figures are for a guess: {names}"
-    options = " ".join(f"--size {shlex.quote(name + '=N')}" for name in [*known][:_SIZES])
-    more = " ..." if len(known) > _SIZES else ""
-    if verdict.timed:
-        return f"{guessed} ({options}{more}, or --data FILE)"
-    given = f"; give them for times: {options}{more}, or --data FILE" if options else ""
-    return f"{guessed}. Bytes and shares mean little so{given}"
 
 
 def _ms(value: float) -> str:

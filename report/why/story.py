@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.decision import Decision, Fate, Half, Outcome
+from ...plan.open_sizes import NO_SIZES
 from ...plan.types import Plan
 from ..notation import Notation, count_text, cut_names, layer_names, middle_cut
 from ..summary import COSTLY
@@ -61,16 +62,20 @@ class Story:
     body: str = ""
 
 
-def story_of(index: Index, name: str, verdict: Verdict | None = None) -> Story:
+def story_of(
+    index: Index, name: str, verdict: Verdict | None = None, sizes: Mapping[str, int] = NO_SIZES
+) -> Story:
     """The story of a node, quantizer, value or step.
 
     Args:
         index: of the plan.
         name: one that `Index.matching` gave.
         verdict: on the plan that it lies in, if there is one already.
+        sizes: else, of what the model leaves open; others are guessed.
     """
     index = index.home(name)
-    story = _story(index, verdict or verdict_of(index.plan), name)
+    within = {} if index.around else sizes  # a body has sizes of its own
+    story = _story(index, verdict or verdict_of(index.plan, sizes=within), name)
     if not index.around:
         return story
     where = f"In a body of {middle_cut(index.around, _NAME)}, which has a plan of its own"

@@ -209,9 +209,11 @@ class OneDnnExecutor:
         """
         self._with_run({name: tuple(shapes[name]) for name in self._plan.inputs}, lambda _: None)
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(
+        self, feeds: Mapping[str, Array], behind: Callable[[int], None] | None = None
+    ) -> list[Array]:
         """The outputs of the plan for checked feeds, as new C-contiguous arrays."""
-        return self._with_run(_shapes(feeds), lambda run: run.execute(feeds))
+        return self._with_run(_shapes(feeds), lambda run: run.execute(feeds, behind))
 
     def run_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a step writes, in execution order, as new C-contiguous arrays."""

@@ -83,14 +83,20 @@ class Run:
         self._outputs = [self._reader(name) for name in plan.outputs]
         self._settled = _read_in_a_run(plan, program)
 
-    def execute(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs of the plan, as new C-contiguous arrays.
+    def execute(
+        self, feeds: Mapping[str, Array], behind: Callable[[int], None] | None = None
+    ) -> list[Array]:
+        """The outputs of the plan, as new C-contiguous arrays. `behind` is called before the first call
+        and behind each.
 
         Raises:
             OneDnnError: a primitive failed; the message names it and its place in the model.
             InvalidInput: a NumPy step cannot be computed.
         """
         try:
+            if behind is not None:
+                self._call_each(feeds, behind)
+                return [read() for read in self._outputs]
             self.feed(feeds)
             for stretch in self._stretches:
                 status = stretch.call()
@@ -112,13 +118,7 @@ class Run:
                     found[value] = self._codes(value, self._reader(value, first=True)())
 
         try:
-            self.feed(feeds)
-            keep(-1)
-            for index, call in enumerate(self.calls):
-                status = call()
-                if status:
-                    raise self.failure(index, status)
-                keep(index)
+            self._call_each(feeds, keep)
         finally:
             self.release()
         return {value: found[value] for step in self.plan.steps for value in step.outputs if value}
@@ -127,13 +127,7 @@ class Run:
         """Does what `execute` does, and looks at the clock behind each call."""
         stamps: list[int] = []
         try:
-            self.feed(feeds)
-            stamps.append(perf_counter_ns())
-            for index, call in enumerate(self.calls):
-                status = call()
-                if status:
-                    raise self.failure(index, status)
-                stamps.append(perf_counter_ns())
+            self._call_each(feeds, lambda _: stamps.append(perf_counter_ns()))
             for read in self._outputs:
                 read()
         finally:
@@ -142,6 +136,16 @@ class Run:
         for step, (before, after) in zip(self.program.steps, pairwise(stamps), strict=True):
             spent[step] += after - before
         return StepTimes(stamps[0], tuple(spent[:-1]))
+
+    def _call_each(self, feeds: Mapping[str, Array], behind: Callable[[int], None]) -> None:
+        """Feeds, and makes one call after the other; `behind` comes before the first (-1) and behind each."""
+        self.feed(feeds)
+        behind(-1)
+        for index, call in enumerate(self.calls):
+            status = call()
+            if status:
+                raise self.failure(index, status)
+            behind(index)
 
     # -- what those who make other calls of it ask --------------------------------------------------
 

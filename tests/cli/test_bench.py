@@ -137,7 +137,7 @@ def test_the_command_measures_and_writes_a_trace(call, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     result = call("bench", MODEL, *QUICK, "--trace", trace)
     assert result.exit_code == 0, result.stderr
-    assert "sizes guessed, see --size: N=1" in result.stdout
+    assert "For open sizes, guessed: N=1 (--size, --shape, --data):" in result.stdout
     assert "stem.conv" in result.stdout
     assert str(trace) in result.stdout
     assert json.loads(trace.read_text())["traceEvents"]

@@ -175,10 +175,70 @@ def test_inspect_takes_sizes_that_the_model_leaves_open(call, plan: Path) -> Non
         return json.loads(call("inspect", plan, "--json", *options).stdout)["verdict"]["macs"]
 
     assert macs("--size", "N=32") == 32 * macs()
-    assert "sizes " not in call("inspect", plan, "--size", "N=32").stdout
+    assert "For open sizes, guessed: N=1 (--size, --data):" in call("inspect", plan).stdout
+    assert "open sizes" not in call("inspect", plan, "--size", "N=32").stdout
     assert macs("--size", "N=0") == 0
     for wrong in ("N", "N=-1", "N=x", "=3", "M=3"):
         assert call("inspect", plan, "--size", wrong).exit_code == 2
+
+
+GUESS = "For open sizes, guessed: N=1"
+
+
+@pytest.mark.slow
+def test_every_command_takes_sizes_and_says_first_what_it_guessed(call, tmp_path: Path) -> None:
+    """Each of them by each of the options; without them the line below the title is about the guess."""
+    data, out = tmp_path / "data.npz", tmp_path / "out.onnx"
+    np.savez(data, image=np.zeros((5, 1, 8, 8), np.float32))
+    model, f32 = digits_model_path("qdq"), digits_model_path("f32")
+    quick = ("--rounds", "1", "--time", "0.01", "--backend", "numpy")
+    commands = {
+        "inspect": (model,),
+        "inspect --totals": (model, "--totals"),
+        "inspect --findings": (model, "--findings"),
+        "why": (model, "block1.conv1"),
+        "diff": (f32, model),
+        "compare": (f32, model),
+        "simulate": (model,),
+        "export": (model, "-o", out),
+        "bench": (model, *quick),
+    }
+    without_figures = ("why", "export")
+    for command, arguments in commands.items():
+        name = command.split()[0]
+        first = call(name, *arguments).stdout.splitlines()[1:3]
+        assert any(line.strip().startswith(GUESS) for line in first) != (name in without_figures)
+        for given in (("--size", "N=5"), ("--shape", "image=5x1x8x8"), ("--data", data)):
+            result = call(name, *arguments, *given)
+            assert result.exit_code in (0, 1), (command, given, result.stderr)
+            assert "open sizes" not in result.stdout, (command, given)
+            lines = [line for line in result.stdout.splitlines() if str(out) not in line]
+            whole = command in ("inspect --totals", "bench")  # names and lists, in a pipe
+            assert whole or max(map(len, lines)) <= 80, command
+            if name == "export":
+                (dim, *_) = onnx.load(out).graph.input[0].type.tensor_type.shape.dim
+                assert dim.dim_value == 5
+        for wrong in (("--size", "Q=5"), ("--shape", "image=5x2x8x8"), ("--shape", "q=5")):
+            result = call(name, *arguments, *wrong)
+            assert (result.exit_code, "Traceback" in result.stderr) == (2, False), (command, wrong)
+
+
+def test_python_takes_the_same_sizes(tmp_path: Path) -> None:
+    plan = fqfuse.compile(digits_model_path("qdq"))
+    other = fqfuse.compile(digits_model_path("f32"))
+    five, one = ({"N": size} for size in (5, 1))
+    assert fqfuse.diff(plan, other, sizes=five) != fqfuse.diff(plan, other, sizes=one)
+    assert fqfuse.diff(plan, other, sizes=one) == fqfuse.diff(plan, other)
+    assert fqfuse.why(plan, "block1.conv1", sizes=five)["name"] == "block1.conv1"
+    for wrong in (
+        lambda: fqfuse.why(plan, "block1.conv1", sizes={"Q": 1}),
+        lambda: fqfuse.diff(plan, other, sizes={"Q": 1}),
+        lambda: fqfuse.export(digits_model_path("qdq"), tmp_path / "x.onnx", sizes={"Q": 1}),
+        lambda: fqfuse.export(digits_model_path("qdq"), tmp_path / "x.onnx", sizes={"N": -1}),
+    ):
+        with pytest.raises(fqfuse.InvalidInput):
+            wrong()
+    assert not (tmp_path / "x.onnx").exists()
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_wrong_input_is_told(call, tmp_path: Path, digits: Path) -> None:
     for arguments, said in (
         (("--data", empty), "holds no .npz"),
         (("--data", tmp_path / "none.npz"), "none.npz"),
-        (("--size", "nothing=3"), "no open size 'nothing'"),
+        (("--size", "nothing=3"), "no size 'nothing'"),
         (("--size", "N=0"), "'N=0' leaves no data: a size is 1 or more here"),
         (("--size", "N=3", "--data", digits), "--size is for random data"),
         (("--min-sqnr", "nan"), "nan is no bound"),

@@ -48,7 +48,9 @@ def test_the_answer_comes_first_on_80_columns(call) -> None:
     lines = call("diff", F32, QDQ).stdout.splitlines()
     assert lines[0].startswith("A  ")
     assert lines[1].startswith("B  ")
-    assert re.match(r"  B has (\d+ steps? (more|fewer) than A|as many steps as A)", lines[2])
+    assert lines[2] == "  For open sizes, guessed: N=1 (--size, --data):"
+    assert re.match(r"  B has (\d+ steps? (more|fewer) than A|as many steps as A)", lines[3])
+    assert "open sizes" not in call("diff", F32, QDQ, "--size", "N=4").stdout
     assert max(map(len, lines)) <= 80
     whole = call("diff", F32, QDQ, "--all").stdout
     assert "--all shows them" not in whole

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 from support.onnx_cases import model, node
 
 import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.plan.open_sizes import sizes_for, sizes_like, sizes_of_shapes, symbols_of
+from fqfuse.plan.parse import parse_plan
+from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 
 
@@ -29,6 +32,31 @@ def plan_of(*nodes: object, **inputs: list[object]) -> Plan:
 )
 def test_the_guess_follows_the_role(shape: list[object], sizes: dict[str, int]) -> None:
     assert sizes_for(plan_of(x=shape)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("shape", "metadata", "sizes"),
+    [
+        (["N", 3, "H", "W"], {"imgsz": "[640, 480]", "batch": "1"}, {"N": 1, "H": 640, "W": 480}),
+        (["N", 3, "H", "W"], {"imgsz": "[320]"}, {"N": 1, "H": 320, "W": 320}),
+        (["N", 3, "H", "W"], {"imgsz": "320", "batch": "8"}, {"N": 8, "H": 320, "W": 320}),
+        (["N", "H", "W", 3], {"imgsz": "[640, 480]"}, {"N": 1, "H": 640, "W": 480}),
+        (["N", 3, 64, "W"], {"imgsz": "[640, 480]"}, {"N": 1, "W": 480}),
+        (["N", "L"], {"imgsz": "[640, 480]", "batch": "4"}, {"N": 1, "L": 128}),
+        (["N", 3, "H", "W"], {"imgsz": "[1, 2, 3]", "batch": "x"}, {"N": 1, "H": 224, "W": 224}),
+        (["N", 3, "H", "W"], {"imgsz": "[-640, 640]"}, {"N": 1, "H": 224, "W": 224}),
+    ],
+)
+def test_metadata_go_before_the_role(
+    shape: list[object], metadata: dict[str, str], sizes: dict[str, int]
+) -> None:
+    proto = model([node("Relu", ["x"])], inputs={"x": shape})
+    onnx.helper.set_model_props(proto, metadata)
+    plan = fqfuse.compile(proto)
+    assert sizes_for(plan) == sizes
+    assert sizes_for(parse_plan(print_plan(plan))) == sizes
+    first = next(iter(sizes))
+    assert sizes_for(plan, {first: 7})[first] == 7
 
 
 def test_what_is_given_counts() -> None:

@@ -149,10 +149,10 @@ def test_calls_rank_nothing_where_sizes_are_open(rendered) -> None:
     assert taken.estimate.ms < MACHINE.call < batch.estimate.ms, "no call, and two"
     lines = rendered(verdict_report(plan, taken, PIPE), PIPE)
     text = " ".join(" ".join(lines).split())
-    assert "--size N=N --size M=N" in text
+    assert "guessed: N=1, M=1 (--size, --data), where bytes and shares mean little:" in text
     assert " ms" not in text
     text = "\n".join(rendered(verdict_report(plan, batch, PIPE), PIPE))
-    assert "(--size N=N, or --data FILE)" in " ".join(text.split())
+    assert "guessed: N=1 (--size, --data):" in text
 
 
 def test_a_gain_below_one_percent_is_no_headline() -> None:

@@ -69,7 +69,8 @@ def test_outputs_by_name_and_order(session: InferenceSession) -> None:
         ({"image": np.zeros((1, *SIZE))}, "float64, expected float32"),
         ({"image": np.zeros(SIZE, np.float32)}, "3 dimensions"),
         ({"image": np.zeros((1, 3, 10, 13), np.float32)}, "size 13 in dimension 3, expected 12"),
-        ({"image": [1, 2, 3]}, "int64, expected float32"),
+        ({"image": [1, 2, 3]}, "one dimension [3], expected 4"),
+        ({"image": np.asarray([1, 2, 3])}, "int64, expected float32"),
     ],
 )
 def test_wrong_feeds_are_named(
