@@ -1,8 +1,9 @@
-"""QuantizeLinear and DequantizeLinear of every opset, and their twins in com.microsoft.
+"""QuantizeLinear and DequantizeLinear of every opset, and their twins in com.microsoft and in
+NVIDIA's domain trt.
 
 With constant parameters they become Quantize and Dequantize, whose scale and zero point are
 attributes. What that form cannot hold, blocks and parameters known at run time only, stays a
-foreign node, or a decoded constant (`blocked`), and a Decision says why. An integer Clip between
+foreign node, or constant codes or a decoded constant (`blocked`), and a Decision says why. An integer Clip between
 the two (Brevitas and PyTorch write fewer than 8 bits and narrow ranges so) becomes the range of the
 Quantize.
 
@@ -32,7 +33,7 @@ from ..element_types import dtype_of
 from ..importer import Handler, Importer
 from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 from . import float_codes, run_time
-from .blocked import decode_blocks
+from .blocked import decode_blocks, encode_blocks
 from .derived import FOLD_HINT, RULE
 from .foreign import import_foreign
 
@@ -44,7 +45,7 @@ _EVALUATOR_KNOWS: Final = (
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
 
 
-def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
+def import_quantize(ctx: Importer, node: OnnxNode) -> None:
     """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision,
     saturate}.
     """
@@ -60,6 +61,8 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, Refusal):
         ctx.codes[output] = names
+        if encode_blocks(ctx, node, dtype, names):
+            return
         if run_time.encode(ctx, node, dtype, names):
             return
         if dtype.is_carried:  # in 8 bits, to which the evaluator would saturate
@@ -86,7 +89,7 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     ctx.codes[output] = names
 
 
-def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
+def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     """DequantizeLinear(x, x_scale, x_zero_point?){axis, block_size, output_dtype}."""
     _check_wires(node)
     node = _with_real_scale(ctx, node)
@@ -325,9 +328,9 @@ def _bound(ctx: Importer, value: str, absent: int) -> int | None:
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     (domain, op): handler
-    for domain in (DEFAULT_DOMAIN, "com.microsoft")
+    for domain in (DEFAULT_DOMAIN, "com.microsoft", "trt")
     for op, handler in (
-        ("QuantizeLinear", _import_quantize),
-        ("DequantizeLinear", _import_dequantize),
+        ("QuantizeLinear", import_quantize),
+        ("DequantizeLinear", import_dequantize),
     )
 }
