@@ -46,6 +46,7 @@ from .foreign import import_foreign
 from .sequences import SEQUENCES
 from .standard import import_newest, keep
 from .upgrade import newest
+from .written_out import import_written_out
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
     {
@@ -171,8 +172,9 @@ def _import_standard(ctx: Importer, node: OnnxNode) -> None:
     except NotCovered as reason:  # training, say: the reference evaluator knows the old forms
         keep(ctx, node, reason)
         return
-    if upgraded is not None and not import_decoded(ctx, upgraded):
-        import_newest(ctx, upgraded)
+    if upgraded is None or import_decoded(ctx, upgraded) or import_written_out(ctx, upgraded):
+        return
+    import_newest(ctx, upgraded)
 
 
 def check_known(

@@ -402,8 +402,8 @@ ABOUT_TIME = (
     ),
     Kind(
         "weights-only",
-        "product of which only the weights are quantized",
-        "products of which only the weights are quantized",
+        "product that decodes weights in blocks",
+        "products that decode weights in blocks",
         "A matrix product of f32 with weights in blocks of codes (MatMulNBits).",
         "the codes save memory, not arithmetic: they are decoded in front of each product in f32",
         remedies={
@@ -415,6 +415,10 @@ ABOUT_TIME = (
                     "nothing where tokens come one by one, which memory bounds; where many come at once, let "
                     "activations become codes, too: at run time (--dynamic matmul), or by calibration "
                     "(quantize_static, nncf.quantize)"
+                ),
+                "where the model quantizes its activations": (
+                    "let weights have one scale for each output channel, and activations one for the tensor: products in int8 "
+                    "take no codes in blocks beside a quantizer of the model's own"
                 ),
             },
         },
