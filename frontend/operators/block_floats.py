@@ -11,7 +11,7 @@ float8e8m0 that rounds down, which is exact; to divide by a power of two is exac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from ...errors import UnsupportedOp
+from ...ir.ops.spec import Attr
 from ...ir.types import DType
 from ..nodes import OnnxNode
 from .derived import Derived
@@ -66,18 +67,18 @@ HALVES: Final[Mapping[DType, Floats]] = {
 }
 
 
-def to_half(at: Derived, x: str, dtype: DType) -> str:
+def to_half(at: Derived, x: str, dtype: DType, names: Sequence[str] = ()) -> str:
     """Floats of 16 bits, in f32: infinities become the largest f16, and stay what they are in bf16."""
-    near = to_floats(at, x, HALVES[dtype], partial(half_even, at))
+    near = to_floats(at, x, HALVES[dtype], partial(half_even, at), names)
     if dtype is DType.F16:
         return near
     return at.real("Where", [finite(at, x), near, x], role="or infinite")
 
 
-def to_floats(at: Derived, x: str, floats: Floats, rounded: Work) -> str:
+def to_floats(at: Derived, x: str, floats: Floats, rounded: Work, names: Sequence[str] = ()) -> str:
     """The numbers of a format nearest to x, in the sense of `rounded`; beyond the largest one it."""
     x = clipped(at, x, -floats.largest, floats.largest)
-    step = power(at, at.real("Abs", [x], role="size"), "power")
+    step = power(at, at.real("Abs", [x], role="size"), "power", names)
     least = at.constant("least power", 2.0 ** (1 - floats.bias))
     step = at.real("Max", [step, least], role="power of normal numbers")
     step = scaled(at, step, -floats.mantissa, "step")
@@ -85,11 +86,14 @@ def to_floats(at: Derived, x: str, floats: Floats, rounded: Work) -> str:
     return at.real("Mul", [value, step], role="near")
 
 
-def power(at: Derived, size: str, role: str) -> str:
-    """The largest power of two that is not above a number >= 0, and at least 2^-127."""
-    attrs = {"to": DType.F8E8M0, "round_mode": "down"}
-    made = at.ctx.emit(at.node, "Cast", (size,), attrs, role=f"{role} code")
-    return at.ctx.cast(at.node, made, DType.F32, role)
+def power(at: Derived, size: str, role: str, names: Sequence[str] = ()) -> str:
+    """The largest power of two that is not above a number >= 0, and at least 2^-127; `names`: of the quantizers whose
+    codes have it as their exponent.
+    """
+    attrs: dict[str, Attr] = {"to": DType.F8E8M0, "round_mode": "down"}
+    ctx, node = at.ctx, at.node
+    made = ctx.emit(node, "Cast", (size,), attrs, role=f"{role} code", quantizer=names)
+    return ctx.emit(node, "Cast", (made,), {"to": DType.F32}, role=role, quantizer=names)
 
 
 def scaled(at: Derived, value: str, exponent: int, role: str) -> str:

@@ -20,6 +20,7 @@ from onnx import TensorProto
 from ...errors import UnsupportedOp
 from ...ir.element_types import ELEMENT_TYPES
 from ...ir.ops import dims
+from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
 from ...ir.types import DType, dimensions
 from ..element_types import dtype_of, type_name
@@ -46,15 +47,15 @@ def encode(ctx: Importer, node: OnnxNode, dtype: DType, names: tuple[str, ...]) 
     if zero:
         value = ctx.emit(node, "Add", (value, zero), role="shifted")
     if dtype in HALVES:  # a Cast alone would be dropped, since they are computed with in f32
-        value = to_half(Derived(ctx, node), value, dtype)
+        value = to_half(Derived(ctx, node), value, dtype, names)
     attrs = (
         {"to": dtype, "saturate": node.attr("saturate", 1)}
         if dtype.is_small_float
         else {"to": dtype}
     )
-    ctx.emit(node, "Cast", (value,), attrs, outputs=node.outputs[:1], quantizer=names)
-    if names:
-        ctx.codes[node.output(0)] = names
+    own = names if dtype.is_small_float else ()  # of others the exponents are codes
+    ctx.emit(node, "Cast", (value,), attrs, outputs=node.outputs[:1], quantizer=own)
+    ctx.codes[node.output(0)] = names
 
 
 def decode(ctx: Importer, node: OnnxNode, names: tuple[str, ...]) -> None:
@@ -85,7 +86,7 @@ def rounded(
 ) -> str:
     """A value of a node that quantizes and dequantizes, rounded to floats of 8 or 4 bits."""
     _tell(ctx, node, dtype)
-    attrs = {"to": dtype, "saturate": int(saturate)}
+    attrs: dict[str, Attr] = {"to": dtype, "saturate": int(saturate)}
     codes = ctx.emit(node, "Cast", (value,), attrs, role="codes", quantizer=names)
     ctx.codes[codes] = names
     return ctx.emit(node, "Cast", (codes,), {"to": DType.F32}, role="decoded", quantizer=names)

@@ -122,7 +122,8 @@ def _float_quant(at: Derived) -> None:
         value = float_codes.rounded(ctx, node, value, floats.dtype, names, saturate=saturate)
     elif saturate:
         _refuse(at, mode, None, f"{node.op} of {floats}")
-        value = to_floats(at, value, floats, lambda steps: _rounded(at, steps, mode))
+        names = (ctx.add_quantizer(node, node.op, x),)
+        value = to_floats(at, value, floats, lambda steps: _rounded(at, steps, mode), names)
     else:
         raise UnsupportedOp(
             f"{node.op} of {floats} without saturation",

@@ -64,16 +64,19 @@ def _extended(own: Handler, halves: Handler) -> Handler:
 
 
 def _encode(ctx: Importer, node: OnnxNode) -> None:
-    float_codes.encode(ctx, node, ctx.type(node.input(2)).dtype, ())
+    names = (ctx.add_quantizer(node, node.op, node.input(0)),)
+    float_codes.encode(ctx, node, ctx.type(node.input(2)).dtype, names)
 
 
 def _decode(ctx: Importer, node: OnnxNode) -> None:
     float_codes.decode(ctx, node, ())
 
 
-def _refuse(ctx: Importer, node: OnnxNode, found: str) -> None:
+def _quantizer(at: Derived, found: str) -> tuple[str]:
+    """The quantizer that a node is; a decision says that its codes, `found`, do not fuse."""
     reason = "no primitive of oneDNN 3.2 has such codes"
-    ctx.refuse(node, RULE, Refusal(reason, "codes u8 or s8", found, _HINT))
+    at.ctx.refuse(at.node, RULE, Refusal(reason, "codes u8 or s8", found, _HINT))
+    return (at.ctx.add_quantizer(at.node, at.node.op, at.input(0)),)
 
 
 # -- block floats ----------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ def _bfp(at: Derived) -> None:
     parts = attrs["sub_block_size"], attrs["sub_block_shift_bits"]
     if prime and (parts[0] < 1 or attrs["block_size"] % parts[0] or not 0 <= parts[1] < 8):
         raise unknown(node, "sub_block_size", "let whole sub-blocks make a block")
-    _refuse(at.ctx, node, f"block floats of {attrs['bit_width']} bits")
+    what = f"block floats of {attrs['bit_width']} bits"
     if attrs["convert_to_bfloat_before_bfp"]:
         narrow = to_half(at, at.input(0), DType.BF16)
         at = Derived(at.ctx, node.rewritten(inputs=(narrow,)))
@@ -103,7 +106,12 @@ def _bfp(at: Derived) -> None:
 
     def plain(value: str) -> str:
         seen = finite(at, value)
-        step = scaled(at, power(at, _top(at, value, seen, 0), "power"), 1 - digits, "step")
+        step = scaled(
+            at,
+            power(at, _top(at, value, seen, 0), "power", _quantizer(at, what)),
+            1 - digits,
+            "step",
+        )
         made = _integers(at, value, step, rounded, (-largest, largest))
         return at.real("Where", [seen, made, value], role="or as it is")
 
@@ -119,7 +127,7 @@ def _bfp(at: Derived) -> None:
         rank = at.ctx.rank(at.node, value)
         inner = at.integers("sub-blocks", (*[0] * (rank - 1), -1, size))
         apart = at.real("Reshape", [value, inner], role="apart")
-        own = power(at, _top(at, apart, finite(at, apart), 0), "own power")
+        own = power(at, _top(at, apart, finite(at, apart), 0), "own power", _quantizer(at, what))
         least = at.real("Unsqueeze", [least, at.integers("inner", [-1])], role="of sub-blocks")
         step = scaled(at, at.real("Max", [own, least], role="shared"), 1 - digits, "step")
         made = _integers(at, apart, step, rounded, (-largest, largest))
@@ -137,12 +145,12 @@ def _mx(at: Derived) -> None:
     attrs, name = at.node.attrs, at.node.attrs["element_dtype"]
     if name != "int8" and name not in _ELEMENTS:
         raise unknown(at.node, "element_dtype", f"use int8, {', '.join(_ELEMENTS)}")
-    _refuse(at.ctx, at.node, f"{name} with a power of two for each block")
+    what = f"{name} with a power of two for each block"
     rounded = _rounding(at)
 
     def work(value: str) -> str:
         seen = finite(at, value)
-        largest = power(at, _top(at, value, seen, 0), "shared power")
+        largest = power(at, _top(at, value, seen, 0), "shared power", _quantizer(at, what))
         if name == "int8":
             step = scaled(at, largest, -_FRACTION, "step")
             made = _integers(at, value, step, rounded, DType.S8.range)

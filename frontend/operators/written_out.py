@@ -184,7 +184,8 @@ def _as_codes(ctx: Importer, node: OnnxNode, value: str, dtype: DType) -> str:
     if not _is_whole(ctx, value):
         return ""
     if data is not None:
-        fits = bool(((data >= low) & (data <= high)).all())
+        numbers = np.asarray(data, np.float64)
+        fits = bool(((numbers >= low) & (numbers <= high)).all())
     else:
         moves = tuple(_behind(ctx, value, "Cast", *_MOVES))
         clip = ctx.graph.producer(moves[-1].input if moves else value, "Clip")

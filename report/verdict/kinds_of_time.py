@@ -191,15 +191,15 @@ ABOUT_TIME = (
     ),
     Kind(
         "float-codes",
-        "step around quantizers to float8 or float4",
-        "steps around quantizers to float8 or float4",
-        "A quantizer whose codes are floats of 8 or 4 bits.",
+        "step around quantizers to floats of few bits",
+        "steps around quantizers to floats of few bits",
+        "A quantizer whose codes are floats of 8 or 4 bits, or numbers in blocks that share an exponent.",
         "oneDNN 3.2 multiplies no such codes, so they are decoded, and the layer runs in f32; the "
         "rounding to them runs on NumPy",
         effect=Effect.PRIMITIVES,
         remedies={
             Tool.ORT: "activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8 for {names}",
-            Tool.ANY: "quantize {names} to int8: float8 is made for GPUs",
+            Tool.ANY: "quantize {names} to int8: float8, float4 and block floats are made for GPUs and NPUs",
         },
     ),
     Kind(

@@ -184,6 +184,11 @@ def float_codes(view: View) -> Iterable[int]:
         return any(type_ is not None and type_.dtype.is_small_float for type_ in types)
 
     casts = steps_where(view, holds)
+    nodes = {name for index in casts for name in view.steps[index].origin}
+    casts |= steps_where(
+        view,
+        lambda index: nodes.issuperset(view.steps[index].origin) and not view.is_product(index),
+    )
     readers = {reading.step for index in casts for reading in view.readings(index)}
     decoding = {index for index in readers if not view.is_product(index)}
     return _with_products(view, casts | decoding | feeders_of(view, casts))

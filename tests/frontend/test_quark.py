@@ -266,3 +266,24 @@ def test_what_is_refused(proto, kind, text):
     with pytest.raises(kind, match=text) as caught:
         fqfuse.compile(proto)
     assert caught.value.hint
+
+
+def test_what_is_said_of_block_floats():
+    """They are quantizers, of which nothing runs in int8."""
+    nodes = [
+        node(BFP, ["x"], ["a"], name="source", domain=DOMAIN),
+        node(BFP, ["w"], ["b"], name="weights", domain=DOMAIN),
+        node("Conv", ["a", "b"], name="conv"),
+    ]
+    kernel = np.random.default_rng(3).standard_normal((8, 8, 1, 1)).astype(np.float32)
+    constants, domains = {"w": kernel}, {DOMAIN: 1}
+    proto = model(nodes, inputs={"x": [1, 8, 6, 6]}, constants=constants, domains=domains)
+    plan = fqfuse.compile(proto)
+    fates = {(f.quantizer, f.half.value, f.consumer): f.fate.value for f in plan.fate_records}
+    assert fates == {
+        ("source", "quantize", ""): "fallback",
+        ("source", "dequantize", "source"): "fallback",
+        ("weights", "quantize", ""): "constant",
+        ("weights", "dequantize", "conv"): "constant",
+    }
+    assert [found["code"] for found in plan.findings()] == ["float-codes"]
