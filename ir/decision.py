@@ -18,7 +18,12 @@ MAY_ROUND = " (accuracy_level=4)"
 """In the form of a quantizer of weights: the product that reads them may round its source to codes.
 """
 
-DYNAMIC_FORMS = frozenset({DYNAMIC_FORM, "DynamicQuantizeLinear", "DynamicQuantizeLSTM"})
+WRITTEN_OUT = "Clip, Cast, Sub and Mul"
+"""The form of quantizers that a model writes out as arithmetic, with scales that a run computes."""
+
+DYNAMIC_FORMS = frozenset(
+    {DYNAMIC_FORM, WRITTEN_OUT, "DynamicQuantizeLinear", "DynamicQuantizeLSTM"}
+)
 """Forms of quantizers that take their range at run time."""
 
 

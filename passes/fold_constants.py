@@ -289,8 +289,9 @@ def _bypass(graph: Graph, node: Node) -> None:
 
 def _settle(graph: Graph, node: Node) -> None:
     """Records the fate of the quantizer half that a folded node was."""
-    if node.op in ("Quantize", "FakeQuantize"):
-        stored = "codes" if node.op == "Quantize" else "quantized values"
+    floats = node.op == "Cast" and graph.type(node.output).dtype.is_small_float
+    if node.op in ("Quantize", "FakeQuantize") or floats:
+        stored = "quantized values" if node.op == "FakeQuantize" else "codes"
         reason = f"the value is constant: its {stored} are stored"
         settle(graph, node.quantizer, QuantizeFate.CONSTANT, reason)
     if node.op in ("Dequantize", "DequantizeBlocks", "FakeQuantize") or decodes_floats(graph, node):

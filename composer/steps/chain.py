@@ -185,8 +185,12 @@ def operations_of(end: End) -> Found | Refusal | None:
     found: Found | Refusal | None
     if node.op in _QUANTIZERS:
         found = _QUANTIZERS[node.op](end)
-    elif not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
-        return None
+    elif (
+        not node.has(Trait.ELEMENTWISE)
+        or not _is_real(graph, node)
+        or node.op == "RunTimeDequantize"
+    ):
+        return None  # computed parameters are no post-op
     elif not keeps_shape(graph, node, value):
         return _larger(graph, node, value)
     elif node.op in _WITH_CONSTANTS:

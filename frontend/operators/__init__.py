@@ -8,8 +8,9 @@ checked. Out: nodes of the op table.
 - `grown.py`, `borders.py`: sequences that a Loop grows as rows; sequences and optionals that go into bodies and come out
 - `ports.py`, `unrolled.py`: those that models take and return; SequenceMap, and Loops over known lists
 - `derived.py`: how a dialect says what its nodes mean
-- `fake_quantize.py`, `quantize_dequantize.py`, `run_time.py`, `blocked.py`, `cast_and_scale.py`,
-  `qoperator.py`, `qonnx.py`: a file for each dialect
+- `fake_quantize.py`, `quantize_dequantize.py`, `run_time.py`, `blocked.py`,
+  `qoperator.py`, `qonnx.py`, `quark.py`: a file for each dialect; `block_floats.py`: floats of few bits
+- `cast_and_scale.py`, `written_out.py`: what a model writes out as arithmetic; `past_codes.py`: a past of codes
 - `recurrent.py`, `linear_attention.py`: recurrent layers, and recurrent states of language models
 - `experts.py`, `relative.py`, `streams.py`: mixtures of experts; biases by distance; residual streams
 - `codebook.py`, `renamed.py`: weights that name numbers of a table; ONNX's own under other names

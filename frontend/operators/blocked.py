@@ -4,6 +4,7 @@ GatherBlockQuantized.
 
 All become DequantizeBlocks, whose codes lie packed in bytes (`ir/ops/blocks.py`)::
 
+    QuantizeLinear{axis, block_size}(w, s, z)    ->  its codes
     DequantizeLinear{axis, block_size}(q, s, z)  ->  DequantizeBlocks(q', s', z'), transposed where the axis is not the last one
     Mul(Sub(Cast(q), z), s)                      ->  the same of [rows, blocks * block], reshaped
     MatMulNBits(a, q, s, z, bias)                ->  Add(MatMul(a, Transpose(DequantizeBlocks(q, s, z))), bias)
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import UnsupportedOp
-from ...ir.decision import MAY_ROUND
+from ...ir.decision import MAY_ROUND, Fate, Half, QuantizeFate
 from ...ir.ops.blocks import WIDTHS, middle, packed, unpacked
 from ...ir.ops.spec import Array, Attr
 from ...ir.types import DType
@@ -37,6 +38,48 @@ _FLOATS: Final = (DType.F32, DType.F16)
 _FILLED: Final = 32  # a row of one block is filled up to a multiple: the codes of a 128-bit word
 
 U8Array = npt.NDArray[np.uint8]
+
+
+def encode_blocks(ctx: Importer, node: OnnxNode, dtype: DType, quantizers: tuple[str, ...]) -> bool:
+    """Stores the codes of a QuantizeLinear{axis, block_size} of constants, as its output.
+
+    Returns:
+        False where x or a parameter is computed at run time, x/scale is no number somewhere, or
+        asked for in another precision than f32, or the shapes do not fit.
+    """
+    data, scale = ctx.constant(node.input(0)), ctx.constant(node.input(1))
+    zero = ctx.constant(node.input(2)) if node.input(2) else np.zeros((), np.int8)
+    axis, block = node.attr("axis", 1), node.attr("block_size", 0)
+    if data is None or scale is None or zero is None or block < 1 or node.attr("precision", 0):
+        return False
+    if scale.shape != _shape_of_blocks(data.shape, axis, block) or 0 in data.shape:
+        return False
+    if zero.shape not in ((), scale.shape):
+        return False
+    places = np.arange(data.shape[axis]) // block
+    with np.errstate(all="ignore"):
+        value = data.astype(np.float32) / scale.astype(np.float32).take(places, axis)
+        np.rint(value, out=value)
+        shift = zero.astype(np.float32)
+        value += shift.take(places, axis) if shift.ndim else shift
+    if np.isnan(value).any():
+        return False
+    codes = value.clip(*dtype.range).astype(dtype.numpy)
+    ctx.graph.add_constant(node.output(0), codes, dtype)
+    ctx.codes[node.output(0)] = quantizers
+    reason = "the value is constant: its codes are stored"
+    for name in quantizers:
+        ctx.graph.fates.append(Fate(name, Half.QUANTIZE, QuantizeFate.CONSTANT, reason))
+    ctx.release(node.input(0))
+    return True
+
+
+def _shape_of_blocks(shape: tuple[int, ...], axis: int, block: int) -> tuple[int, ...] | None:
+    """The shape of the scales of blocks along an axis; None where there is no such axis."""
+    rank = len(shape)
+    if not -rank <= axis < rank:
+        return None
+    return tuple(-(-n // block) if i == axis % rank else n for i, n in enumerate(shape))
 
 
 def decode_blocks(ctx: Importer, node: OnnxNode, quantizers: Sequence[str]) -> bool:
@@ -61,12 +104,11 @@ def decode_blocks(ctx: Importer, node: OnnxNode, quantizers: Sequence[str]) -> b
     if result not in _FLOATS or node.attr("output_dtype", 0):
         return False
     block, axis = node.attr("block_size", 0), node.attr("axis", 1)
-    if not -codes.ndim <= axis < codes.ndim or zero.shape not in ((), scale.shape):
+    if scale.shape != _shape_of_blocks(codes.shape, axis, block) or 0 in codes.shape:
+        return False
+    if zero.shape not in ((), scale.shape):
         return False
     axis %= codes.ndim
-    blocks = tuple(-(-size // block) if i == axis else size for i, size in enumerate(codes.shape))
-    if scale.shape != blocks or 0 in codes.shape:
-        return False
     order = (*(i for i in range(codes.ndim) if i != axis), axis)
     zeros = np.broadcast_to(zero, scale.shape)
     parts = [np.transpose(part, order) for part in (codes, scale, zeros)]
@@ -361,9 +403,7 @@ def _gathered(at: Derived) -> None:
         )
     # u8 holds several codes along the last dimension
     codes = unpacked(data, bits) if kind is DType.U8 else data
-    if scales.shape != tuple(
-        -(-size // block) if i == axis else size for i, size in enumerate(codes.shape)
-    ):
+    if scales.shape != _shape_of_blocks(codes.shape, axis, block):
         raise node.invalid(
             f"scales {list(scales.shape)} do not fit codes {list(codes.shape)} in blocks of {block} along axis {axis}"
         )

@@ -30,6 +30,7 @@ from . import (
     qonnx,
     qoperator,
     quantize_dequantize,
+    quark,
     recurrent,
     relative,
     renamed,
@@ -45,6 +46,7 @@ from .foreign import import_foreign
 from .sequences import SEQUENCES
 from .standard import import_newest, keep
 from .upgrade import newest
+from .written_out import import_written_out
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
     {
@@ -52,6 +54,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **quantize_dequantize.HANDLERS,
         **qoperator.HANDLERS,
         **qonnx.HANDLERS,
+        **quark.HANDLERS,
         **run_time.HANDLERS,
         **blocked.HANDLERS,
         **codebook.HANDLERS,
@@ -84,11 +87,11 @@ OTHER_DOMAINS: Final[Mapping[str, str]] = {
     "com.microsoft": "save the model without ONNX Runtime's own fusions (ORT_DISABLE_ALL), and quantize it in QDQ format",
     "com.ms.internal.nhwc": "save the model without ONNX Runtime's layout changes (ORT_DISABLE_ALL)",
     "org.openvinotoolkit": "of OpenVINO's own ops fqfuse knows FakeQuantize only: export with NNCF, or in the Q/DQ form",
-    "qonnx.custom_op.general": "of QONNX fqfuse knows Quant, BipolarQuant and Trunc: run QONNX's transformations to plain ONNX first",
+    "qonnx.custom_op.general": "of QONNX fqfuse knows its quantizers: run QONNX's transformations to plain ONNX first",
     "org.pytorch.aten": "export with torch.onnx.export(..., dynamo=True), or give the ATen ops an ONNX translation",
-    "com.amd.quark": "export from Quark with ONNX's own QuantizeLinear and DequantizeLinear (8-bit Q/DQ)",
-    "com.vai.quantize": "export with ONNX's own QuantizeLinear and DequantizeLinear (8-bit Q/DQ)",
-    "trt": "export with ONNX's own QuantizeLinear and DequantizeLinear (int8, not fp8)",
+    "com.amd.quark": "of Quark's operators fqfuse knows its quantizers: leave normalization and LSTM ONNX's own",
+    "com.vai.quantize": "of Quark's operators fqfuse knows its quantizers: leave normalization and LSTM ONNX's own",
+    "trt": "of NVIDIA's operators fqfuse knows QuantizeLinear and DequantizeLinear: export with these",
 }
 """Domains of which no other op is known -> what to do about them."""
 
@@ -169,8 +172,9 @@ def _import_standard(ctx: Importer, node: OnnxNode) -> None:
     except NotCovered as reason:  # training, say: the reference evaluator knows the old forms
         keep(ctx, node, reason)
         return
-    if upgraded is not None and not import_decoded(ctx, upgraded):
-        import_newest(ctx, upgraded)
+    if upgraded is None or import_decoded(ctx, upgraded) or import_written_out(ctx, upgraded):
+        return
+    import_newest(ctx, upgraded)
 
 
 def check_known(

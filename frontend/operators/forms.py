@@ -17,6 +17,10 @@ from ..importer import Handler, Importer
 from ..nodes import OnnxNode
 from .derived import Derived
 
+_OTHERWISE: Final = (
+    "nothing here computes it: let the tool that wrote the model write ONNX's own operators in this place "
+    "(of ONNX Runtime's optimizer: ORT_DISABLE_ALL)"
+)
 _OPTIONAL: Final = "?"
 _NOT_TAKEN: Final = "-"
 
@@ -68,7 +72,7 @@ class Form:
                 raise UnsupportedOp(
                     f"the input {name.removesuffix(_NOT_TAKEN)} of {node.op}",
                     where=node.where,
-                    hint="export the model without this input",
+                    hint=_OTHERWISE,
                 )
             if not value and name[-1] not in (_OPTIONAL, _NOT_TAKEN):
                 raise node.invalid(f"{node.op} needs its input {name}, which is absent")
@@ -99,7 +103,7 @@ class Form:
                 raise UnsupportedOp(
                     f"the attribute {name} of {node.op} is {value!r}"[:200],
                     where=node.where,
-                    hint="write the model without it: ONNX Runtime's optimizations can be turned off (ORT_DISABLE_ALL)",
+                    hint=_OTHERWISE,
                 )
         for name, default in self.attrs.items():
             if isinstance(default, type) and name not in node.attrs:

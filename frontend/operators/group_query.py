@@ -3,6 +3,10 @@
 The buffer [B, Nk, P, H] holds as many positions of each sequence as `seqlens_k` says, and anything behind
 them. Scores do not depend on the order of keys, so that new keys stand behind the whole buffer there, and
 what hides the rest of it is added; the outputs have them in their places.
+
+A buffer of a sliding window (sliding_window_cache) holds the newest positions only: of T ones all but the first
+G * ceil((T - P) / G), with G = P - local_window_size + 1. A buffer of codes (k_scale, v_scale) is decoded for the
+products, and new keys and values with it: what is read of them is what the buffer keeps.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from .heads import (
     Parts,
     Scores,
     attend,
+    constant_like,
     hidden,
     in_f32,
     join_heads,
@@ -36,6 +41,8 @@ from .heads import (
     split_parts,
     unsqueezed,
 )
+from .packed import checked
+from .past_codes import coding_of
 from .rotary import rotated
 
 
@@ -46,21 +53,26 @@ class _Places:
     Attributes:
         new: how many there are, s64[1].
         buffer: how many the buffer holds, s64[1].
-        before: how many of each sequence are in the buffer, s64[B].
+        before: how many each sequence has had so far, s64[B].
         key: all that they depend on.
+        gone: how many of these the buffer no longer holds, s64[B], '' for none.
+        going: how many the output does not hold.
     """
 
     new: str
     buffer: str
     before: str
     key: tuple[object, ...]
+    gone: str = ""
+    going: str = ""
 
 
 def _attention(at: Derived) -> None:
     """GroupQueryAttention(query, key?, value?, past_key?, past_value?, seqlens_k, total_sequence_length, cos_cache?, sin_cache?,
-    position_ids?, attention_bias?, head_sink?){num_heads, kv_num_heads, scale, softcap, smooth_softmax, local_window_size, do_rotary,
-    rotary_interleaved, causal}: heads of keys and values are shared by groups of query heads, and no later position is seen where it is
-    causal.
+    position_ids?, attention_bias?, head_sink?, k_scale?, v_scale?){num_heads, kv_num_heads, scale, softcap, smooth_softmax,
+    local_window_size, do_rotary, rotary_interleaved, causal, sliding_window_cache, k_quant_type, v_quant_type, kv_cache_bit_width}:
+    heads of keys and values are shared by groups of query heads, and no later position is seen where it is causal. The past may be
+    codes of 8 bits (s8, float8e4m3fn) or of 4 (two in a byte, the first one lowest, 8 above what they stand for).
     """
     attrs = at.node.attrs
     many, few = attrs["num_heads"], attrs["kv_num_heads"]
@@ -78,12 +90,13 @@ def _attention(at: Derived) -> None:
     if attrs["do_rotary"]:
         query, key = _turned(at, query, key, places)
     if past:
-        both = [
-            at.real("Concat", [front, state], {"axis": 2}, role="state")
-            for front, state in ((past, key), (past_value, value))
-        ]
-        for index, state in enumerate(both):
-            _in_place(at, state, places, index + 1)
+        both = []
+        for index, (front, state) in enumerate(((past, key), (past_value, value))):
+            coding = coding_of(at, index)
+            parts = [front, coding.encoded(state) if coding else state]
+            kept = at.real("Concat", parts, {"axis": 2}, role="state")
+            _in_place(at, kept, places, index + 1)
+            both.append(coding.decoded(kept) if coding else kept)
         key, value = both
     else:
         shown(at, key, 1)
@@ -119,10 +132,42 @@ def _heads(at: Derived) -> Parts:
 def _places(at: Derived, query: str, past: str) -> _Places:
     key = (*at.node.inputs[5:7], *at.sizes(query, 2), *at.sizes(past, 2))
     new = size(at, query, 2, "new")
+    slides, window = at.node.attrs["sliding_window_cache"], at.node.attrs["local_window_size"]
     if not past:
+        if slides:
+            raise at.node.invalid(f"{at.node.op} with sliding_window_cache needs past_key")
         return _Places(new, "", "", key)
+    slots = at.ctx.size(past, 2)
+    if slides and (window < 1 or (slots is not None and slots < window)):
+        raise at.node.invalid(f"a sliding buffer has {slots} positions, and its window {window}")
     before = at.once(["before", *key], lambda: _before(at, new))
-    return _Places(new, size(at, past, 2, "buffer"), before, key)
+    buffer = size(at, past, 2, "buffer")
+    if not slides:
+        return _Places(new, buffer, before, key)
+    key = (*key, "sliding", window)
+    gone = at.once(["gone", *key], lambda: _evicted(at, before, buffer, "gone"))
+    going = at.once(["going", *key], lambda: _evicted(at, _totals(at), buffer, "going"))
+    return _Places(new, buffer, before, key, gone, going)
+
+
+def _evicted(at: Derived, count: str, buffer: str, role: str) -> str:
+    """How many of the first `count` positions of each sequence a sliding buffer has let go: 0, or as many times the room
+    beyond the window as make the rest fit.
+    """
+    window = at.integers("window", at.node.attrs["local_window_size"])
+    less = at.integers("one less", at.node.attrs["local_window_size"] - 1)
+    room = at.real("Sub", [buffer, less], role=f"{role} room")
+    fits = at.real("LessOrEqual", [window, buffer], role=f"{role} fits")
+    fits = at.real("Squeeze", [fits], role=f"{role} window fits")
+    room = at.real("Squeeze", [room], role=f"{role} room of all")
+    room = checked(at, room, fits, f"{role} room for the window")
+    over = at.real("Sub", [count, buffer], role=f"{role} over")
+    over = at.real("Max", [over, at.integers("none over", 0)], role=f"{role} beyond")
+    last = at.real("Sub", [room, at.integers("one of room", 1)], role=f"{role} last")
+    times = at.real(
+        "Div", [at.real("Add", [over, last], role=f"{role} up"), room], role=f"{role} times"
+    )
+    return at.real("Mul", [times, room], role=role)
 
 
 def _before(at: Derived, new: str) -> str:
@@ -188,6 +233,9 @@ def _unseen(at: Derived, places: _Places, buffered: bool) -> str:
     if buffered:
         before = unsqueezed(at, places.before, [1, 2, 3], "each before")
         old = positions(at, places.buffer, "old")
+        if places.gone:
+            gone = unsqueezed(at, places.gone, [1, 2, 3], "each gone")
+            old = at.real("Add", [old, gone], role="old place")
         kept = at.real("Less", [old, before], role="kept")
         kept = _near(at, kept, at.real("Add", [row, before], role="place"), old, window)
         seen = _side_by_side(at, kept, seen, places)
@@ -200,6 +248,9 @@ def _in_order(at: Derived, bias: str, places: _Places) -> str:
     one = at.integers("one column", [1])
     both = at.real("Concat", [batch, places.buffer], {"axis": 0}, role="of the buffer")
     old = at.real("Expand", [positions(at, places.buffer, "biased old"), both], role="old columns")
+    if places.gone:
+        gone = unsqueezed(at, places.gone, [1], "first old")
+        old = at.real("Add", [old, gone], role="old columns left")
     starts = unsqueezed(at, before, [1], "first new")
     new = at.real("Add", [positions(at, places.new, "biased new"), starts], role="new columns")
     columns = at.real("Concat", [old, new], {"axis": 1}, role="columns")
@@ -256,19 +307,26 @@ def _in_place(at: Derived, state: str, places: _Places, output: int) -> None:
     rows = at.real("Reshape", [state, at.integers("rows", (-1, head))], role="rows")
     found = at.real("Gather", [rows, index], {"axis": 0}, role="placed")
     shown = unsqueezed(at, inside, [1, 3], "shown")
-    zero = at.constant("zero", 0)
+    zero = constant_like(at, "zero", 0, found)
     at.real("Where", [shown, found, zero], role="present", output=at.node.output(output))
 
 
 def _sources(at: Derived, places: _Places) -> str:
     """Where each position of the result is in the buffer with the new ones behind it, [B, length]; behind their end where there is none."""
-    total = at.real("Max", [places.buffer, _total(at)], role="present length")
+    total = places.buffer
+    if not places.gone:
+        total = at.real("Max", [total, _total(at)], role="present length")
     place = positions(at, total, "present")
     before = unsqueezed(at, places.before, [1], "before each")
     shift = at.real("Sub", [places.buffer, before], role="shift")
+    source = place
+    if places.gone:
+        gone, going = (unsqueezed(at, each, [1], "of each") for each in (places.gone, places.going))
+        place = at.real("Add", [place, going], role="place left")
+        source = at.real("Sub", [place, gone], role="place in the buffer")
     moved = at.real("Add", [place, shift], role="moved")
     old = at.real("Less", [place, before], role="is old")
-    return at.real("Where", [old, place, moved], role="source")
+    return at.real("Where", [old, source, moved], role="source")
 
 
 def _starts(at: Derived, places: _Places, whole: str, heads: int) -> str:
@@ -283,9 +341,9 @@ def _starts(at: Derived, places: _Places, whole: str, heads: int) -> str:
 
 _FORM: Final = Form(
     "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? position_ids? attention_bias? "
-    "head_sink? k_scale- v_scale- q_norm_weight- k_norm_weight- query_seqlens-",
+    "head_sink? k_scale? v_scale? q_norm_weight- k_norm_weight- query_seqlens-",
     "output present_key? present_value? output_qk-",
-    in_f32(_attention),
+    in_f32(_attention, like=(0, 3, 4)),
     {
         "num_heads": int,
         "kv_num_heads": int,
@@ -299,14 +357,12 @@ _FORM: Final = Form(
         "q_norm_epsilon": None,
         "k_norm_epsilon": None,
         "qk_norm_epsilon": None,
-    },
-    {
         "k_quant_type": "NONE",
         "v_quant_type": "NONE",
         "kv_cache_bit_width": 0,
-        "qk_output": 0,
         "sliding_window_cache": 0,
     },
+    {"qk_output": 0},
 )
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = handlers(

@@ -88,7 +88,9 @@ def constant_like(at: Derived, role: str, number: npt.ArrayLike, value: str) -> 
 def in_f32(
     run: Callable[[Derived], None], *, like: Sequence[int] = (0,) * 4
 ) -> Callable[[Derived], None]:
-    """The same with half floats as f32, in which attention is computed; outputs are of the types of the inputs `like`."""
+    """The same with half floats as f32, in which attention is computed; outputs are of the types of the inputs `like`,
+    or where there is none of that of the first one.
+    """
 
     @wraps(run)
     def wide(at: Derived) -> None:
@@ -104,7 +106,8 @@ def in_f32(
         run(replace(at, node=at.node.rewritten(inputs=inputs, outputs=made)))
         for output, (value, index) in enumerate(zip(made, like, strict=False)):
             if value:
-                kind, name = at.ctx.type(at.input(index)).dtype, at.node.output(output)
+                given = at.input(index) or at.input(0)
+                kind, name = at.ctx.type(given).dtype, at.node.output(output)
                 at.ctx.cast(at.node, value, kind, f"given {output}", output=name)
 
     return wide

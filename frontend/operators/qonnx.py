@@ -1,18 +1,20 @@
-"""QONNX, as Brevitas writes it: Quant (IntQuant), BipolarQuant and Trunc, in the domain
+"""QONNX, as Brevitas writes it: Quant (IntQuant), FloatQuant, BipolarQuant and Trunc, in the domain
 qonnx.custom_op.general and its older names.
 
 Quant with constant parameters, round to even, along at most one axis becomes Quantize and
 Dequantize: both add the zero point before they round, and clipping to integers commutes with
 rounding. BipolarQuant is a FakeQuantize with two levels whose threshold is the f32 next below 0.
 The other rounding modes, parameters in other shapes, and Trunc are written out in floating point,
-and a Decision says why.
-Source: the operator descriptions of the QONNX project (IntQuant-1, BipolarQuant-1, Trunc-1 and
-Trunc-2).
+and a Decision says why. FloatQuant to ONNX's float8 and float4 becomes what QuantizeLinear to them
+does; other floats of few bits are written out.
+Source: the operator descriptions of the QONNX project (IntQuant-1, FloatQuant-1, BipolarQuant-1,
+Trunc-1 and Trunc-2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,6 +26,8 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization
 from ..importer import Handler
 from ..nodes import OnnxNode
+from . import float_codes
+from .block_floats import Floats, clipped, to_floats
 from .derived import Derived, written
 
 _RULE: Final = "import_qonnx"
@@ -47,7 +51,7 @@ def _quant(at: Derived) -> None:
     dtype = _code_type(low, high)
     if quant is None or dtype is None or mode != "ROUND":
         _refuse(at, mode, dtype)
-        codes = _rounded(at, _clipped(at, _shifted(at, x, scale, zero), low, high), mode)
+        codes = _rounded(at, clipped(at, _shifted(at, x, scale, zero), low, high), mode)
         _restored(at, codes, scale, zero)
         return
     quantizer = (ctx.add_quantizer(node, node.op, x),)
@@ -104,6 +108,52 @@ def _two_levels(at: Derived, x: str, scale: str) -> None:
     )
 
 
+def _float_quant(at: Derived) -> None:
+    """FloatQuant(x, scale, exponent_bitwidth, mantissa_bitwidth, exponent_bias, max_val){has_inf, has_nan, has_subnormal,
+    rounding_mode, saturation}: x / scale as one of so few floats, times scale.
+    """
+    ctx, node = at.ctx, at.node
+    x, scale, *numbers = _inputs(node, 6)
+    mode, saturate = _rounding(node, "ROUND"), bool(node.attr("saturation", 1))
+    floats = _floats(at, numbers)
+    value = at.real("Div", [x, scale], role="scale")
+    if floats.dtype and mode == "ROUND":
+        names = (ctx.add_quantizer(node, node.op, x),)
+        value = float_codes.rounded(ctx, node, value, floats.dtype, names, saturate=saturate)
+    elif saturate:
+        _refuse(at, mode, None, f"{node.op} of {floats}")
+        names = (ctx.add_quantizer(node, node.op, x),)
+        value = to_floats(at, value, floats, lambda steps: _rounded(at, steps, mode), names)
+    else:
+        raise UnsupportedOp(
+            f"{node.op} of {floats} without saturation",
+            where=node.where,
+            hint="quantize with saturation",
+        )
+    at.real("Mul", [value, scale], output=node.output(0))
+
+
+def _floats(at: Derived, inputs: Sequence[str]) -> Floats:
+    """The format that bits of exponent and mantissa, a bias and a largest number say."""
+    roles = ("exponent's bit width", "mantissa's bit width", "exponent's bias", "largest number")
+    given = [_number(at, value, role) for value, role in zip(inputs, roles, strict=True)]
+    exponent, mantissa, bias = map(int, given[:3])
+    whole = [exponent, mantissa, bias] == given[:3]
+    if not (
+        whole and 1 <= exponent <= 8 and 0 <= mantissa <= 10 and abs(bias) < 128 and given[3] > 0
+    ):
+        raise at.node.invalid(
+            f"no floats have such numbers of bits, bias and largest number: {given}", _HINT
+        )
+    highest = (2 - 2.0**-mantissa) * 2.0 ** (2**exponent - 1 - bias)
+    largest = min(highest, given[3])
+    if math.ldexp(math.frexp(largest)[0], mantissa + 1) % 1:
+        raise at.node.invalid(
+            f"{largest} is none of the floats with {mantissa} bits of mantissa", _HINT
+        )
+    return Floats(exponent, mantissa, bias, largest)
+
+
 def _trunc(at: Derived) -> None:
     """Trunc-1(x, scale, zeropt, in_bits, out_bits); Trunc-2(x, scale, zeropt, in_bits, out_scale,
     [out_zeropt,] out_bits).
@@ -132,7 +182,7 @@ def _trunc(at: Derived) -> None:
         raise node.invalid("the scales of Trunc must be positive", _HINT)
     divisor = np.exp2(np.rint(np.log2(ratio)))
     low, high = _range(out_bits, bool(node.attr("signed", 1)), bool(node.attr("narrow", 0)))
-    codes = _rounded(at, _clipped(at, _divided(at, steps, divisor), low, high), mode)
+    codes = _rounded(at, clipped(at, _divided(at, steps, divisor), low, high), mode)
     shift = at.floats(zero, "zero point") / divisor
     _restored(at, codes, at.input(4), at.constant("out_zero_point", shift))
 
@@ -161,15 +211,19 @@ def _rounding(node: OnnxNode, default: str) -> str:
     return mode
 
 
-def _bits(at: Derived, value: str) -> int:
-    data = np.asarray(at.data(value, "bit width"))
+def _number(at: Derived, value: str, role: str) -> float:
+    data = np.asarray(at.data(value, role))
     if data.size < 1 or data.min() != data.max():
         raise UnsupportedOp(
-            "bit widths that differ from channel to channel",
+            f"{role}s that differ from channel to channel",
             where=at.node.where,
-            hint="use one bit width for each tensor",
+            hint=f"use one {role} for each tensor",
         )
-    bits = float(data.flat[0])
+    return float(data.flat[0])
+
+
+def _bits(at: Derived, value: str) -> int:
+    bits = _number(at, value, "bit width")
     if not bits.is_integer() or not 1 <= bits <= 64:
         raise at.node.invalid(
             f"the bit width is {bits}, and must be an integer from 1 to 64", _HINT
@@ -220,9 +274,11 @@ def _quantization(at: Derived, scale: str, zero: str) -> Quantization | None:
     )
 
 
-def _refuse(at: Derived, mode: str, dtype: DType | None) -> None:
+def _refuse(at: Derived, mode: str, dtype: DType | None, found: str = "") -> None:
     expected = "Quant that rounds to even, of 32 bits at most, with constant scale and zero point along one axis"
-    if at.node.op == "Trunc":
+    if found:
+        pass
+    elif at.node.op == "Trunc":
         found = "Trunc, which drops bits"
     elif mode != "ROUND":
         found = f"rounding mode {mode}"
@@ -246,11 +302,6 @@ def _divided(at: Derived, value: str, divisor: npt.ArrayLike) -> str:
         [value, at.constant("divisor", divisor)],
         role="drop",
     )
-
-
-def _clipped(at: Derived, value: str, low: int, high: int) -> str:
-    bounds = [at.constant(role, bound) for role, bound in (("lowest", low), ("highest", high))]
-    return at.real("Clip", [value, *bounds], role="clip")
 
 
 def _rounded(at: Derived, value: str, mode: str) -> str:
@@ -283,6 +334,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     for op, run in (
         ("Quant", _quant),
         ("IntQuant", _quant),
+        ("FloatQuant", _float_quant),
         ("BipolarQuant", _bipolar),
         ("Trunc", _trunc),
     )

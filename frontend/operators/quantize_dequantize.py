@@ -1,10 +1,11 @@
-"""QuantizeLinear and DequantizeLinear of every opset, and their twins in com.microsoft.
+"""QuantizeLinear and DequantizeLinear of every opset, and their twins in com.microsoft and in
+NVIDIA's domain trt.
 
 With constant parameters they become Quantize and Dequantize, whose scale and zero point are
 attributes. What that form cannot hold becomes a form with parameters as operands (`run_time`), a
-decoded constant (`blocked`), or else ONNX's own op by its row of the op table (`ir/ops/linear.py`),
-and a Decision says why. An integer Clip between the two (Brevitas and PyTorch write fewer than 8
-bits and narrow ranges so) becomes the range of the Quantize.
+decoded constant or constant codes (`blocked`), or else ONNX's own op by its row of the op table
+(`ir/ops/linear.py`), and a Decision says why. An integer Clip between the two (Brevitas and PyTorch
+write fewer than 8 bits and narrow ranges so) becomes the range of the Quantize.
 
 Scales may be powers of two (float8e8m0). Codes that are floats of 8 or 4 bits (float8e4m3fn,
 float8e5m2 and their fnuz forms, float4e2m1) run, but do not fuse: oneDNN 3.2 multiplies none.
@@ -31,7 +32,7 @@ from ..element_types import dtype_of
 from ..importer import Handler, Importer
 from ..nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain
 from . import float_codes, run_time
-from .blocked import decode_blocks
+from .blocked import decode_blocks, encode_blocks
 from .derived import FOLD_HINT, RULE
 
 _LEAST_SCALE: Final = 2.0**-63
@@ -39,7 +40,7 @@ _LARGEST_SCALE: Final = 2.0**63
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
 
 
-def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
+def import_quantize(ctx: Importer, node: OnnxNode) -> None:
     """QuantizeLinear(x, y_scale, y_zero_point?){axis, block_size, output_dtype, precision,
     saturate}.
     """
@@ -55,6 +56,8 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     quant = _precision(node) or _quantization(ctx, node)
     if isinstance(quant, Refusal):
         ctx.codes[output] = names
+        if encode_blocks(ctx, node, dtype, names):
+            return
         if run_time.encode(ctx, node, dtype, names):
             return
         ctx.refuse(node, RULE, quant)
@@ -76,7 +79,7 @@ def _import_quantize(ctx: Importer, node: OnnxNode) -> None:
     ctx.codes[output] = names
 
 
-def _import_dequantize(ctx: Importer, node: OnnxNode) -> None:
+def import_dequantize(ctx: Importer, node: OnnxNode) -> None:
     """DequantizeLinear(x, x_scale, x_zero_point?){axis, block_size, output_dtype}."""
     _check_wires(node)
     node = _with_real_scale(ctx, node)
@@ -337,9 +340,9 @@ def _bound(ctx: Importer, value: str, absent: int) -> int | None:
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     (domain, op): handler
-    for domain in (DEFAULT_DOMAIN, "com.microsoft")
+    for domain in (DEFAULT_DOMAIN, "com.microsoft", "trt")
     for op, handler in (
-        ("QuantizeLinear", _import_quantize),
-        ("DequantizeLinear", _import_dequantize),
+        ("QuantizeLinear", import_quantize),
+        ("DequantizeLinear", import_dequantize),
     )
 }

@@ -105,8 +105,26 @@ def _some_may_round(view: View, steps: Sequence[int]) -> bool:
 
 
 def _some_may_not(view: View, steps: Sequence[int]) -> bool:
-    packed = [index for index in steps if view.steps[index].op == PACKED]
-    return not all(_may_round(view, index) for index in packed)
+    return not all(
+        _may_round(view, each) or _reads_codes(view, each) for each in _packed(view, steps)
+    )
+
+
+def _packed(view: View, steps: Sequence[int]) -> list[int]:
+    return [index for index in steps if view.steps[index].op == PACKED]
+
+
+def _reads_codes(view: View, index: int) -> bool:
+    """True of a product whose source is decoded from codes that are computed."""
+    return any(
+        view.is_code(value) and not view.is_constant(value)
+        for front in view.in_front(view.steps[index].arg("src") or "")
+        for value in view.steps[front].inputs
+    )
+
+
+def _some_read_codes(view: View, steps: Sequence[int]) -> bool:
+    return any(_reads_codes(view, index) for index in _packed(view, steps))
 
 
 def _is_computed(view: View, index: int) -> bool:
@@ -128,6 +146,7 @@ _CIRCUMSTANCES: Mapping[str, Callable[[View, Sequence[int]], bool]] = MappingPro
         "where weights have more than 8 bits": _refused_for("the weights have more than 8 bits"),
         "where the model lets activations become codes (accuracy_level=4)": _some_may_round,
         "where it does not": _some_may_not,
+        "where the model quantizes its activations": _some_read_codes,
         "where weights have no quantizer": _refused_for("the weights are not quantized"),
         "where weights are constants": lambda view, steps: any(
             not _is_computed(view, index) for index in steps

@@ -191,15 +191,15 @@ ABOUT_TIME = (
     ),
     Kind(
         "float-codes",
-        "step around quantizers to float8 or float4",
-        "steps around quantizers to float8 or float4",
-        "A quantizer whose codes are floats of 8 or 4 bits.",
+        "step around quantizers to floats of few bits",
+        "steps around quantizers to floats of few bits",
+        "A quantizer whose codes are floats of 8 or 4 bits, or numbers in blocks that share an exponent.",
         "oneDNN 3.2 multiplies no such codes, so they are decoded, and the layer runs in f32; the "
         "rounding to them runs on NumPy",
         effect=Effect.PRIMITIVES,
         remedies={
             Tool.ORT: "activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8 for {names}",
-            Tool.ANY: "quantize {names} to int8: float8 is made for GPUs",
+            Tool.ANY: "quantize {names} to int8: float8, float4 and block floats are made for GPUs and NPUs",
         },
     ),
     Kind(
@@ -402,8 +402,8 @@ ABOUT_TIME = (
     ),
     Kind(
         "weights-only",
-        "product of which only the weights are quantized",
-        "products of which only the weights are quantized",
+        "product that decodes weights in blocks",
+        "products that decode weights in blocks",
         "A matrix product of f32 with weights in blocks of codes (MatMulNBits).",
         "the codes save memory, not arithmetic: they are decoded in front of each product in f32",
         remedies={
@@ -415,6 +415,10 @@ ABOUT_TIME = (
                     "nothing where tokens come one by one, which memory bounds; where many come at once, let "
                     "activations become codes, too: at run time (--dynamic matmul), or by calibration "
                     "(quantize_static, nncf.quantize)"
+                ),
+                "where the model quantizes its activations": (
+                    "let weights have one scale for each output channel, and activations one for the tensor: products in int8 "
+                    "take no codes in blocks beside a quantizer of the model's own"
                 ),
             },
         },

@@ -4,8 +4,11 @@ write f32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from functools import partial
 
+from ...ir.decision import Half
 from ...ir.ops import OPS
 from ...ir.ops.computed_ranges import GRID
 from ...ir.ops.spec import Trait
@@ -181,6 +184,11 @@ def float_codes(view: View) -> Iterable[int]:
         return any(type_ is not None and type_.dtype.is_small_float for type_ in types)
 
     casts = steps_where(view, holds)
+    nodes = {name for index in casts for name in view.steps[index].origin}
+    casts |= steps_where(
+        view,
+        lambda index: nodes.issuperset(view.steps[index].origin) and not view.is_product(index),
+    )
     readers = {reading.step for index in casts for reading in view.readings(index)}
     decoding = {index for index in readers if not view.is_product(index)}
     return _with_products(view, casts | decoding | feeders_of(view, casts))
@@ -288,17 +296,53 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
         for index in view.in_front(value)
         if view.is_foreign(index)
     }
-    return found | coded | makers | quantizing | feeding | _with_products(view, whole - coded)
+    whole -= coded | view.written_out[Half.QUANTIZE]
+    return (
+        found
+        | coded
+        | makers
+        | quantizing
+        | feeding
+        | _written_out(view)
+        | _with_products(view, whole)
+    )
+
+
+def _written_out(view: View) -> set[int]:
+    """Quantizers that the model writes out as arithmetic: what makes codes and decodes them, and what computes their
+    parameters, which are smaller than the codes.
+    """
+    ends = {index for steps in view.written_out.values() for index in steps}
+    found = {index for index in ends if not view.is_product(index)}
+    waiting = [
+        (index, max(map(partial(_elements, view), view.steps[index].inputs))) for index in found
+    ]
+    while waiting:
+        index, size = waiting.pop()
+        for value in filter(None, view.steps[index].inputs):
+            maker = view.producer.get(value, -1)
+            if maker >= 0 and maker not in found and _elements(view, value) < size:
+                found.add(maker)
+                waiting.append((maker, size))
+    return found
+
+
+def _elements(view: View, value: str) -> int:
+    """How many elements a value has, where open sizes are 1."""
+    type_ = view.type(value)
+    shape = type_.shape if type_ is not None else None
+    return math.prod(size for size in shape or () if isinstance(size, int))
 
 
 def takes_a_range(view: View, index: int) -> bool:
-    """True of a step that looks for a range, of a FakeQuantize that is given one in each run, or what
-    makes its grid, and of a product that makes codes of its source.
+    """True of a step that looks for a range, or makes codes by one that the model computes itself, of a FakeQuantize that
+    is given one in each run, or what makes its grid, and of a product that makes codes of its source.
     """
     step = view.steps[index]
     operator = operator_of(step)
     return (
         codes_source(step)
+        or index in view.written_out[Half.QUANTIZE]
         or operator in ("DynamicRange", GRID)
         or (
             operator == "FakeQuantize"

@@ -4,12 +4,12 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from ...ir.decision import Outcome
+from ...ir.decision import WRITTEN_OUT, Half, Outcome
 from ...ir.types import TensorType
 from ...plan.arguments import SOURCE_AT_RUN_TIME
 from ...plan.attributes import OPERANDS, Binary, Eltwise, Sum
@@ -79,6 +79,18 @@ class View:
             [value for value in step.outputs if value and self.is_float(value)]
             for step in self.steps
         ]
+
+    @cached_property
+    def written_out(self) -> Mapping[Half, frozenset[int]]:
+        """Steps that make and decode codes of quantizers which the model writes out as arithmetic."""
+        names = {n for n, found in self.plan.quantizers.items() if found.form == WRITTEN_OUT}
+        fates = [fate for fate in self.plan.fate_records if fate.quantizer in names]
+        return {
+            half: frozenset(
+                fate.step for fate in fates if fate.half is half and fate.step is not None
+            )
+            for half in Half
+        }
 
     @cached_property
     def _in_int8(self) -> list[bool]:

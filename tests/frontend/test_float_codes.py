@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from laws.runtimes import RUNTIMES
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from support.onnx_cases import model, node, run_ort
 
 import fqfuse
@@ -102,5 +104,97 @@ def test_what_is_refused() -> None:
         fqfuse.compile(proto)
     blocks = network("FLOAT8E4M3FN")
     blocks.graph.node[3].attribute.append(helper.make_attribute("block_size", 2))
-    with pytest.raises((UnsupportedOp, InvalidModel), match=r"blocks|shape"):
+    with pytest.raises(InvalidModel, match=r"the scale has the shape \[8\]"):
         fqfuse.compile(blocks)
+    for axis, block, kind in ((1, 2, UnsupportedOp), (1, 9, InvalidModel)):
+        shape = ["n", "m"] if kind is UnsupportedOp else [3, 4]
+        fed = block_network(shape, block, np.ones((3, 2), np.float32), axis=axis)
+        with pytest.raises(kind) as caught:
+            fqfuse.compile(fed)
+        assert caught.value.hint
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+def block_network(shape, block: int, scales, *, form="FLOAT8E4M3FN", axis=1) -> onnx.ModelProto:
+    kind = getattr(TensorProto, form)
+    nodes = [
+        node("QuantizeLinear", ["x", "s"], ["q"], axis=axis, block_size=block, output_dtype=kind),
+        node("DequantizeLinear", ["q", "s"], ["y"], axis=axis, block_size=block),
+    ]
+    return model(nodes, inputs={"x": shape}, constants={"s": scales}, opset=23)
+
+
+BLOCKS = {
+    "FLOAT8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "FLOAT8E5M2": ml_dtypes.float8_e5m2,
+    "FLOAT4E2M1": ml_dtypes.float4_e2m1fn,
+}
+
+
+def test_blocks_against_their_definition() -> None:
+    """MXFP8, MXFP4 and NVFP4: codes of weights, and values that a run quantizes, in blocks along an axis; the last
+    block may be shorter.
+    """
+    for trial in range(12):
+        form = list(BLOCKS)[trial % 3]
+        shape = tuple(map(int, rng.integers(2, 9, rng.integers(1, 4))))
+        axis, block = int(rng.integers(-len(shape), len(shape))), int(rng.integers(1, 5))
+        blocks = [*shape]
+        blocks[axis] = -(-shape[axis] // block)
+        scales = np.exp2(rng.integers(-3, 3, blocks)).astype(np.float32)
+        each = scales.take(np.arange(shape[axis]) // block, axis)
+        x = (rng.standard_normal(shape) * 4).astype(np.float32)
+        largest = float(ml_dtypes.finfo(BLOCKS[form]).max)
+        codes = np.clip(x / each, -largest, largest).astype(BLOCKS[form])
+        expected = codes.astype(np.float32) * each
+        proto = block_network(shape, block, scales, form=form, axis=axis)
+        (found,) = fqfuse.InferenceSession(proto, RUNTIMES[trial % len(RUNTIMES)], 1).run(
+            None, {"x": x}
+        )
+        np.testing.assert_array_equal(found, expected)
+        stored = model(
+            [node("DequantizeLinear", ["q", "t"], ["y"], axis=axis, block_size=block)],
+            inputs={},
+            constants={"q": codes, "t": scales.astype(ml_dtypes.float8_e8m0fnu)},
+            opset=23,
+        )
+        np.testing.assert_array_equal(
+            fqfuse.InferenceSession(stored, "numpy").run(None, {})[0], expected
+        )
+
+
+def test_scales_of_blocks_that_are_codes_themselves() -> None:
+    """NVFP4: weights of 4 bits in blocks of 16, whose scales are float8 with a scale of the tensor."""
+    codes = (rng.standard_normal((8, 64)) * 2).astype(ml_dtypes.float4_e2m1fn)
+    scales = rng.uniform(0.5, 2, (8, 4)).astype(ml_dtypes.float8_e4m3fn)
+    nodes = [
+        node("DequantizeLinear", ["t", "g"], ["s"]),
+        node("DequantizeLinear", ["q", "s"], ["w"], axis=1, block_size=16),
+        node("Transpose", ["w"], ["v"], perm=[1, 0]),
+        node("MatMul", ["x", "v"]),
+    ]
+    constants = {"q": codes, "t": scales, "g": np.float32(0.01)}
+    proto = model(nodes, inputs={"x": [3, 64]}, constants=constants, opset=23)
+    plan = fqfuse.compile(proto)
+    assert [step.primitive for step in plan.steps] == ["matmul"]
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+    for runtime in RUNTIMES:
+        (found,) = fqfuse.InferenceSession(plan, runtime, 1).run(None, {"x": x})
+        # a sum of 64 products in f32, in another order
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_nvidias_names_for_the_same(form: str) -> None:
+    """As TensorRT Model Optimizer writes it: domain trt, a zero point with one element, of float8."""
+    proto, other = network(form), network(form)
+    for each in other.graph.node:
+        if each.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            each.domain = "trt"
+    other.opset_import.append(helper.make_opsetid("trt", 1))
+    x = {"x": rng.standard_normal((2, 3, 9, 9)).astype(np.float32)}
+    results = [fqfuse.InferenceSession(each, "numpy").run(None, x)[0] for each in (proto, other)]
+    np.testing.assert_array_equal(*results)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -594,3 +595,84 @@ def test_a_convolution_with_channels_last_and_what_is_behind_it() -> None:
     )
     (made,) = run_ort(plain, {"x": np.ascontiguousarray(x.transpose(0, 3, 1, 2))})
     close(found, np.maximum(made.transpose(0, 2, 3, 1) + z, 0))
+
+
+# -- the past as codes, and in a sliding buffer ----------------------------------------------------
+
+
+def with_past(dtype, *, slots=4, scales=True, **attributes) -> onnx.ModelProto:
+    """GroupQueryAttention of one head with a past: x [1, 1, 8], past [1, 1, slots, 8]."""
+    past = np.zeros((1, 1, slots, 8), dtype)
+    numbers = {"n": np.int32([2]), "t": np.int32(3)}
+    numbers |= {"s": np.float32([0.02])} if scales else {}
+    inputs = ["x", "x", "x", "p", "p", "n", "t", *[""] * 5, *["s", "s"] * scales]
+    attributes = {"num_heads": 1, "kv_num_heads": 1, **attributes}
+    made = node("GroupQueryAttention", inputs, ["y", "k", "v"], domain=MICROSOFT, **attributes)
+    return model(
+        [made],
+        inputs={"x": [1, 1, 8], "p": past.shape},
+        outputs=("y", "k", "v"),
+        constants=numbers,
+        domains={MICROSOFT: 1},
+        types={"p": onnx.helper.np_dtype_to_tensor_dtype(past.dtype)},
+    )
+
+
+CODED = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_bit_width": 8}
+
+
+@pytest.mark.parametrize(
+    ("proto", "kind", "text"),
+    [
+        (with_past(np.int8), fqfuse.InvalidModel, "need a quant_type and a scale, found s8"),
+        (with_past(np.int8, scales=False, **CODED), fqfuse.InvalidModel, "no k_scale"),
+        (with_past(np.float32, **CODED), fqfuse.InvalidModel, "found f32"),
+        (with_past(np.int8, **CODED | {"k_quant_type": "X"}), fqfuse.InvalidModel, "'X'"),
+        (with_past(np.uint8, **CODED), fqfuse.UnsupportedOp, "of u8 and kv_cache_bit_width 8"),
+        (
+            with_past(np.float32, scales=False, sliding_window_cache=1, local_window_size=5),
+            fqfuse.InvalidModel,
+            "4 positions, and its window 5",
+        ),
+        (
+            with_past(np.float32, scales=False, sliding_window_cache=1),
+            fqfuse.InvalidModel,
+            "its window -1",
+        ),
+        (with_past(np.float32, scales=False, qk_output=1), fqfuse.UnsupportedOp, "qk_output"),
+    ],
+)
+def test_a_past_that_makes_no_sense_is_named(proto, kind, text) -> None:
+    with pytest.raises(kind, match=text) as caught:
+        fqfuse.compile(proto)
+    assert (
+        "without" not in caught.value.hint
+    )  # what leaves out an input or attribute is no valid model
+
+
+def test_a_buffer_smaller_than_its_window_ends_the_run() -> None:
+    attributes = {"sliding_window_cache": 1, "local_window_size": 3}
+    proto = with_past(np.float32, scales=False, **attributes)
+    proto.graph.input[1].type.tensor_type.shape.dim[2].dim_param = "slots"
+    x = np.ones((1, 1, 8), np.float32)
+    with fqfuse.InferenceSession(proto, "numpy") as session:
+        session.run(None, {"x": x, "p": np.zeros((1, 1, 3, 8), np.float32)})
+        with pytest.raises(fqfuse.FqfuseError):
+            session.run(None, {"x": x, "p": np.zeros((1, 1, 2, 8), np.float32)})
+
+
+def test_a_past_of_float8_is_decoded() -> None:
+    """ONNX Runtime has it on GPUs: the definition in f64."""
+    rng = np.random.default_rng(0)
+    past = (rng.standard_normal((1, 1, 4, 8)) * 40).astype(ml_dtypes.float8_e4m3fn)
+    x = rng.standard_normal((1, 1, 8)).astype(np.float32)
+    found = fqfuse.InferenceSession(with_past(past.dtype, **CODED), "numpy").run(
+        None, {"x": x, "p": past}
+    )
+    new = (x / np.float32(0.02)).astype(ml_dtypes.float8_e4m3fn)[0]
+    kept = np.concatenate([past[0, 0, :2], new]).astype(np.float64)
+    keys = kept * np.float32(0.02)
+    scores = np.exp(x[0] @ keys.T / np.sqrt(8))
+    # sums of f32 near 1, of which some nearly cancel
+    np.testing.assert_allclose(found[0][0], scores / scores.sum() @ keys, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(found[1], np.float64)[0, 0, :3], kept)

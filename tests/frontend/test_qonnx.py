@@ -233,6 +233,60 @@ def test_trunc_of_version_2(inputs, attributes):
     assert graph.decisions[0].found == "Trunc, which drops bits"
 
 
+# -- floats of few bits ----------------------------------------------------------------------------
+
+
+def float_quant(scale, exponent, mantissa, bias, largest, **attributes):
+    numbers = {"e": exponent, "m": mantissa, "b": bias, "l": largest}
+    constants = {"s": scale, **numbers}
+    typed = {name: np.float32(value) for name, value in constants.items()}
+    return case("FloatQuant", typed, **{"has_nan": 1, "has_subnormal": 1, **attributes})
+
+
+def as_floats(x, scale, exponent, mantissa, bias, largest, rounding=np.rint):
+    """QONNX's description in f64, but for the quotient, which is one of f32."""
+    value = (x / np.float32(scale)).astype(np.float64)
+    highest = min((2 - 2.0**-mantissa) * 2.0 ** (2**exponent - 1 - bias), largest)
+    _, power = np.frexp(value)
+    step = np.exp2(np.maximum(power - 1.0, 1.0 - bias) - mantissa)
+    codes = np.clip(rounding(value / step) * step, -highest, highest).astype(np.float32)
+    return codes * np.float32(scale)
+
+
+FORMATS = {
+    (4, 3, 7, 448): "f8e4m3fn",
+    (4, 3, 8, 240): "f8e4m3fnuz",
+    (5, 2, 15, 57344): "f8e5m2",
+    (5, 2, 16, 57344): "f8e5m2fnuz",
+    (2, 1, 1, 6): "f4e2m1",
+    (4, 3, 7, 480): "",
+    (3, 2, 3, 28): "",
+    (2, 3, 1, 7.5): "",
+    (5, 7, 15, 1e9): "",
+    (3, 4, 3, 31): "",
+}
+"""Bits, bias and largest number -> the type of such codes."""
+
+
+@pytest.mark.parametrize("numbers", FORMATS)
+def test_floats_of_few_bits(numbers):
+    sizes = random([2, 3, 4, 5]) * np.exp2(random([2, 3, 4, 5], 1, 5)).astype(np.float32)
+    scales = random([3, 1, 1], 2) ** 2 + np.float32(0.1)
+    for data, scale in ((sizes, 0.25), (TIES, 0.5), (sizes, scales)):
+        expected = as_floats(data, scale, *numbers)
+        graph = compare(float_quant(scale, *numbers), {"x": data}, expected=[expected])
+    kinds = {graph.type(found.output).dtype.value for found in graph.nodes()}
+    assert not FORMATS[numbers] or FORMATS[numbers] in kinds
+    assert set(graph.quantizers) == {"q"}
+
+
+def test_floats_rounded_otherwise_are_written_out():
+    expected = as_floats(X, 0.25, 4, 3, 7, 448, np.floor)
+    proto = float_quant(0.25, 4, 3, 7, 448, rounding_mode="FLOOR")
+    graph = compare(proto, {"x": X}, expected=[expected])
+    assert "Floats" in graph.decisions[0].found
+
+
 # -- what is wrong ---------------------------------------------------------------------------------
 
 
@@ -246,7 +300,11 @@ def test_trunc_of_version_2(inputs, attributes):
         (case("Quant", {"s": np.float32(1)}), InvalidModel, "Quant needs 4 inputs"),
         (case("BipolarQuant", {}), InvalidModel, "BipolarQuant needs 2 inputs"),
         (case("Trunc", {"s": np.float32(1)}), InvalidModel, "Trunc has 5 to 7 inputs"),
-        (case("FloatQuant", {"s": np.float32(1)}), UnsupportedOp, "FloatQuant"),
+        (case("FloatQuant", {"s": np.float32(1)}), InvalidModel, "FloatQuant needs 6 inputs"),
+        (float_quant(1, 4, 2.5, 7, 448), InvalidModel, "no floats have"),
+        (float_quant(1, 4, 3, 7, 447), InvalidModel, "447.0 is none of the floats"),
+        (float_quant(1, 3, 2, 3, 28, saturation=0), UnsupportedOp, "without saturation"),
+        (float_quant(1, [4, 5], 3, 7, 448), UnsupportedOp, "exponent's bit widths that differ"),
         (
             case(
                 "Quant",

@@ -362,6 +362,57 @@ def test_constants_in_blocks_are_decoded_and_say_why(kind, real, zeros):
     }
 
 
+def weights_in_blocks(w, scale, zero, kind, *, axis, block):
+    """As AIMET exports weights: f32 behind a QuantizeLinear with a scale for each block."""
+    zeros = helper.make_tensor("z", kind, zero.shape, zero.ravel())
+    attributes = {"axis": axis, "block_size": block}
+    nodes = [
+        node("QuantizeLinear", ["w", "s", "z"], ["q"], name="weights", **attributes),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"], name="decoded", **attributes),
+    ]
+    return nodes, {"w": w, "s": scale, "z": zeros}
+
+
+def test_constants_that_the_model_quantizes_in_blocks_are_stored_as_codes():
+    rng = np.random.default_rng(0)
+    kinds = {
+        TensorProto.INT4: (-8, 7),
+        TensorProto.UINT4: (0, 15),
+        TensorProto.INT8: (-128, 127),
+        TensorProto.UINT8: (0, 255),
+    }
+    for trial in range(16):
+        kind, (low, high) = list(kinds.items())[trial % 4]
+        shape = tuple(map(int, rng.integers(2, 7, rng.integers(2, 4))))
+        axis, block = int(rng.integers(-len(shape), len(shape))), int(rng.integers(1, 5))
+        blocks = [*shape]
+        blocks[axis] = -(-shape[axis] // block)
+        scale = np.exp2(rng.integers(-3, 1, blocks)).astype(np.float32)
+        zero = rng.integers(low, high + 1, blocks)
+        # ties of some scales, and beyond the range of the codes
+        w = (rng.integers(-9, 10, shape) * (high - low) / 64).astype(np.float32)
+        nodes, constants = weights_in_blocks(w, scale, zero, kind, axis=axis, block=block)
+        nodes.append(node("Add", ["x", "d"]))
+        proto = model(nodes, inputs={"x": shape}, constants=constants)
+        graph = compare(proto, {"x": np.zeros(shape, np.float32)})
+        assert not {"Onnx", "Quantize"} & set(ops(graph))
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.INT8])
+def test_weights_that_the_model_quantizes_in_blocks_stay_packed(kind):
+    w, scale = random([64, 16]), np.abs(random([2, 16], 1)) + np.float32(0.1)
+    zero = np.zeros((2, 16), np.int64)
+    nodes, constants = weights_in_blocks(w, scale, zero, kind, axis=0, block=32)
+    nodes.append(node("MatMul", ["x", "d"], name="product"))
+    plan = fqfuse.compile(model(nodes, inputs={"x": ["n", 64]}, constants=constants))
+    assert [step.primitive for step in plan.steps] == ["matmul"]
+    assert {(fate.quantizer, fate.fate.value, fate.consumer) for fate in plan.fate_records} == {
+        ("weights", "constant", ""),
+        ("weights", "weights_scale", "product"),
+    }
+    assert sum(data.nbytes for data in plan.constants.values()) < w.nbytes / 3
+
+
 def test_codes_in_blocks_of_an_input_stay_an_operation_and_say_why():
     scale = np.float32([[0.1, 0.2], [0.3, 0.4]])
     nodes = [

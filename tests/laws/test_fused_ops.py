@@ -97,7 +97,8 @@ def test_each_row_computes_what_onnxruntime_does(op: str, seed: int) -> None:
 def test_rows_take_half_floats(op: str, seed: int) -> None:
     case = CASES[op](np.random.default_rng(seed))
     for name, value in case.inputs.items():
-        if value is not None and value.dtype == np.float32:
+        scale = name.startswith("scale_")  # of codes, which is f32
+        if value is not None and value.dtype == np.float32 and not scale:
             case.inputs[name] = value.astype(np.float16)
     case.outputs, case.stated = case.outputs[:3], ()  # ONNX Runtime has no scores of halves
     agrees(case, HALF, HALF)

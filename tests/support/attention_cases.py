@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -238,7 +238,54 @@ def _group_query(rng: Generator) -> Case:
     if inputs["sink"] is None and rng.random() < 0.2:
         attrs["smooth_softmax"] = 1
     outputs = ("y", "present_k", "present_v")
-    return Case("GroupQueryAttention", inputs, attrs, some(rng, "cos", "sin"), outputs, scale=5.0)
+    case = Case("GroupQueryAttention", inputs, attrs, some(rng, "cos", "sin"), outputs, scale=5.0)
+    window = attrs.get("local_window_size", 0)
+    if buffered and window and rng.random() < 0.6:
+        _slide(rng, case, window)
+    # in a sliding buffer ONNX Runtime takes codes of 8 bits of heads of 16, and of 4 bits of 32
+    if buffered and (h == 16 or not case.visible) and rng.random() < 0.4:
+        _as_codes(rng, case)
+    return case
+
+
+def _slide(rng: Generator, case: Case, window: int) -> None:
+    """Makes the buffer one of the newest positions, as onnxruntime-genai's builder does for Gemma 2."""
+    room = chosen(rng, 0, 1, 3)
+    for name in ("pk", "pv"):
+        b, n, _, h = case.inputs[name].shape
+        case.inputs[name] = floats(rng, b, n, window + room, h)
+    case.attrs["sliding_window_cache"] = 1
+    _show(case, lambda total: total - (room + 1) * -(-max(total - window - room, 0) // (room + 1)))
+
+
+def _show(case: Case, kept: Callable[[int], int]) -> None:
+    """Compares of each sequence the positions that are kept of so many."""
+    lengths = [kept(int(last) + 1) for last in case.inputs["lengths"]]
+
+    def rows(state: Any) -> Any:
+        return np.concatenate([of[:, :n].ravel() for of, n in zip(state, lengths, strict=True)])
+
+    case.visible = dict.fromkeys(("present_k", "present_v"), rows)
+
+
+def _as_codes(rng: Generator, case: Case) -> None:
+    """Makes codes of 8 or 4 bits of the past, with a scale for the tensor or for each channel."""
+    b, few, slots, h = case.inputs["pk"].shape
+    bits = 8 if case.visible else chosen(rng, 8, 4)
+    sizes = (b, few, slots, h * bits // 8)
+    low, high, dtype = (-128, 128, np.int8) if bits == 8 else (0, 256, np.uint8)
+    how = chosen(rng, "PER_TENSOR", "PER_CHANNEL")
+    case.inputs.setdefault("sink", None)
+    for letter in "kv":
+        case.inputs[f"p{letter}"] = rng.integers(low, high, sizes).astype(dtype)
+        shape = (1,) if how == "PER_TENSOR" else (1, few, 1, h)
+        scale = rng.uniform(0.5, 1.5, shape) * (0.02 if bits == 8 else 0.3)
+        case.inputs[f"scale_{letter}"] = scale.astype(np.float32)
+        case.attrs[f"{letter}_quant_type"] = how
+    case.attrs["kv_cache_bit_width"] = bits
+    case.constant |= {"scale_k", "scale_v"}
+    if not case.visible:
+        _show(case, int)
 
 
 def _embedded(rng: Generator) -> Case:
