@@ -21,6 +21,7 @@ from ..runtime.fallback import Foreigners
 from .data import no_pair
 from .matching import Pair
 from .measures import Floats, Grid, Measure, grid_of, unmasked
+from .parts import Whole
 from .walk import Live, Walk
 
 _TOO_WIDE = 8.0  # of 255 codes fewer than 32 are used then
@@ -135,7 +136,7 @@ class Measured:
     """
 
     layers: list[Layer]
-    outputs: dict[str, dict[str, Measure]]
+    outputs: dict[str, dict[str, Whole]]
     agreement: dict[str, dict[str, Measure]]
 
 
@@ -165,7 +166,7 @@ def measure_layers(
     names = [name for name in f32.outputs if name in int8.outputs]
     found = Measured(
         layers,
-        {run: {name: Measure() for name in names} for run in runs},
+        {run: {name: Whole() for name in names} for run in runs},
         {run: {name: Measure() for name in names} for run in runs},
     )
     foreign = Foreigners(), Foreigners()

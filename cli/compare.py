@@ -110,7 +110,7 @@ def command(
     found, suggestion = _measured(models, samples, peer, timeout, suggest=suggest, name=int8.name)
     cut = None if reduce is None else _reduced(found, reduce, min_sqnr)
     _report(found, suggestion, cut, f32, int8, all_rows=all_rows, as_json=as_json, color=color)
-    if min_sqnr is not None and not found.worst >= min_sqnr:
+    if min_sqnr is not None and not found.least >= min_sqnr:
         raise typer.Exit(1)
 
 

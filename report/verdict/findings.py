@@ -13,6 +13,7 @@ from typing import SupportsIndex, TypedDict
 
 from ...errors import InvalidInput
 from ...ir.decision import QuantizeFate
+from ...ir.reach import FEW_CODES
 from ...plan.open_sizes import NO_SIZES, sizes_for, symbols_of
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
@@ -21,7 +22,13 @@ from .changes import change_of, touched
 from .circumstances import circumstances_of
 from .estimate import Costs, Estimate, costs_of
 from .kind import Effect, Gain, Kind
-from .layers import layers_around, layers_in_front, layers_of, name_in_f32
+from .layers import (
+    layers_around,
+    layers_in_front,
+    layers_of,
+    layers_of_few_codes,
+    name_in_f32,
+)
 from .machine import Machine, this_machine
 from .numbers import about_numbers
 from .recognize import claims, is_quantized
@@ -230,6 +237,11 @@ def verdict_of(
     )
 
 
+_NAMED: Mapping[str, Callable[[View, Sequence[int], Tool], tuple[str, ...]]] = MappingProxyType(
+    {"absurd-scale": layers_around, "few-codes": layers_of_few_codes}
+)
+"""Kinds whose remedy is a list of nodes that are not those of the steps."""
+
 _Part = tuple[int, View, int]
 """The step of a plan, a plan in one of its bodies, and how often that runs."""
 
@@ -357,10 +369,11 @@ def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding
         Finding(
             CATALOGUE[code],
             tuple(sorted({*steps, *groups.get(code, ())})),
-            layers_around(view, steps, tool) if code == "absurd-scale" else layers_of(view, steps),
+            _NAMED[code](view, steps, tool) if code in _NAMED else layers_of(view, steps),
             0.0,
             0,
             tool,
+            tuple(_few_codes(view)) if code == "few-codes" else (),
         )
         for code, steps in told.items()
         if code not in timed
@@ -370,6 +383,12 @@ def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding
             continue  # said above: right numbers come before fast ones
         found.append(_timed(view, costs, CATALOGUE[code], steps, tool))
     return found
+
+
+def _few_codes(view: View) -> Iterable[str]:
+    """What the rule says of each operand, once."""
+    records = view.plan.decision_records
+    return dict.fromkeys(each.reason for each in records if each.rule == FEW_CODES)
 
 
 def _is_small(finding: Finding, costs: Costs, timed: bool) -> bool:

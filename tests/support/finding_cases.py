@@ -48,6 +48,17 @@ def coarse_softmax(cured: bool) -> onnx.ModelProto:
     return net.proto(inputs={"x": [1, 8, 32, 32]}, opset=17)
 
 
+def few_codes(cured: bool) -> onnx.ModelProto:
+    """Boxes and class scores, joined with one quantizer."""
+    net = Net()
+    hidden = net.quantized("x")
+    boxes = net.op("Mul", net.conv(hidden, "boxes"), net.constant(np.float32(40)))
+    scores = net.op("Sigmoid", net.conv(hidden, "scores"), name="sigmoid")
+    joined = net.op("Concat", boxes, scores, name="join", axis=1)
+    net.op("Relu", joined if cured else net.quantized(joined, 2.5), name="last", out="y")
+    return net.proto()
+
+
 def weights_of(provoking: np.ndarray, scale: float | np.float32 = 0.01) -> Case:
     def make(cured: bool) -> onnx.ModelProto:
         net = Net()
@@ -530,6 +541,7 @@ def indices(cured: bool) -> onnx.ModelProto:
 CASES: dict[str, Case] = {
     "not-quantized": unquantized,
     "absurd-scale": absurd_scale,
+    "few-codes": few_codes,
     "coarse-softmax": coarse_softmax,
     "saturated-weights": weights_of(SATURATED),
     "unused-weight-range": weights_of(SMALL, np.float32(0.01)),
