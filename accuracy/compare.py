@@ -22,14 +22,13 @@ from ..plan.seal import is_plan
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.kind import Gain
 from ..report.verdict.remedies import Tool, tool_of
-from ..runtime.fallback import Foreigners
 from .data import MADE_FROM, Samples, check_alike, drawn
 from .layers import Layer, Measured, Run, measure_layers
 from .matching import Pair, as_quantized, pairs_of
 from .measures import Measure, grid_of
 from .parts import Whole
 from .peers import TELLS_VALUES, TRIAL_SECONDS, cures, peer
-from .walk import Walk
+from .walk import Unfused, Walk
 
 if TYPE_CHECKING:
     from ..plan.types import Plan
@@ -323,7 +322,7 @@ def compared(
 def _measured(f32: Graph, samples: Samples, run: Run) -> float:
     """The smallest SQNR of an output of a run to f32."""
     found: dict[str, Measure] = {}
-    foreign = Foreigners()
+    foreign = Unfused(f32)
     for feeds in samples.feeds:
         walk = Walk(f32, feeds, f32.outputs, foreign)
         for name, output in run(feeds).items():

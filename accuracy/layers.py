@@ -17,12 +17,11 @@ from ..ir.graph import Graph
 from ..ir.interpret import check_feeds, run_node
 from ..ir.node import Node
 from ..ir.ops.spec import Array
-from ..runtime.fallback import Foreigners
 from .data import no_pair
 from .matching import Pair
 from .measures import Floats, Grid, Measure, grid_of, unmasked
 from .parts import Whole
-from .walk import Live, Walk
+from .walk import Live, Unfused, Walk
 
 _TOO_WIDE = 8.0  # of 255 codes fewer than 32 are used then
 
@@ -169,7 +168,7 @@ def measure_layers(
         {run: {name: Whole() for name in names} for run in runs},
         {run: {name: Measure() for name in names} for run in runs},
     )
-    foreign = Foreigners(), Foreigners()
+    foreign = Unfused(f32), Unfused(int8)
     for feeds in samples:
         wanted = {pair.name for pair in pairs} | set(names)
         walk = Walk(f32, feeds, wanted, foreign[0])
@@ -196,7 +195,7 @@ class _Sample:
         feeds: Mapping[str, Array],
         f32: Walk,
         layers: Sequence[Layer],
-        foreign: Foreigners,
+        foreign: Unfused,
         theirs: Callable[[str], Array | None],
     ) -> None:
         self._int8, self._f32, self._theirs = int8, f32, theirs

@@ -19,13 +19,12 @@ from ..ir.node import Node
 from ..ir.ops.spec import Array, Trait
 from ..report.verdict.kind import Gain
 from ..report.verdict.remedies import Tool
-from ..runtime.fallback import Foreigners
 from .compare import Comparison, Models
 from .layers import Cause, Layer
 from .matching import Pair, as_quantized, node_name
 from .parts import Whole
 from .segments import Segment, segment_of
-from .walk import Live, Walk
+from .walk import Live, Unfused, Walk
 
 _TRIED = 8
 NOTABLE = 0.5
@@ -155,7 +154,7 @@ class _Mixed:
         self._decoded = {
             value: pair for pair in models.pairs for values in pair.decoded for value in values
         }
-        self._foreign = Foreigners(), Foreigners()
+        self._foreign = Unfused(models.f32), Unfused(models.int8)
         self._segments: dict[str, Segment] = {}
 
     @cached_property

@@ -138,7 +138,7 @@ def _dequantize_blocks(writer: Writer, graph: Graph, node: Node) -> None:
     """DequantizeLinear along the last axis, in blocks; of zero points that are no codes, or computed, Sub and Mul of
     blocks.
     """
-    codes, scales, zeros = (*node.inputs, "")[:3]
+    scales, zeros = (*node.inputs[1:], "")[:2]
     bits, block = (node.attr(name, int) for name in ("bits", "block"))
     points = graph.constant(zeros) if zeros else np.full(1, middle(bits), np.float32)
     whole = points is not None and (points == np.rint(points)).all()
