@@ -144,7 +144,7 @@ class Comparison:
             for layer in self.layers
             if (layer.added.noise or layer.added.broken) and not layer.pair.again
         ]
-        return sorted(noisy, key=lambda layer: layer.added.sqnr)
+        return sorted(noisy, key=lambda layer: layer.adds)
 
     @property
     def told_by_peer(self) -> bool:

@@ -121,7 +121,7 @@ def _layer(found: Comparison, layer: Layer, rank: int | None) -> dict[str, Any]:
         "layer": layer.pair.layer,
         "op": layer.pair.op,
         "value": layer.pair.name,
-        "added": layer.added.sqnr,
+        "added": layer.adds,
         "computed": layer.computed.sqnr,
         "rounded": layer.rounded.sqnr if layer.pair.quantizers else None,
         "sqnr": layer.total.sqnr,

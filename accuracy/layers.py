@@ -59,7 +59,7 @@ class Layer:
 
     pair: Pair
     total: Measure = field(default_factory=Measure)
-    added: Measure = field(default_factory=Measure)
+    added: Whole = field(default_factory=Whole)
     computed: Measure = field(default_factory=Measure)
     rounded: Measure = field(default_factory=Measure)
     codes: int | None = None
@@ -94,6 +94,11 @@ class Layer:
         self.room = max(self.room, float(np.max(grid.high - grid.low)))
         self.step = float(max(self.step or 0.0, np.max(grid.step)))
         self.finest = float(min(self.finest, np.min(grid.step)))
+
+    @property
+    def adds(self) -> float:
+        """The SQNR of what the layer adds: of a part that it makes constant, if there is one, else of all."""
+        return min([self.added.sqnr, *(part.measure.sqnr for part in self.added.dead)])
 
     @property
     def saturated(self) -> float:

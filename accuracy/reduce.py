@@ -22,7 +22,8 @@ from ..inference import InferenceSession
 from ..ir.ops.spec import Array
 from .compare import Comparison, Models
 from .matching import Pair
-from .measures import Measure, sqnr_of
+from .measures import sqnr_of
+from .parts import Whole
 from .peers import peer
 from .segments import segment_of
 from .walk import Unfused, Walk
@@ -74,7 +75,7 @@ def cut_layer(found: Comparison, bound: float = math.inf) -> Reduced | None:
     models = found.models
     edges = _Edges(models)
     for layer in found.ranking:
-        if layer.added.sqnr > bound or layer.pair.op == "input":
+        if layer.adds > bound or layer.pair.op == "input":
             continue
         fed = edges.in_front(layer.pair)
         if fed is None or not edges.tells(layer.pair):
@@ -108,9 +109,9 @@ def _layer_part(
     used = _used(model, {**feeds, **floats})
     alike = floats.keys() == fronts.keys()
     f32 = part_of(models.origin, floats, {pair.name: wanted}, {}) if alike else None
-    shown = Measure()
+    shown = Whole()
     shown.add(wanted, InferenceSession(compile_model(model)).run(None, used)[0])
-    return Reduced(model, f32, used, shown.sqnr, node_count(model), pair.name)
+    return Reduced(model, f32, used, shown.least, node_count(model), pair.name)
 
 
 def _reading(models: Models, pair: Pair) -> tuple[str, Array, Array]:

@@ -140,7 +140,7 @@ def _loudest(found: Comparison) -> str:
     if not ranking:
         return "No layer adds any noise."
     first = ranking[0]
-    if first.added.sqnr >= _CLEAN:
+    if first.adds >= _CLEAN:
         return "No layer stands out: none adds more noise than 8 bits must."
     clause, layer = why(first), printable(first.pair.layer)
     if first.cause is Cause.MISSING:
@@ -245,7 +245,7 @@ def _about_layers(
         table.add_row(
             "",
             name,
-            _number(layer.added.sqnr),
+            _number(layer.adds),
             _number(layer.total.sqnr),
             "" if layer.codes is None else str(layer.codes),
             share_shown(layer.saturated),
@@ -256,7 +256,7 @@ def _about_layers(
     yield from _lines(legend, width, "dim")
     if all_rows:
         return
-    told = [layer for layer in ranking[:_WHYS] if layer.added.sqnr < _CLEAN]
+    told = [layer for layer in ranking[:_WHYS] if layer.adds < _CLEAN]
     seen: set[str] = set()
     heads = all_named([layer.pair.layer for layer in told], width - 3)
     for number, (layer, head) in enumerate(zip(told, heads, strict=True), 1):

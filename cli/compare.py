@@ -210,7 +210,7 @@ def _reduced(found: Comparison, out: Path, bound: float | None) -> Cut:
 
 
 def _why_whole(found: Comparison, bound: float | None) -> str:
-    noise = [layer.added.sqnr for layer in found.ranking if layer.pair.op != "input"]
+    noise = [layer.adds for layer in found.ranking if layer.pair.op != "input"]
     if not noise:
         return "no layer adds noise"
     if bound is not None and min(noise) > bound:

@@ -18,6 +18,7 @@ from fqfuse.accuracy.data import given
 from fqfuse.accuracy.document import as_data
 from fqfuse.accuracy.measures import sqnr_of
 from fqfuse.accuracy.parts import Whole
+from fqfuse.accuracy.reduce import cut_layer
 from fqfuse.accuracy.screen import comparison_report
 from fqfuse.accuracy.suggest import suggestion_of
 from fqfuse.report.layout import Layout
@@ -108,3 +109,14 @@ def test_a_dead_part_is_named_first_and_what_cures_it_is_found(head) -> None:
     mended = quantized_by_ort(head[0], nodes_to_exclude=list(suggestion.nodes))
     again = read_models(head[0], mended)
     assert compared(again, samples).outputs["y"].least > 20
+
+
+def test_what_is_cut_out_is_what_kills_a_part(head) -> None:
+    """The Concat, whose whole output is 30 dB and more from f32."""
+    models = read_models(*head)
+    found = compared(models, given(models.f32, [{"x": random([1, 8, 6, 6], 5)}], "data"))
+    assert found.ranking[0].pair.layer == "head"
+    part = cut_layer(found)
+    assert part is not None
+    assert part.output == found.ranking[0].pair.name
+    assert part.sqnr < 1

@@ -52,7 +52,7 @@ def drawn(rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, str]]:
             op = str(rng.choice(["LeakyRelu", "Sigmoid", "Relu", "Softplus"]))
             value = net.op(op, value, name=f"act{place}")
         kind = str(rng.choice(["f32", "f32 up", "symmetric", "asymmetric"]))
-        kinds[f"layer{place}"] = kind.split()[0]
+        kinds[f"layer{place}"] = kind.split(maxsplit=1)[0]
         value = layer(net, value, kind, f"layer{place}")
     net.op("Identity", value, name="last", out="y")
     return net.proto(), kinds
