@@ -170,7 +170,7 @@ def claims(view: View, *, inside: bool = False) -> dict[int, str]:
     rules = _RULES if inside or is_quantized(view) else _UNQUANTIZED
     for code, rule in rules.items():
         new = [index for index in rule(view) if index not in found]
-        core = CORES.get(code, _anything)
+        core = CORES.get(code, _anything) if code in _RULES else _anything
         if any(core(view, index) and _may_have(view, index, code) for index in new):
             found.update(dict.fromkeys(new, code))
     for index in range(len(view.steps)):

@@ -96,23 +96,7 @@ def test_findings_of_the_cases_name_what_is_there(code: str) -> None:
 
 
 def test_a_product_in_a_branch_is_told_where_its_input_is_quantized() -> None:
-    """And the remedy, the quantizer inside, makes it one of codes."""
-    for inside in (False, True):
-        net = Net()
-        source = "x" if inside else net.quantized("x")
-        parts = {}
-        for name in ("then", "else"):
-            own = Net()
-            own.constants = net.constants
-            given = own.quantized(source) if inside else source
-            own.matmul(given, f"{name}/product", out=name)
-            result = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 16])
-            parts[f"{name}_branch"] = onnx.helper.make_graph(own.nodes, name, [], [result])
-        net.op("If", "going", name="choice", out="y", **parts)
-        types = {"going": onnx.TensorProto.BOOL}
-        model = net.proto(inputs={"x": [4, 16], "going": []}, types=types)
-        found = {one["code"]: one for one in fqfuse.findings(fqfuse.compile(model))}
-        assert ("quantized-outside" in found) == (not inside), found
-        assert "weights-only" not in found
-        if not inside:
-            assert found["quantized-outside"]["layers"] == ["then/product", "else/product"]
+    found = fqfuse.findings(fqfuse.compile(CASES["quantized-outside"](False)))
+    told = {one["code"]: one for one in found}
+    assert told["quantized-outside"]["layers"] == ["then/product", "else/product"]
+    assert "weights-only" not in told
