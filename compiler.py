@@ -25,6 +25,7 @@ from .ir.approximations import check_approximate
 from .ir.graph import Graph
 from .ir.ops import OPS
 from .ir.ops.spec import Attr
+from .ir.reach import explain_few_codes
 from .ir.verify import IMPORTED, SPLIT, WELL_FORMED, check
 from .passes import ALIGNED, DYNAMIC, Observer, Pass, begin, has_place, optimize
 from .plan.arguments import in_order, with_roles
@@ -164,6 +165,7 @@ def _compiled(
 def _imported(model: ModelSource | Source, budgets: Budgets, depth: int) -> Graph:
     graph = graph_from_onnx(model, budgets=budgets, depth=depth)
     check(graph, IMPORTED)
+    explain_few_codes(graph)
     return graph
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,9 @@ from .data import MADE_FROM, Samples, check_alike, drawn
 from .layers import Layer, Measured, Run, measure_layers
 from .matching import Pair, as_quantized, pairs_of
 from .measures import Measure, grid_of
-from .peers import TELLS_VALUES, TRIAL_SECONDS, peer
+from .parts import Whole
+from .peers import TELLS_VALUES, TRIAL_SECONDS, cures, peer
+from .walk import Unfused, Walk
 
 if TYPE_CHECKING:
     from ..plan.types import Plan
@@ -43,6 +45,9 @@ _LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN")
 # 6 forms; different networks with inputs and outputs of one name and shape share 0.02 to 0.27
 _HARDLY_ANY = 0.1
 _FEW = 0.3
+
+LOST = 1.0
+"""dB: what less a runtime loses of an output may be ties of rounding."""
 
 _SANE = 1e6  # what data of a model spans at most; a quantizer of more was not made for data
 
@@ -108,6 +113,8 @@ class Comparison:
         findings: of the int8 model's plan, about accuracy and wrong numbers.
         tool: the quantizer that wrote the int8 model.
         refusal: what `peer` says where its optimizations keep it from loading the int8 model.
+        cures: what was tried where `peer`, as it is deployed, is farther from f32 than the file is: how it is called, and
+            the smallest SQNR of an output to f32 with it.
     """
 
     models: Models
@@ -117,9 +124,10 @@ class Comparison:
     findings: Sequence[Finding]
     tool: Tool
     refusal: str = ""
+    cures: Sequence[tuple[str, float]] = ()
 
     @property
-    def outputs(self) -> Mapping[str, Measure]:
+    def outputs(self) -> Mapping[str, Whole]:
         """Each output as fqfuse runs the int8 model, against f32."""
         return self.measured.outputs[OURS]
 
@@ -136,7 +144,7 @@ class Comparison:
             for layer in self.layers
             if (layer.added.noise or layer.added.broken) and not layer.pair.again
         ]
-        return sorted(noisy, key=lambda layer: layer.added.sqnr)
+        return sorted(noisy, key=lambda layer: layer.adds)
 
     @property
     def told_by_peer(self) -> bool:
@@ -144,9 +152,29 @@ class Comparison:
         return self.peer == TELLS_VALUES
 
     @property
+    def least(self) -> float:
+        """The smallest SQNR of an output or a part of one, in dB."""
+        return min(whole.least for whole in self.outputs.values())
+
+    @property
     def worst(self) -> float:
         """The smallest SQNR of an output, in dB."""
-        return min(measure.sqnr for measure in self.outputs.values())
+        return self.worst_of(OURS)
+
+    def worst_of(self, run: str) -> float:
+        """The smallest SQNR of an output of a program that ran the int8 model."""
+        return min(measure.sqnr for measure in self.measured.outputs[run].values())
+
+    @property
+    def deployed(self) -> str:
+        """The run of the other program as its users have it."""
+        fused = optimized_by(self.peer)
+        return fused if fused in self.measured.outputs else self.peer
+
+    @property
+    def loses_as_deployed(self) -> bool:
+        """True where that is farther from f32 than what the file means."""
+        return self.worst_of(self.deployed) < self.worst - LOST
 
     @property
     def masked(self) -> int:
@@ -286,7 +314,24 @@ def compared(
         if finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY)
     ]
     tool = tool_of(models.plan)
-    return Comparison(models, samples, measured, against or "", found, tool, refusal)
+    whole = Comparison(models, samples, measured, against or "", found, tool, refusal)
+    if against is None or not whole.loses_as_deployed:
+        return whole
+    tried = cures(against, models.source, next(iter(samples.feeds)), timeout)
+    measures = ((name, _measured(models.f32, samples, run)) for name, run in tried)
+    return replace(whole, cures=tuple(measures))
+
+
+def _measured(f32: Graph, samples: Samples, run: Run) -> float:
+    """The smallest SQNR of an output of a run to f32."""
+    found: dict[str, Measure] = {}
+    foreign = Unfused(f32)
+    for feeds in samples.feeds:
+        walk = Walk(f32, feeds, f32.outputs, foreign)
+        for name, output in run(feeds).items():
+            if name in f32.outputs and output.dtype.kind == "f":
+                found.setdefault(name, Measure()).add(walk[name], output)
+    return min(measure.sqnr for measure in found.values())
 
 
 def optimized_by(peer: str) -> str:

@@ -16,6 +16,7 @@ from .compare import EXACT, Comparison, compared, drawn_for, read_models
 from .data import given, listed
 from .layers import Layer
 from .measures import Measure
+from .parts import Part, Whole
 from .peers import TRIAL_SECONDS
 from .suggest import Suggestion, Trial, suggestion_of
 from .words import advice_on, reason_of
@@ -83,9 +84,10 @@ def as_data(found: Comparison, suggestion: Suggestion | None = None) -> dict[str
         "unmatched": list(found.models.unmatched),
         "doubt": found.models.evidence if found.models.are_doubtful else None,
         "masked": found.masked,
-        "outputs": {name: _measure(measure) for name, measure in found.outputs.items()},
+        "outputs": _measures(found.outputs),
         "against": found.peer or None,
         "against_refuses": found.refusal or None,
+        "cures": [{"what": what, "sqnr": sqnr} for what, sqnr in found.cures],
         "peer": _measures(measured.outputs.get(found.peer, {})),
         "approximate": list(asked_for(found.models.plan)),
         "exact": _measures(measured.outputs.get(EXACT, {})),
@@ -101,7 +103,14 @@ def _measures(found: Mapping[str, Measure]) -> dict[str, dict[str, Any]]:
 
 def _measure(measure: Measure) -> dict[str, Any]:
     names = ("sqnr", "cosine", "largest", "entries", "masked", "broken")
-    return {name: getattr(measure, name) for name in names}
+    parts = measure.parts if isinstance(measure, Whole) else ()
+    return {**{name: getattr(measure, name) for name in names}, "parts": list(map(_part, parts))}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    names = ("axis", "first", "last", "constant", "low", "high")
+    own = {name: getattr(part, name) for name in names}
+    return own | {"sqnr": part.measure.sqnr, "cosine": part.measure.cosine}
 
 
 def _layer(found: Comparison, layer: Layer, rank: int | None) -> dict[str, Any]:
@@ -112,7 +121,7 @@ def _layer(found: Comparison, layer: Layer, rank: int | None) -> dict[str, Any]:
         "layer": layer.pair.layer,
         "op": layer.pair.op,
         "value": layer.pair.name,
-        "added": layer.added.sqnr,
+        "added": layer.adds,
         "computed": layer.computed.sqnr,
         "rounded": layer.rounded.sqnr if layer.pair.quantizers else None,
         "sqnr": layer.total.sqnr,

@@ -17,11 +17,11 @@ from ..ir.graph import Graph
 from ..ir.interpret import check_feeds, run_node
 from ..ir.node import Node
 from ..ir.ops.spec import Array
-from ..runtime.fallback import Foreigners
 from .data import no_pair
 from .matching import Pair
 from .measures import Floats, Grid, Measure, grid_of, unmasked
-from .walk import Live, Walk
+from .parts import Whole
+from .walk import Live, Unfused, Walk
 
 _TOO_WIDE = 8.0  # of 255 codes fewer than 32 are used then
 
@@ -59,7 +59,7 @@ class Layer:
 
     pair: Pair
     total: Measure = field(default_factory=Measure)
-    added: Measure = field(default_factory=Measure)
+    added: Whole = field(default_factory=Whole)
     computed: Measure = field(default_factory=Measure)
     rounded: Measure = field(default_factory=Measure)
     codes: int | None = None
@@ -94,6 +94,11 @@ class Layer:
         self.room = max(self.room, float(np.max(grid.high - grid.low)))
         self.step = float(max(self.step or 0.0, np.max(grid.step)))
         self.finest = float(min(self.finest, np.min(grid.step)))
+
+    @property
+    def adds(self) -> float:
+        """The SQNR of what the layer adds: of a part that it makes constant, if there is one, else of all."""
+        return min([self.added.sqnr, *(part.measure.sqnr for part in self.added.dead)])
 
     @property
     def saturated(self) -> float:
@@ -135,7 +140,7 @@ class Measured:
     """
 
     layers: list[Layer]
-    outputs: dict[str, dict[str, Measure]]
+    outputs: dict[str, dict[str, Whole]]
     agreement: dict[str, dict[str, Measure]]
 
 
@@ -165,10 +170,10 @@ def measure_layers(
     names = [name for name in f32.outputs if name in int8.outputs]
     found = Measured(
         layers,
-        {run: {name: Measure() for name in names} for run in runs},
+        {run: {name: Whole() for name in names} for run in runs},
         {run: {name: Measure() for name in names} for run in runs},
     )
-    foreign = Foreigners(), Foreigners()
+    foreign = Unfused(f32), Unfused(int8)
     for feeds in samples:
         wanted = {pair.name for pair in pairs} | set(names)
         walk = Walk(f32, feeds, wanted, foreign[0])
@@ -195,7 +200,7 @@ class _Sample:
         feeds: Mapping[str, Array],
         f32: Walk,
         layers: Sequence[Layer],
-        foreign: Foreigners,
+        foreign: Unfused,
         theirs: Callable[[str], Array | None],
     ) -> None:
         self._int8, self._f32, self._theirs = int8, f32, theirs

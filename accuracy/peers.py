@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BackendUnavailable, InvalidInput
+from ..errors import BackendUnavailable, FqfuseError, InvalidInput
+from ..exporting import export
 from ..frontend import ModelSource
 from ..frontend.parts import model_bytes, onnx_outputs, onnx_values
 from ..ir.ops.spec import Array
@@ -25,6 +26,7 @@ from .layers import Run, Values, no_values
 TELLS_VALUES = "onnxruntime"
 """The program that tells values, not only outputs."""
 
+_PRECISE = {"session.x64quantprecision": "1"}
 _AT_ONCE = 64  # values that are in memory together
 _TRIED = ("openvino",)
 TRIAL_SECONDS = 300.0
@@ -90,6 +92,31 @@ def peer(
     if feeds is not None and name in _TRIED:
         _try_out(name, model, feeds, seconds)
     return PEERS[name](package, model, names)
+
+
+def cures(
+    name: str, model: ModelSource, feeds: Feeds, seconds: float = TRIAL_SECONDS
+) -> Iterator[tuple[str, Run]]:
+    """What may make a program that computes another thing right: how it is called, and a run with it; what the
+    program or the export refuses is left out.
+
+    Args:
+        name: of `PEERS`.
+        model: the int8 model.
+        feeds, seconds: as for `peer`.
+    """
+    if name == TELLS_VALUES:
+        session = onnxruntime_session(model_bytes(model), settings=_PRECISE)
+        outputs = onnx_outputs(model)
+        yield (
+            f'the session option {next(iter(_PRECISE))}, "1", with optimizations on (products of codes do not saturate)',
+            lambda feeds: dict(zip(outputs, session.run(outputs, dict(feeds)), strict=True)),
+        )
+    with tempfile.TemporaryDirectory() as folder, suppress(FqfuseError):
+        path = Path(folder) / "exported.onnx"
+        export(model, path)
+        other = peer(name, path, (), feeds, seconds)
+        yield "what fqfuse export MODEL --to qdq -o OUT writes", other.optimized or other.run
 
 
 def _try_out(name: str, model: ModelSource, feeds: Feeds, seconds: float) -> None:

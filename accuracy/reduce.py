@@ -20,13 +20,13 @@ from ..frontend import graph_from_onnx
 from ..frontend.parts import in_floats, node_count, onnx_values, part_of
 from ..inference import InferenceSession
 from ..ir.ops.spec import Array
-from ..runtime.fallback import Foreigners
 from .compare import Comparison, Models
 from .matching import Pair
-from .measures import Measure, sqnr_of
+from .measures import sqnr_of
+from .parts import Whole
 from .peers import peer
 from .segments import segment_of
-from .walk import Walk
+from .walk import Unfused, Walk
 
 AGREEING = 40.0
 """From how many dB on fqfuse and another program agree on a part, unless told otherwise."""
@@ -75,7 +75,7 @@ def cut_layer(found: Comparison, bound: float = math.inf) -> Reduced | None:
     models = found.models
     edges = _Edges(models)
     for layer in found.ranking:
-        if layer.added.sqnr > bound or layer.pair.op == "input":
+        if layer.adds > bound or layer.pair.op == "input":
             continue
         fed = edges.in_front(layer.pair)
         if fed is None or not edges.tells(layer.pair):
@@ -91,7 +91,7 @@ def _layer_part(
     fed: Sequence[Pair],
     feeds: Mapping[str, Array],
 ) -> Reduced:
-    walk = Walk(models.f32, feeds, [one.name for one in (*fed, pair)], Foreigners())
+    walk = Walk(models.f32, feeds, [one.name for one in (*fed, pair)], Unfused(models.f32))
     wanted, end = walk[pair.name], edges.end(pair)
     fronts = {one.name: edges.name(one) for one in fed}
     coded = {fronts[one.name]: _reading(models, one) for one in fed if fronts[one.name] != one.raw}
@@ -109,9 +109,9 @@ def _layer_part(
     used = _used(model, {**feeds, **floats})
     alike = floats.keys() == fronts.keys()
     f32 = part_of(models.origin, floats, {pair.name: wanted}, {}) if alike else None
-    shown = Measure()
+    shown = Whole()
     shown.add(wanted, InferenceSession(compile_model(model)).run(None, used)[0])
-    return Reduced(model, f32, used, shown.sqnr, node_count(model), pair.name)
+    return Reduced(model, f32, used, shown.least, node_count(model), pair.name)
 
 
 def _reading(models: Models, pair: Pair) -> tuple[str, Array, Array]:
@@ -141,7 +141,7 @@ def cut_against(
     edges = _Edges(models)
     ends = [pair for pair in models.pairs if pair.op != "input" and edges.name(pair)]
     feeds = found.samples.feeds[0]
-    walk = Walk(models.int8, feeds, [edges.name(pair) for pair in ends], Foreigners())
+    walk = Walk(models.int8, feeds, [edges.name(pair) for pair in ends], Unfused(models.int8))
     values = {edges.name(pair): walk[edges.name(pair)] for pair in ends}
 
     def differs(first: int, last: int) -> tuple[float, bytes, dict[str, Array]]:

@@ -14,8 +14,11 @@ from ..report.approximations import approximated_text
 from ..report.layout import Layout, Text, heading
 from ..report.lines import WIDTH, guess_lines, labelled, paragraph
 from ..report.notation import count_text
-from .compare import EXACT, OURS, Comparison, optimized_by
+from ..report.verdict.kind import Gain
+from .compare import EXACT, LOST, OURS, Comparison
 from .layers import Cause, Layer
+from .measures import Measure
+from .parts import Part, Whole
 from .suggest import NOTABLE, Suggestion, Trial
 from .words import (
     LONGEST_NAME,
@@ -94,65 +97,108 @@ def comparison_report(
 
 
 def _answer(found: Comparison, width: int) -> list[RichText]:
-    worst = min(found.outputs.items(), key=lambda item: item[1].sqnr)
-    word, style = next((word, style) for bound, word, style in _WORDS if worst[1].sqnr >= bound)
-    whose = "the output is" if len(found.outputs) == 1 else f"the worst output, {worst[0]}, is"
+    dead = [(name, whole, part) for name, whole in found.outputs.items() for part in whole.dead]
+    if dead:
+        return _constant(found, *dead[0], width)
+    name, worst = min(found.outputs.items(), key=lambda item: item[1].least)
+    word, style = next((word, style) for bound, word, style in _WORDS if worst.least >= bound)
+    alone = len(found.outputs) == 1
+    whose = "the output is" if alone else f"the worst output, {printable(name)}, is"
+    if worst.least < worst.sqnr:
+        part = min(worst.parts, key=lambda part: part.measure.sqnr)
+        whose = f"the worst part of {'the output' if alone else printable(name)}, {part.name}, is"
     if found.samples.within:
         whose = f"{_WITHIN}, {whose}"
-        style = "bold yellow" if worst[1].sqnr >= _CLOSE else style
+        style = "bold yellow" if worst.least >= _CLOSE else style
     else:
         whose = f"On random data {whose}" if found.samples.random else f"T{whose[1:]}"
     text = f"{whose} {word}"
-    if worst[1].broken:
-        text += f" (NaN or infinite: {count_text(worst[1].broken, 'entry', 'entries')})"
+    if worst.broken:
+        text += f" (NaN or infinite: {count_text(worst.broken, 'entry', 'entries')})"
+    return _lines(f"{text}. {_loudest(found)}", width, style)
+
+
+def _constant(found: Comparison, name: str, whole: Whole, part: Part, width: int) -> list[RichText]:
+    """What is constant of an output, and the quantizers that have hardly a code for their values."""
+    where = "the output" if len(found.outputs) == 1 else f"output {printable(name)}"
+    others = [each for each in whole.parts if each.constant is None]
+    figures = [f"{each.name}: {decibels(each.measure.sqnr)}" for each in others]
+    text = (
+        f"{part.name[0].upper()}{part.name[1:]} of {where} are all {part.constant:.3g}, where f32 has {part.low:.3g} to "
+        f"{part.high:.3g}: expect wrong results ({'; '.join([decibels(part.measure.sqnr), *figures])})."
+    )
+    causes = [each for each in found.findings if each.kind.gain is Gain.NUMBERS and each.reasons]
+    why_so = f"{printable(causes[0].reasons[0])}." if causes else _loudest(found)
+    told = _lines(f"{text} {why_so}", width, "bold red")
+    for cause in causes[:1]:
+        told += _labelled("change", cause.change(3), width, "green")
+    return told
+
+
+def _loudest(found: Comparison) -> str:
+    """Which layer adds most noise."""
     ranking = found.ranking
-    if ranking and ranking[0].added.sqnr >= _CLEAN:
-        text += ". No layer stands out: none adds more noise than 8 bits must."
-    elif ranking and ranking[0].cause is Cause.MISSING:
-        clause = why(ranking[0])
-        text += f". {clause[0].upper()}{clause[1:]}: {printable(ranking[0].pair.layer)} adds most noise."
-    elif ranking:
-        text += f". {printable(ranking[0].pair.layer)} adds most noise: {why(ranking[0])}."
-    else:
-        text += ". No layer adds any noise."
-    return _lines(text, width, style)
+    if not ranking:
+        return "No layer adds any noise."
+    first = ranking[0]
+    if first.adds >= _CLEAN:
+        return "No layer stands out: none adds more noise than 8 bits must."
+    clause, layer = why(first), printable(first.pair.layer)
+    if first.cause is Cause.MISSING:
+        return f"{clause[0].upper()}{clause[1:]}: {layer} adds most noise."
+    return f"{layer} adds most noise: {clause}."
 
 
 def _outputs(found: Comparison) -> Table:
-    others = {
-        name: found.measured.outputs[key]
-        for key, name in ((EXACT, "exact"), (found.peer, found.peer))
-        if key in found.measured.outputs
-    }
+    runs = [(EXACT, "exact"), (found.peer, found.peer)]
+    if found.peer and found.deployed != found.peer:
+        runs = [(EXACT, "exact"), (found.deployed, found.peer), (found.peer, "not optimized")]
+    others = {name: found.measured.outputs.get(key) for key, name in runs}
+    others = {name: measures for name, measures in others.items() if measures is not None}
     table = table_of("output", "SQNR", "cosine", "largest", *others)
     shown = all_named(list(found.outputs))
-    for label, (name, measure) in zip(shown, found.outputs.items(), strict=True):
-        row: list[RichText | str] = [label, decibels(measure.sqnr), _cosine(measure.cosine)]
-        row.append(f"{measure.largest:.3g}")
-        row += [decibels(other[name].sqnr) for other in others.values()]
-        table.add_row("", *row)
+    for label, (name, whole) in zip(shown, found.outputs.items(), strict=True):
+        row = [decibels(other[name].sqnr) for other in others.values()]
+        table.add_row("", label, *_figures(whole), *row)
+        theirs = [{part.name: part for part in other[name].parts} for other in others.values()]
+        for part in whole.parts:
+            same = [parts.get(part.name) for parts in theirs]
+            row = ["" if each is None else decibels(each.measure.sqnr) for each in same]
+            table.add_row("", Text(f"  {part.name}"), *_figures(part.measure), *row)
     return table
 
 
+def _figures(measure: Measure) -> list[str]:
+    return [decibels(measure.sqnr), _cosine(measure.cosine), f"{measure.largest:.3g}"]
+
+
 def _about_peer(found: Comparison) -> str:
-    """Who is to blame, and what the other program's optimizations do, where that is another thing."""
-    agreement = found.measured.agreement
-    optimized = agreement.get(optimized_by(found.peer))
+    """Who is to blame, and what the other program's optimizations do: what its users get."""
     told = _who_is_wrong(found)
     if found.refusal:
         told += (
             f" With its optimizations, which are on unless a session turns them off, {found.peer} does not load the model: "
             f"{found.refusal}"
         )
-    if optimized is not None:
-        with_them = min(measure.sqnr for measure in optimized.values())
-        without = min(measure.sqnr for measure in agreement[found.peer].values())
-        if with_them < min(without, found.worst) - _APART:
-            told += (
-                f" {found.peer}'s optimizations give {decibels(with_them)}: they do not compute what the file means, "
-                "and are on unless a session turns them off."
-            )
+    if found.deployed != found.peer:
+        told += (
+            f" As it is deployed, with its optimizations, {found.peer} is {decibels(found.worst_of(found.deployed))} from f32, "
+            f"and {decibels(found.worst_of(found.peer))} without them."
+        )
+    if found.loses_as_deployed:
+        told += f" {_cured(found)}"
     return told
+
+
+def _cured(found: Comparison) -> str:
+    """What makes the other program as good as the file, of what was tried."""
+    helps = [(name, sqnr) for name, sqnr in found.cures if sqnr >= found.worst - LOST]
+    if helps:
+        cure, sqnr = helps[0]
+        return f"What cures it, tried here: {cure} gives {decibels(sqnr)}."
+    tried = "; ".join(f"{name}: {decibels(sqnr)}" for name, sqnr in found.cures)
+    off = ", but to turn the optimizations off" if found.deployed != found.peer else ""
+    return f"Nothing that was tried cures it{off} ({tried or 'there is nothing to try'})."
 
 
 def _who_is_wrong(found: Comparison) -> str:
@@ -200,7 +246,7 @@ def _about_layers(
         table.add_row(
             "",
             name,
-            _number(layer.added.sqnr),
+            _number(layer.adds),
             _number(layer.total.sqnr),
             "" if layer.codes is None else str(layer.codes),
             share_shown(layer.saturated),
@@ -211,7 +257,7 @@ def _about_layers(
     yield from _lines(legend, width, "dim")
     if all_rows:
         return
-    told = [layer for layer in ranking[:_WHYS] if layer.added.sqnr < _CLEAN]
+    told = [layer for layer in ranking[:_WHYS] if layer.adds < _CLEAN]
     seen: set[str] = set()
     heads = all_named([layer.pair.layer for layer in told], width - 3)
     for number, (layer, head) in enumerate(zip(told, heads, strict=True), 1):

@@ -17,21 +17,20 @@ import numpy as np
 from ..ir.interpret import check_feeds
 from ..ir.node import Node
 from ..ir.ops.spec import Array, Trait
+from ..report.verdict.kind import Gain
 from ..report.verdict.remedies import Tool
-from ..runtime.fallback import Foreigners
 from .compare import Comparison, Models
 from .layers import Cause, Layer
 from .matching import Pair, as_quantized, node_name
-from .measures import Measure
+from .parts import Whole
 from .segments import Segment, segment_of
-from .walk import Live, Walk
+from .walk import Live, Unfused, Walk
 
 _TRIED = 8
 NOTABLE = 0.5
 """dB: what less a layer gains, other samples may not show."""
 
 _GOOD = 25.0  # dB: close to f32; to leave more out would only cost time
-_ABSURD = "absurd-scale"
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Trial:
     Attributes:
         layers: their names.
         why: whose noise it is about: the name of a layer, or of a kind of finding.
-        sqnr: the smallest of an output, in dB.
+        sqnr: the smallest of an output, or a part of one, in dB.
         cosine: the smallest of an output.
     """
 
@@ -91,12 +90,16 @@ def suggestion_of(
         return Trial(
             tuple(layers),
             why,
-            min((measure.sqnr for measure in outputs), default=math.inf),
+            min((measure.least for measure in outputs), default=math.inf),
             min((0.0 if math.isnan(cosine) else cosine for cosine in cosines), default=1.0),
         )
 
     before = trial((), "nothing")
     trials = sorted((trial(layers, why) for why, layers in candidates), key=lambda one: -one.sqnr)
+    # of those that are as good as the best one, what is known to be a cause comes first
+    known = {finding.kind.code for finding in found.findings}
+    best = [one for one in trials if one.sqnr >= trials[0].sqnr - NOTABLE]
+    trials.sort(key=lambda one: (one not in best, one.why not in known))
     chosen = before
     for one in trials:
         if not chosen.layers:
@@ -126,9 +129,13 @@ def _candidates(found: Comparison, mixed: _Mixed, tried: int) -> list[tuple[str,
     known = {pair.layer for pair in found.models.pairs}
     wanted: dict[tuple[str, ...], str] = {}
     for finding in found.findings:
-        if finding.kind.code == _ABSURD:
+        if finding.kind.gain is Gain.NUMBERS:
             names = map(as_quantized, finding.layers)
-            wanted.setdefault(tuple(name for name in names if name in known), _ABSURD)
+            wanted.setdefault(tuple(name for name in names if name in known), finding.kind.code)
+    for layer in found.ranking[:tried]:
+        sharing = mixed.sharing(layer)
+        if len(sharing) > 1:
+            wanted.setdefault(tuple(sharing), f"the scale of {layer.pair.layer}")
     for layer in found.ranking[:tried]:
         wanted.setdefault(tuple(mixed.around(layer)), layer.pair.layer)
     return [(why, list(layers)) for layers, why in wanted.items() if layers]
@@ -147,7 +154,7 @@ class _Mixed:
         self._decoded = {
             value: pair for pair in models.pairs for values in pair.decoded for value in values
         }
-        self._foreign = Foreigners(), Foreigners()
+        self._foreign = Unfused(models.f32), Unfused(models.int8)
         self._segments: dict[str, Segment] = {}
 
     @cached_property
@@ -164,21 +171,29 @@ class _Mixed:
 
     @cached_property
     def _next(self) -> dict[str, list[Pair]]:
-        """Value without quantizer -> what is computed of it."""
+        """Value -> what is computed of it."""
         found: dict[str, list[Pair]] = {}
         for pair in self._models.pairs:
             for value in self._own_segment(pair).inputs:
-                if value in self._raw:
-                    found.setdefault(self._raw[value].name, []).append(pair)
+                source = self._raw.get(value) or self._decoded.get(value)
+                if source is not None:
+                    found.setdefault(source.name, []).append(pair)
         return found
 
     def _asking(self, pair: Pair) -> set[str]:
-        maker = self._models.f32.producer(pair.name)
-        moves = maker is not None and maker.has(Trait.LAYOUT_ONLY, Trait.SELECTS)
-        if self._needs_all_around or not moves or pair.quantizers:
+        """The layers for which a tool quantizes what a pair is computed of: of what only moves it, those behind,
+        for no tool quantizes anything for a move alone.
+        """
+        if not self._only_moves(pair):
             return {pair.layer}
-        behind = [self._asking(reader) for reader in self._next.get(pair.name, ())]
-        return set().union(*behind) or {pair.layer}
+        return set().union(*map(self._asking, self._next.get(pair.name, ())))
+
+    def _only_moves(self, pair: Pair) -> bool:
+        maker = self._models.f32.producer(pair.name)
+        moves = maker is not None and (
+            maker.op == "Identity" or maker.has(Trait.LAYOUT_ONLY, Trait.SELECTS)
+        )
+        return moves and (pair.again or not pair.quantizers)
 
     def _own_segment(self, pair: Pair) -> Segment:
         if pair.raw not in self._segments:
@@ -200,12 +215,41 @@ class _Mixed:
             return own
         return [*own, *readers] if self._needs_all_around else readers
 
+    def sharing(self, layer: Layer) -> list[str]:
+        """The layers whose results have the scale of a layer's, and that a Concat joins with it or makes of it, and
+        that Concat.
+        """
+        own = self._grids[layer.pair.name]
+        found: dict[str, None] = {}
+        for node in self._models.f32.nodes():
+            values = [value for value in (*node.inputs, *node.outputs) if value in self._pairs]
+            if node.has(Trait.JOINS) and layer.pair.name in values and own:
+                alike = [value for value in values if self._grids.get(value) == own]
+                found |= dict.fromkeys(self._pairs[value].layer for value in alike)
+        return list(found)
+
+    @cached_property
+    def _grids(self) -> dict[str, list[object]]:
+        """Value -> what its quantizers round to; without those whose range is computed."""
+        int8 = self._models.int8
+
+        def grid(quantizer: Node) -> object:
+            if quantizer.op == "Quantize":
+                return quantizer.quant
+            ends = [int8.constant(value) for value in quantizer.inputs[1:5]]
+            return [None if end is None else end.tolist() for end in ends]
+
+        return {name: list(map(grid, pair.quantizers)) for name, pair in self._pairs.items()}
+
     @property
     def _needs_all_around(self) -> bool:
         return self._tool in (Tool.ORT, Tool.ORT_DYNAMIC)
 
     def _goes(self, pair: Pair, left_out: frozenset[str]) -> bool:
-        """True if nothing quantizes a value any more."""
+        """True if nothing quantizes a value any more; what only moves another one is quantized where that is."""
+        if pair.again and self._only_moves(pair):
+            sources = [self._decoded.get(value) for value in self._own_segment(pair).inputs]
+            return all(source is not None and self._goes(source, left_out) for source in sources)
         if not pair.quantizers or not self._readers.get(pair.name, set()) <= left_out:
             return False
         if self._needs_all_around or not self._readers.get(pair.name):
@@ -241,11 +285,11 @@ class _Mixed:
 
     def run(
         self, left_out: frozenset[str], samples: Sequence[Mapping[str, Array]]
-    ) -> dict[str, Measure]:
+    ) -> dict[str, Whole]:
         """The outputs with some layers in f32, against f32."""
         f32, int8 = self._models.f32, self._models.int8
         names = [name for name in f32.outputs if name in int8.outputs]
-        found = {name: Measure() for name in names}
+        found = {name: Whole() for name in names}
         for feeds in samples:
             walk = Walk(f32, feeds, names, self._foreign[0])
             outputs = self._sample(left_out, feeds)

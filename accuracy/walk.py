@@ -5,11 +5,48 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from ..compiler import compile as compile_model
+from ..errors import UnsupportedOp
+from ..frontend import bodies_of
 from ..ir.graph import Graph
 from ..ir.interpret import check_feeds, run_node
 from ..ir.node import Node
 from ..ir.ops.spec import Array
+from ..plan.types import Bodies, Step
+from ..runtime.bodies import BodyRunner
 from ..runtime.fallback import Foreigners
+from ..runtime.numpy_runtime import NumpyExecutor
+from ..runtime.processors import run_budget
+
+
+class Unfused(Foreigners):
+    """Runs the foreign nodes of a graph as ONNX defines them; the bodies of an If, Loop or Scan that hold operators
+    which ONNX does not define as plans, on NumPy.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self._graph = graph
+        self._plans: dict[str, tuple[BodyRunner, list[int]]] = {}
+
+    def __call__(self, node: Node, arrays: Sequence[Array | None]) -> Sequence[Array]:
+        """The node's outputs."""
+        if node.name not in self._plans:
+            try:
+                return super().__call__(node, arrays)
+            except UnsupportedOp:
+                bodies = bodies_of(self._graph, node)
+                if bodies is None:
+                    raise
+            plans = Bodies(tuple(map(compile_model, bodies.models)), bodies.states, bodies.scanned)
+            operator = f"onnx.{node.attrs['op_type']}"
+            step = Step(
+                node.name, operator, node.op, (), node.outputs, node.attrs, origin=node.origin
+            )
+            runner = BodyRunner(step, plans, NumpyExecutor, run_budget())
+            self._plans[node.name] = runner, [*range(bodies.own), *bodies.fed]
+        run, read = self._plans[node.name]
+        return run([arrays[place] for place in read])
 
 
 class Live:

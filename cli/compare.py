@@ -111,7 +111,7 @@ def command(
     found, suggestion = _measured(models, samples, peer, timeout, suggest=suggest, name=int8.name)
     cut = None if reduce is None else _reduced(found, reduce, min_sqnr)
     _report(found, suggestion, cut, f32, int8, all_rows=all_rows, as_json=as_json, color=color)
-    if min_sqnr is not None and not found.worst >= min_sqnr:
+    if min_sqnr is not None and not found.least >= min_sqnr:
         raise typer.Exit(1)
 
 
@@ -211,7 +211,7 @@ def _reduced(found: Comparison, out: Path, bound: float | None) -> Cut:
 
 
 def _why_whole(found: Comparison, bound: float | None) -> str:
-    noise = [layer.added.sqnr for layer in found.ranking if layer.pair.op != "input"]
+    noise = [layer.adds for layer in found.ranking if layer.pair.op != "input"]
     if not noise:
         return "no layer adds noise"
     if bound is not None and min(noise) > bound:

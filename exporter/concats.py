@@ -44,8 +44,9 @@ def _parts(
     """The values that a concatenation joins, through those along the same axis in front of it, and
     what each decodes by.
     """
-    axis = joined.attr("axis", int) % graph.type(joined.output).rank
-    if quant.axis != axis:
+    shape = graph.type(joined.output).shape
+    axis = None if shape is None else joined.attr("axis", int) % len(shape)
+    if axis is None or quant.axis != axis:
         return None
     found, begin = [], 0
     for value in _leaves(graph, joined):

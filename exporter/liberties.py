@@ -67,8 +67,11 @@ def kept_apart(writer: Writer, graph: Graph, store: Node, value: str) -> str:
     name = store.name
     if _meets_channels(graph, store, value) or would_overflow(graph, store):
         return writer.one("Sum", [value], name)
-    if graph.decoder(value) is not None and graph.type(value).rank:
+    shape, coded = graph.type(value).shape, graph.decoder(value) is not None
+    if coded and shape:
         return writer.one("Concat", [value], name, axis=0)
+    if coded and shape is None:  # it may be a scalar
+        return writer.one("Sum", [value], name)
     return (
         writer.one("Sum", [value], name) if would_be_joined(graph, value, writer.spelled) else value
     )

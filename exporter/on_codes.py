@@ -61,9 +61,10 @@ def _factor_and_shift(graph: Graph, node: Node) -> tuple[F64, F64] | None:
 
 def _convolve(graph: Graph, node: Node, source: Node, store: Node, factor: F64, shift: F64) -> None:
     finite = np.isfinite(factor).all() and np.isfinite(shift).all()
-    if not (source.quant.per_tensor and store.quant.per_tensor and finite):
+    shape = graph.type(node.output).shape
+    if not (source.quant.per_tensor and store.quant.per_tensor and finite) or shape is None:
         return
-    channels, window = factor.size, (1,) * (graph.type(node.output).rank - 2)
+    channels, window = factor.size, (1,) * (len(shape) - 2)
     codes, scales = _weights(
         factor, shift, float(source.quant.scales[0]), float(store.quant.scales[0])
     )

@@ -30,7 +30,7 @@ def join_packed(graph: Graph) -> None:
 
 def _packed(graph: Graph, value: str) -> Node | None:
     turned = graph.producer(value, "Transpose")
-    if turned is None or graph.type(turned.input).rank != 2:
+    if turned is None or len(graph.type(turned.input).shape or ()) != 2:
         return None
     if turned.attrs["perm"] not in ((), (1, 0)):
         return None

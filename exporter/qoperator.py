@@ -196,7 +196,7 @@ def _bias_behind(graph: Graph, add: Node) -> tuple[Node, str] | None:
 def _product(store: _Store, node: Node, bias: str | None) -> Fused | None:
     graph = store.graph
     source = _operand(graph, node.inputs[0], store.dtype)
-    weights = _weights(graph, node.inputs[1], graph.type(node.inputs[1]).rank - 1)
+    weights = _weights(graph, node.inputs[1], len(graph.type(node.inputs[1]).shape or ()) - 1)
     if source is None or weights is None:
         return None
     if bias is None:
@@ -238,7 +238,7 @@ def _as_matrix(graph: Graph, node: Node) -> tuple[int, list[int]] | tuple[()] | 
     """How the source of a product becomes a matrix: the length of its rows, and the shape of the
     result; () where it is one, None where more than one size of the result is open.
     """
-    if graph.type(node.inputs[1]).rank != 2:
+    if len(graph.type(node.inputs[1]).shape or ()) != 2:
         return None
     shape, result = graph.type(node.inputs[0]).shape, graph.type(node.output).shape
     if shape is None or result is None or not isinstance(shape[-1], int):
@@ -291,7 +291,7 @@ def _real_product(graph: Graph, node: Node) -> tuple[Node, Fused | None]:
     what writes it.
     """
     source = _operand(graph, node.inputs[0], DType.U8)
-    weights = _weights(graph, node.inputs[1], graph.type(node.inputs[1]).rank - 1)
+    weights = _weights(graph, node.inputs[1], len(graph.type(node.inputs[1]).shape or ()) - 1)
     if source is None or weights is None:
         return node, None
     last, bias = node, ""

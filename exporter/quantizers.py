@@ -13,6 +13,7 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
 from .liberties import is_spelled, kept_apart
 from .names import Writer
+from .rows import shaped
 
 _CODES = frozenset({DType.U8, DType.S8, DType.U16, DType.S16})
 _SUMS = frozenset({DType.S32})
@@ -56,8 +57,7 @@ def write_dequantize(writer: Writer, graph: Graph, node: Node) -> None:
         return
     if not spelled:
         writer.note(node.name, FRACTION if dtype in _CODES else TYPE)
-    rank = graph.type(node.input).rank
-    scales, zeros = quant.shaped(rank)
+    scales, zeros = shaped(graph, node)
     real = writer.one("Cast", [node.input], node.name, to=1)
     moved = writer.one(
         "Sub", [real, writer.constant(f"{node.output}/zero", _f32(zeros))], node.name
@@ -85,7 +85,7 @@ def write_quantize(writer: Writer, graph: Graph, node: Node) -> None:
     near = np.clip(np.rint(quant.zero_points), low, high)
     if (near != quant.zero_points).any():
         writer.note(node.name, FRACTION)
-        scales, zeros = quant.shaped(graph.type(node.input).rank)
+        scales, zeros = shaped(graph, node)
         shift = scales * (zeros - near.reshape(zeros.shape))
         moved = writer.constant(f"{node.output}/shift", _f32(shift))
         source = writer.one("Add", [source, moved], node.name)
@@ -108,15 +108,21 @@ def write_clip(writer: Writer, node: Node, codes: str) -> None:
     if codes != node.output:
         dtype = node.attr("dtype", DType)
         bounds = node.attr("lo", int), node.attr("hi", int)
-        limits = [_bound(writer, node, bound, dtype) for bound in bounds]
-        writer.node("Clip", [codes, *limits], [node.output], f"{node.name}/Clip")
+        wide = dtype.is_wide_code  # which ONNX Runtime clips as integers of 32 bits alone
+        limits = [_bound(writer, node, bound, DType.S32 if wide else dtype) for bound in bounds]
+        if not wide:
+            writer.node("Clip", [codes, *limits], [node.output], f"{node.name}/Clip")
+            return
+        whole = writer.one("Cast", [codes], node.name, to=ELEMENT_TYPES[DType.S32])
+        held = writer.one("Clip", [whole, *limits], node.name)
+        writer.node("Cast", [held], [node.output], node.name, to=ELEMENT_TYPES[dtype])
 
 
 def _write_rounding(writer: Writer, graph: Graph, node: Node, source: str) -> None:
     """The op table's definition: divide, round, add the zero point, clip, cast."""
     dtype, name = node.attr("dtype", DType), node.name
     writer.note(name, TYPE)
-    scales, zeros = node.quant.shaped(graph.type(node.input).rank)
+    scales, zeros = shaped(graph, node)
     value = writer.one("Div", [source, writer.constant(f"{node.output}/scale", _f32(scales))], name)
     zero = writer.constant(f"{node.output}/zero", _f32(zeros))
     order = ("Round", "Add") if node.attrs["order"] == "round_first" else ("Add", "Round")

@@ -12,7 +12,7 @@ from ..errors import UnsupportedOp
 from ..ir.element_types import ELEMENT_TYPES
 from ..ir.graph import Graph
 from ..ir.node import Node
-from ..ir.ops.spec import Attr
+from ..ir.ops.spec import Array, Attr
 from ..ir.types import DType
 from .names import Writer
 
@@ -53,6 +53,18 @@ def refused(node: Node, why: str) -> UnsupportedOp:
         where=", ".join(node.origin) or node.name,
         hint="leave this operation out of quantization, or run the model with fqfuse",
     )
+
+
+def shaped(graph: Graph, node: Node) -> tuple[Array, Array]:
+    """Scales and zero points of a Quantize or Dequantize, shaped to broadcast against what it reads.
+
+    Raises:
+        UnsupportedOp: they lie along an axis of a value whose rank is unknown.
+    """
+    shape = graph.type(node.input).shape
+    if shape is None and not node.quant.per_tensor:
+        raise refused(node, "the rank of what it reads is unknown")
+    return node.quant.shaped(len(shape or ()))
 
 
 def write_row(writer: Writer, graph: Graph, node: Node) -> None:

@@ -156,7 +156,7 @@ def _product(graph: Graph, node: Node) -> Callable[[Writer], None] | None:
     if source is None or weights is None or graph.constant(weights.input) is None:
         return None
     kind, quant = graph.type(weights.input), weights.quant
-    rows = kind.static_shape[-2] if kind.rank == 2 else _LONGEST
+    rows = kind.static_shape[-2] if len(kind.shape or ()) == 2 else _LONGEST
     if not _single(graph, source.inputs[1]) or rows >= _LONGEST or quant.axis not in (None, 1):
         return None
     if graph.type(source.input).dtype is not DType.U8:

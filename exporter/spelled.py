@@ -37,9 +37,8 @@ def _lookup(writer: Writer, graph: Graph, node: Node) -> None:
 def _shuffle(writer: Writer, graph: Graph, node: Node) -> None:
     """[..., groups, size, ...] transposed: Reshape, Transpose, Reshape."""
     axis, size = node.attr("axis", int), node.attr("group_size", int)
-    rank = graph.type(node.input).rank
-    shape = graph.type(node.input).shape
-    count = (shape or ())[axis]
+    shape = graph.type(node.input).shape or ()
+    rank, count = len(shape), shape[axis] if shape else None
     if not isinstance(count, int) or sum(not isinstance(dim, int) for dim in shape or ()) > 1:
         raise refused(node, "more than one dimension has no size")
     dims = [dim if isinstance(dim, int) else -1 for dim in shape or ()]
@@ -81,7 +80,10 @@ def _decoded_apart(writer: Writer, graph: Graph, node: Node) -> None:
     value = writer.one("Cast", [codes], node.name, to=1)
     if axis is not None:
         assert isinstance(axis, int)
-        shape = [1] * graph.type(codes).rank
+        known = graph.type(codes).shape
+        if known is None:
+            raise refused(node, "the rank of what it reads is unknown")
+        shape = [1] * len(known)
         shape[axis] = -1
         along = writer.constant(f"{node.output}/along", np.asarray(shape, np.int64))
         scale = writer.one("Reshape", [scale, along], node.name)
@@ -116,14 +118,14 @@ def _matmul_blocks(writer: Writer, graph: Graph, node: Node) -> None:
     assert factors is not None
     bits, block, size = (node.attr(name, int) for name in ("bits", "block", "size"))
     rows, blocks = factors.shape
-    if points is not None and (points != np.rint(points)).any():
-        raise refused(node, "a zero point is no code")
     inputs = [
         source,
         writer.constant(f"{node.output}/codes", data.reshape(rows, blocks, block * bits // 8)),
         writer.constant(f"{node.output}/scales", factors.astype(np.float32)),
     ]
-    if points is not None:
+    if points is not None and (points != np.rint(points)).any():  # which it takes as floats
+        inputs.append(writer.constant(f"{node.output}/zero_points", points.astype(np.float32)))
+    elif points is not None:
         whole = -(-blocks * bits // 8) * 8 // bits  # rows of zero points begin at a byte
         filled = np.zeros((rows, whole), np.uint8)
         filled[:, :blocks] = points
@@ -133,26 +135,79 @@ def _matmul_blocks(writer: Writer, graph: Graph, node: Node) -> None:
 
 
 def _dequantize_blocks(writer: Writer, graph: Graph, node: Node) -> None:
-    """DequantizeLinear along the last axis, in blocks."""
-    codes, scales, zeros = (*node.inputs, "")[:3]
-    data, factors = graph.constant(codes), graph.constant(scales)
-    points = graph.constant(zeros) if zeros else None
-    if data is None or factors is None or (zeros and points is None):
-        raise refused(node, "its packed codes are computed")
-    bits, block, size = (node.attr(name, int) for name in ("bits", "block", "size"))
-    plain = unpacked(data, bits)[..., :size]  # the last block may be filled up
-    if points is None:
-        points = np.full(factors.shape, middle(bits), np.uint8)
-    if (points != np.rint(points)).any() or points.min() < 0 or points.max() >= 1 << bits:
-        raise refused(node, "a zero point is no code")
+    """DequantizeLinear along the last axis, in blocks; of zero points that are no codes, or computed, Sub and Mul of
+    blocks.
+    """
+    scales, zeros = (*node.inputs[1:], "")[:2]
+    bits, block = (node.attr(name, int) for name in ("bits", "block"))
+    points = graph.constant(zeros) if zeros else np.full(1, middle(bits), np.float32)
+    whole = points is not None and (points == np.rint(points)).all()
+    if not whole or points.min() < 0 or points.max() >= 1 << bits or (zeros and points is None):
+        _blocks_apart(writer, graph, node)
+        return
     dtype = DType.U4 if bits == 4 else DType.U8
-    inputs = [
-        writer.constant(f"{node.output}/codes", np.ascontiguousarray(plain), dtype),
-        writer.constant(f"{node.output}/scales", factors.astype(np.float32)),
-        writer.constant(f"{node.output}/zero_points", points.astype(np.uint8), dtype),
-    ]
-    axis = plain.ndim - 1
-    writer.node("DequantizeLinear", inputs, [node.output], node.name, axis=axis, block_size=block)
+    known = graph.constant(scales)
+    if known is not None:
+        zero = np.broadcast_to(points, known.shape).astype(np.uint8)
+        parameters = [writer.constant(f"{node.output}/zero_points", zero, dtype)]
+    elif not zeros:  # their shape is computed: codes around 0 need none
+        dtype, parameters = (DType.S4 if bits == 4 else DType.S8), []
+    else:
+        _blocks_apart(writer, graph, node)
+        return
+    first = 0 if parameters else middle(bits)
+    name = _plain(writer, graph, node, dtype, first, node.attr("size", int))
+    given = [name, scales, *parameters]
+    writer.node("DequantizeLinear", given, [node.output], node.name, axis=-1, block_size=block)
+
+
+def _plain(
+    writer: Writer, graph: Graph, node: Node, dtype: DType, first: int, size: int | None = None
+) -> str:
+    """The codes of a DequantizeBlocks one by one, less `first`: a constant, or rows that are picked of one."""
+    codes, bits = node.inputs[0], node.attr("bits", int)
+    pick = graph.producer(codes, "Gather")
+    data = graph.constant(codes if pick is None else pick.inputs[0])
+    axis = -1 if pick is None or data is None else pick.attr("axis", int) % data.ndim
+    if data is None or axis == data.ndim - 1:
+        raise refused(node, "its packed codes are computed")
+    if pick is not None and dtype in (DType.U4, DType.S4):
+        dtype = DType.U8 if dtype is DType.U4 else DType.S8  # runtimes pick whole bytes
+    plain = (
+        unpacked(data, bits)[..., :size].astype(np.int16) - first
+    )  # the last block may be filled up
+    carried = np.ascontiguousarray(plain).astype(dtype.numpy)
+    name = writer.constant(f"{node.output}/codes", carried, dtype)
+    return (
+        name if pick is None else writer.one("Gather", [name, pick.inputs[1]], node.name, axis=axis)
+    )
+
+
+def _blocks_apart(writer: Writer, graph: Graph, node: Node) -> None:
+    """(code - zero point) * scale, each block a row of a further axis."""
+    scales, zeros = (*node.inputs[1:], "")[:2]
+    block, size, bits = (node.attr(name, int) for name in ("block", "size", "bits"))
+    shape = graph.type(node.inputs[0]).shape
+    if shape is None:
+        raise refused(node, "the rank of what it reads is unknown")
+    rank, blocks = len(shape), -(-size // block)
+    kept = [0] * (rank - 1)  # as they are
+
+    def shaped(value: str, *last: int) -> str:
+        shape = writer.constant(f"{node.output}/shape", np.asarray([*kept, *last], np.int64))
+        return writer.one("Reshape", [value, shape], node.name)
+
+    value = writer.one("Cast", [_plain(writer, graph, node, DType.U8, 0)], node.name, to=1)
+    value = shaped(value, blocks, block)
+    if zeros:
+        zero = shaped(writer.one("Cast", [zeros], node.name, to=1), blocks, 1)
+    else:
+        zero = writer.constant(f"{node.output}/zero", np.asarray(middle(bits), np.float32))
+    value = writer.one("Sub", [value, zero], node.name)
+    value = writer.one("Mul", [value, shaped(scales, blocks, 1)], node.name)
+    value = shaped(value, blocks * block)
+    ends = [writer.constant(f"{node.output}/end", np.int64([end])) for end in (0, size, rank - 1)]
+    writer.node("Slice", [value, *ends], [node.output], node.name)
 
 
 def _dynamic_lstm(writer: Writer, graph: Graph, node: Node) -> None:

@@ -10,6 +10,7 @@ from ..ir.ops.spec import Array
 from ..ir.types import DType, Quantization
 from ..passes.base import swap
 from .quantizers import is_linear
+from .rows import shaped
 
 _CODES = frozenset({DType.U8, DType.S8, DType.U16, DType.S16})
 _EQUAL = 2.0**-22  # both were rounded to f32
@@ -34,7 +35,7 @@ def settle_zero_points(graph: Graph) -> None:
 
 
 def _settle_decode(graph: Graph, node: Node, own: Quantization | None, dtype: DType) -> None:
-    quant, rank = node.quant, graph.type(node.input).rank
+    quant = node.quant
     if quant == own or (quant.per_tensor and is_linear(quant, dtype)):
         return
     if own is None or not own.per_tensor or not is_linear(own, dtype):
@@ -43,8 +44,8 @@ def _settle_decode(graph: Graph, node: Node, own: Quantization | None, dtype: DT
         low, high = dtype.range
         near = np.clip(np.rint(quant.zero_points.astype(np.float64)), low, high)
         own = Quantization(quant.scale, tuple(near.tolist()), quant.axis)
-    scales, zeros = (part.astype(np.float64) for part in quant.shaped(rank))
-    own_scales, own_zeros = (part.astype(np.float64) for part in own.shaped(rank))
+    scales, zeros = (part.astype(np.float64) for part in shaped(graph, node))
+    own_scales, own_zeros = (part.astype(np.float64) for part in own.shaped(scales.ndim))
     factor, shift = scales / own_scales, scales * (own_zeros - zeros)
     value = graph.again(node, [node.input], {**node.attrs, "quant": own}).output
     if np.abs(factor - 1).max() > _EQUAL:

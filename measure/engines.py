@@ -14,6 +14,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from .arrays import Array, Feeds
@@ -84,7 +85,11 @@ def _open_fqfuse(
 
 
 def onnxruntime_session(
-    model: str | bytes, threads: int | None = None, *, optimized: bool = True
+    model: str | bytes,
+    threads: int | None = None,
+    *,
+    optimized: bool = True,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """A session of ONNX Runtime on the CPU.
 
@@ -92,6 +97,7 @@ def onnxruntime_session(
         model: a path, or the file's bytes.
         threads: how many compute; None: as it chooses.
         optimized: it may fuse; else it computes what the file says, node by node.
+        settings: further ones, by their names.
     """
     runtime: Any = import_module("onnxruntime")
     options = runtime.SessionOptions()
@@ -100,6 +106,8 @@ def onnxruntime_session(
         options.inter_op_num_threads = 1
     if not optimized:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for name, value in settings.items():
+        options.add_session_config_entry(name, value)
     options.log_severity_level = 4  # what goes wrong is raised, too
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 

@@ -20,6 +20,7 @@ FACTOR = "factor of the product"
 """What a step multiplies by as its weights' scale: theirs, with all that has joined it."""
 
 _NO_FATE = Text("WITHOUT A FATE", style="bold red")
+_NAME = 60  # columns of the name of an If, Loop or Scan
 _NAME_SHARE = 0.4  # of the width, for the names of quantizers
 
 
@@ -41,12 +42,22 @@ def fates_by_quantizer(plan: Plan) -> dict[str, Halves]:
 
 
 def fates_part(plan: Plan, layout: Layout, *, reasons: bool = True) -> list[RenderableType]:
-    """Heading and fates of all quantizers.
+    """Heading and fates of all quantizers, those in bodies behind the others.
 
     On a terminal one line a quantizer, with letters for the reasons, which stand below; in a pipe
     one line a fate, with everything in it. A long list keeps the quantizers that cost a step of
     their own, and as many others as there is room for.
     """
+    parts = _own_fates(plan, layout, reasons=reasons)
+    for name, inner in plan.within:
+        found = _own_fates(inner, layout, reasons=reasons)
+        where = [heading(f"In a body of {cut_names([name_text(name)], _NAME)[0]}")] if found else []
+        parts += [Text(), *where, *found] if found else []
+    return parts
+
+
+def _own_fates(plan: Plan, layout: Layout, *, reasons: bool) -> list[RenderableType]:
+    """Those of a plan itself, without its bodies."""
     if not plan.quantizers:
         return []
     everything = fates_by_quantizer(plan)

@@ -12,7 +12,8 @@ from .verdict.screen import answer_text, gain_text, is_shown, layers_text
 
 _COLUMNS = ("what", "at", "gain", "change")
 _ROWS = 5
-_LEFT = ' style="text-align: left"'  # notebooks set numbers, to the right
+# notebooks set numbers: to the right, and each in one line
+_LEFT = ' style="text-align: left; white-space: normal; overflow-wrap: anywhere"'
 
 
 def notebook_html(plan: Plan, machine: Machine | None = None) -> str:

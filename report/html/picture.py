@@ -84,9 +84,13 @@ class _Picture:
         ]
         self._places: Sequence[tuple[float, int]] = data["places"]
         self._tops, self._rooms = self._ranks()
-        bends = (x for edge in data["edges"] for x in edge[7][::2])
-        columns = [*(x for x, _ in self._places), *bends]
-        self._left, self._right = min(columns, default=0.0), max(columns, default=0.0)
+        flats = [edge[7] for edge in data["edges"]]
+        bends = [
+            (x, int(rank)) for flat in flats for x, rank in zip(flat[::2], flat[1::2], strict=True)
+        ]
+        points = [*self._places, *bends]
+        self._lefts = _lefts(points, len(self._rooms))
+        self._right = max((x - self._lefts[rank] for x, rank in points), default=0.0)
 
     def _ranks(self) -> tuple[list[float], list[float]]:
         rooms = [_EMPTY_RANK] * (1 + max((rank for _, rank in self._places), default=0))
@@ -98,20 +102,20 @@ class _Picture:
             at += room + (_BELOW if room > _EMPTY_RANK else 4)
         return tops, [float(room) for room in rooms]
 
-    def _x(self, column: float) -> float:
-        return _EDGE + _WIDE / 2 + (column - self._left) * (_WIDE + _BESIDE)
+    def _x(self, column: float, rank: int) -> float:
+        return _EDGE + _WIDE / 2 + (column - self._lefts[rank]) * (_WIDE + _BESIDE)
 
     def _box(self, node: int) -> tuple[float, float, float]:
         """Middle, top and bottom."""
         column, rank = self._places[node]
         top = self._tops[rank] + (self._rooms[rank] - self._heights[node]) / 2
-        return self._x(column), top, top + self._heights[node]
+        return self._x(column, rank), top, top + self._heights[node]
 
     def text(self) -> str:
         """The file."""
         verdict = self._data["verdict"]
         told = f"multiply-adds {verdict['arithmetic']}; between steps {verdict['handed']}"
-        wide = self._x(self._right) + _WIDE / 2 + _EDGE
+        wide = 2 * _EDGE + _WIDE + self._right * (_WIDE + _BESIDE)
         wide = max(wide, 2 * _EDGE + 6.5 * len(told), 2 * _EDGE + 10 * len(self._data["title"]))
         if any(edge[6] for edge in self._data["edges"]):
             wide += 120  # the bows of far edges
@@ -152,8 +156,8 @@ class _Picture:
         x, _, y = self._box(source)
         parts = [f"M{x:.0f} {y:.0f}"]
         stops = [
-            (self._x(flat[at]), self._tops[int(flat[at + 1])], self._rooms[int(flat[at + 1])])
-            for at in range(0, len(flat), 2)
+            (self._x(column, int(rank)), self._tops[int(rank)], self._rooms[int(rank)])
+            for column, rank in zip(flat[::2], flat[1::2], strict=True)
         ]
         end, top, _ = self._box(target)
         for to, above, room in [*stops, (end, top, 0.0)]:
@@ -199,6 +203,20 @@ class _Picture:
             if step["fused"] and high >= _WITH_FUSED:
                 fused = ", ".join(self._texts[each] for each in step["fused"])
                 yield _text(left + 16, top + 66, end_cut(fused, 33), "types")
+
+
+def _lefts(points: Sequence[tuple[float, int]], ranks: int) -> list[float]:
+    """The column at which each rank begins: its first one, or one more for each rank between it and one that begins
+    further left. So a network begins at the left edge, where a picture opens, however wide it becomes below.
+    """
+    found = [math.inf] * ranks
+    for column, rank in points:
+        found[rank] = min(found[rank], column)
+    for order in (range(1, ranks), range(ranks - 2, -1, -1)):
+        for rank in order:
+            before = found[rank - 1 if order.step > 0 else rank + 1]
+            found[rank] = min(found[rank], before + 1)
+    return found
 
 
 def _text(x: float, y: float, text: str, name: str) -> str:

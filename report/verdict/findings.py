@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TypedDict
 
 from ...ir.decision import QuantizeFate
+from ...ir.reach import FEW_CODES
 from ...plan.open_sizes import NO_SIZES, sizes_at
 from ...plan.saturation import steps_at_risk
 from ...plan.types import Plan, check_is_plan
@@ -18,16 +19,20 @@ from .changes import change_of, touched
 from .circumstances import circumstances_of
 from .estimate import Costs, Estimate, costs_of
 from .kind import Effect, Gain, Kind
-from .layers import layers_around, layers_in_front, layers_of, name_in_f32
+from .layers import (
+    layers_around,
+    layers_in_front,
+    layers_of,
+    layers_of_few_codes,
+    name_in_f32,
+)
 from .machine import Machine, this_machine
 from .numbers import about_numbers
-from .recognize import claims, is_quantized
+from .recognize import CORES, claims, is_quantized
 from .remedies import Tool, tool_of
-from .rules_of_products import is_whole_quantizer, resizes_bare_codes, takes_a_range
 from .shares import Shares, shares_of
-from .view import View, is_recurrent, multiplies
+from .view import View
 from .work import (
-    POOLINGS,
     are_batches,
     at_sizes,
     bytes_of,
@@ -224,6 +229,11 @@ def verdict_of(
     )
 
 
+_NAMED: Mapping[str, Callable[[View, Sequence[int], Tool], tuple[str, ...]]] = MappingProxyType(
+    {"absurd-scale": layers_around, "few-codes": layers_of_few_codes}
+)
+"""Kinds whose remedy is a list of nodes that are not those of the steps."""
+
 _Part = tuple[int, View, int]
 """The step of a plan, a plan in one of its bodies, and how often that runs."""
 
@@ -233,7 +243,7 @@ def _parts(view: View) -> list[_Part]:
     found: list[_Part] = []
     for index, step in enumerate(view.steps):
         for part in parts_of(view.plan, step).parts:
-            inner = View(part.plan, view.isa)
+            inner = View(part.plan, view.isa, view.decoded_for(index, part.plan))
             found.append((index, inner, part.times))
             found += [(index, deeper, part.times * times) for _, deeper, times in _parts(inner)]
     return found
@@ -313,10 +323,11 @@ def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding
         Finding(
             CATALOGUE[code],
             tuple(sorted({*steps, *groups.get(code, ())})),
-            layers_around(view, steps, tool) if code == "absurd-scale" else layers_of(view, steps),
+            _NAMED[code](view, steps, tool) if code in _NAMED else layers_of(view, steps),
             0.0,
             0,
             tool,
+            tuple(_few_codes(view)) if code == "few-codes" else (),
         )
         for code, steps in told.items()
         if code not in timed
@@ -326,6 +337,12 @@ def _found(view: View, costs: Costs, claimed: Mapping[int, str]) -> list[Finding
             continue  # said above: right numbers come before fast ones
         found.append(_timed(view, costs, CATALOGUE[code], steps, tool))
     return found
+
+
+def _few_codes(view: View) -> Iterable[str]:
+    """What the rule says of each operand, once."""
+    records = view.plan.decision_records
+    return dict.fromkeys(each.reason for each in records if each.rule == FEW_CODES)
 
 
 def _is_small(finding: Finding, costs: Costs, timed: bool) -> bool:
@@ -365,66 +382,12 @@ def _why_apart(view: View, steps: set[int]) -> list[str]:
     ]
 
 
-def _is_f32_product(view: View, index: int) -> bool:
-    return view.is_product(index) and not view.in_int8(index)
-
-
-def _is_left_by_qoperator(view: View, index: int) -> bool:
-    return _is_f32_product(view, index) or resizes_bare_codes(view, index)
-
-
 def _does_something(view: View, index: int) -> bool:
     return not view.is_view(index)
 
 
-def _is_binary(view: View, index: int) -> bool:
-    return view.steps[index].primitive == "binary"
-
-
-def _is_pooling(view: View, index: int) -> bool:
-    return view.steps[index].primitive in POOLINGS
-
-
-def _writes_floats(view: View, index: int) -> bool:
-    return bool(view.floats_written(index))
-
-
-def _stores_codes(view: View, index: int) -> bool:
-    return not view.floats_written(index)
-
-
-_CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
-    {
-        "left-by-qoperator": _is_left_by_qoperator,
-        "f32-weights": _is_f32_product,
-        "weights-only": _is_f32_product,
-        "asymmetric-weights": _is_f32_product,
-        "weights-along-inputs": _is_f32_product,
-        "squeeze-excitation": _is_f32_product,
-        "f32-attention": _is_f32_product,
-        "f32-product": _is_f32_product,
-        "f32-pooling": _is_pooling,
-        "not-quantized": multiplies,
-        "unquantized-recurrence": is_recurrent,
-        "f32-gru": is_recurrent,
-        "f32-rnn": is_recurrent,
-        "dynamic-recurrence": is_recurrent,
-        "dynamic-beside-lstm": takes_a_range,
-        "dynamic-quantizer": takes_a_range,
-        "whole-quantizer": is_whole_quantizer,
-        "fallback": View.is_foreign,
-        "half-floats": View.is_foreign,
-        "control-flow": View.multiplies_inside,
-        "decoded-operand": _is_binary,
-        "quantizer-apart": _stores_codes,
-        "f32-residual": _writes_floats,
-    }
-)
-"""Code -> which of its steps it is about; for the others, all that are no views."""
-
-
 def _core(view: View, kind: Kind, steps: Sequence[int]) -> Sequence[int]:
     """The steps that a finding is about: not those that only feed them, or move their data."""
-    wanted = _CORES.get(kind.code, _does_something)
+    wanted = CORES.get(kind.code, _does_something)
     found = [index for index in steps if wanted(view, index)]
     return found or steps

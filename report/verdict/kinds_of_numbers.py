@@ -56,6 +56,32 @@ ABOUT_NUMBERS = (
         },
     ),
     Kind(
+        "few-codes",
+        "layer around a quantizer with hardly a code for its values",
+        "layers around quantizers with hardly a code for their values",
+        "A quantizer of 64 codes and more that has 4 or fewer for all numbers that a part of its source can hold, whatever "
+        "the data: for a Sigmoid, Tanh, Softmax or Clip, or the codes of another quantizer, which a Concat gives the step of "
+        "larger values.",
+        "the step of its codes, which fits larger values beside these, is about as large as their whole range: all of them "
+        "become one number, or two to four, whatever the network computes",
+        Gain.NUMBERS,
+        remedies={
+            Tool.ORT: (
+                "nodes_to_exclude=[{names}] (the class scores of a detection head went from all zeros to 0.04 and less off "
+                "f32), or let the model return what they join as outputs of their own"
+            ),
+            Tool.NNCF: (
+                "ignored_scope=nncf.IgnoredScope(names=[{names}]): what reads the codes, for a Concat alone changes nothing "
+                "(a detection head went from all zeros to 0.05 and less off f32); or let the model return what they join apart"
+            ),
+            Tool.PYTORCH: (
+                "split what {names} join: return it apart, or join it behind the last quantizer; in FX mode "
+                "qconfig_mapping.set_object_type(torch.cat, None)"
+            ),
+            Tool.ANY: "leave {names} unquantized, or let the model return what they join as outputs of their own",
+        },
+    ),
+    Kind(
         "coarse-softmax",
         "softmax whose usual results are code 0",
         "softmaxes whose usual results are code 0",

@@ -401,6 +401,18 @@ ABOUT_TIME = (
         },
     ),
     Kind(
+        "quantized-outside",
+        "product in a body whose input is quantized outside of it",
+        "products in bodies whose inputs are quantized outside of them",
+        "A QuantizeLinear and DequantizeLinear in front of an If, Loop or Scan, and a product of what they give in a body.",
+        "codes end where a body begins: it is handed f32, and multiplies that",
+        remedies={
+            Tool.ANY: (
+                "put the QuantizeLinear and DequantizeLinear of their inputs into the body, in front of {names}"
+            ),
+        },
+    ),
+    Kind(
         "weights-only",
         "product that decodes weights in blocks",
         "products that decode weights in blocks",
@@ -559,7 +571,7 @@ ABOUT_TIME = (
         "softmax, norms and their like read and write f32; along a middle axis, softmaxes take reorders, and most "
         "reductions NumPy",
         effect=Effect.PRIMITIVES,
-        no_remedy="no quantizer helps: softmax and norms compute in f32, whatever they read",
+        no_remedy="no quantizer helps: these operations compute in f32, whatever they read",
     ),
     Kind(
         "decoded-operand",

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ...ir.decision import Half
+from ...ir.reach import FEW_CODES, JOIN, OPERAND, READER
 from ..notation import layer_names
 from .numbers import multiplies_by_infinity, rounds_too_coarsely
 from .remedies import Tool
@@ -62,6 +63,21 @@ def layers_around(view: View, steps: Sequence[int], tool: Tool) -> tuple[str, ..
             behind = (made.get(reading.step, "") for reading in view.readings(index))
             names += [name for each in behind for name in read.get(each, ())]
     return _without_quantizers(names)
+
+
+def layers_of_few_codes(view: View, _steps: Sequence[int], tool: Tool) -> tuple[str, ...]:
+    """The nodes to leave in f32: what joins the values that hardly a code stands for with others, or else gives
+    them, and what reads them. NNCF quantizes for readers alone.
+    """
+    places: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for decision in view.plan.decision_records:
+        if decision.rule == FEW_CODES:
+            places[decision.reason][decision.found].append(decision.subject)
+    found: list[str] = []
+    for roles in places.values():
+        read, made = roles[READER], roles[JOIN] or roles[OPERAND]
+        found += read if read and tool is Tool.NNCF else [*made, *read]
+    return tuple(dict.fromkeys(name_in_f32(name) for name in found))
 
 
 def _quantizers_of(view: View) -> tuple[dict[int, str], dict[str, list[str]]]:

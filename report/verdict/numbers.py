@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...ir.reach import FEW_CODES
 from ...ir.types import DType, Quantization
 from ...plan.attributes import Binary, DepthwiseConv, Eltwise, Sum
 from ...plan.types import Step
@@ -136,6 +137,17 @@ def _scales_of(view: View, values: Iterable[str]) -> Iterator[float]:
         type_ = view.type(value) if value else None
         if type_ is not None and type_.quant is not None:
             yield from type_.quant.scale
+
+
+def few_codes(view: View) -> Iterator[int]:
+    """Steps that compute what hardly a code stands for, join it with others, or read it; not those of a scale
+    that is absurd, which says more.
+    """
+    absurd = set(absurd_scales(view))
+    named = {d.subject for d in view.plan.decision_records if d.rule == FEW_CODES}
+    for index, step in enumerate(view.steps if named else ()):
+        if index not in absurd and not named.isdisjoint(step.origin):
+            yield index
 
 
 def coarse_softmaxes(view: View) -> Iterator[int]:
@@ -306,6 +318,7 @@ def _channels_first(step: Step, weights: npt.NDArray[np.generic]) -> npt.NDArray
 _FINDERS: Mapping[str, Finder] = MappingProxyType(
     {
         "absurd-scale": absurd_scales,
+        "few-codes": few_codes,
         "coarse-softmax": coarse_softmaxes,
         "saturated-weights": saturated_weights,
         "unused-weight-range": unused_weight_range,

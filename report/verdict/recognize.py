@@ -26,13 +26,17 @@ from .rules_of_products import (
     fractional_zero,
     gru,
     index_arithmetic,
+    is_whole_quantizer,
     left_by_qoperator,
     lstm,
     not_quantized,
     other_recurrence,
     per_channel,
+    quantized_outside,
+    resizes_bare_codes,
     shape_only,
     squeeze_excitation,
+    takes_a_range,
     weights_along_inputs,
     weights_only,
     whole_quantizer,
@@ -56,7 +60,16 @@ from .rules_of_steps import (
     requantized,
     table,
 )
-from .view import View, converts, feeders_of, is_suspect, steps_where
+from .view import (
+    View,
+    converts,
+    feeders_of,
+    is_recurrent,
+    is_suspect,
+    multiplies,
+    steps_where,
+)
+from .work import POOLINGS
 
 Rule = Callable[[View], Iterable[int]]
 """From the view of a plan to the steps that it claims."""
@@ -94,6 +107,61 @@ _PRODUCTS = frozenset(
 """The same, where nobody else reads that f32: a product of codes stores codes."""
 
 
+def _is_f32_product(view: View, index: int) -> bool:
+    return view.is_product(index) and not view.in_int8(index)
+
+
+def _is_left_by_qoperator(view: View, index: int) -> bool:
+    return _is_f32_product(view, index) or resizes_bare_codes(view, index)
+
+
+def _is_binary(view: View, index: int) -> bool:
+    return view.steps[index].primitive == "binary"
+
+
+def _is_pooling(view: View, index: int) -> bool:
+    return view.steps[index].primitive in POOLINGS
+
+
+def _writes_floats(view: View, index: int) -> bool:
+    return bool(view.floats_written(index))
+
+
+def _stores_codes(view: View, index: int) -> bool:
+    return not view.floats_written(index)
+
+
+CORES: Mapping[str, Callable[[View, int], bool]] = MappingProxyType(
+    {
+        "left-by-qoperator": _is_left_by_qoperator,
+        "f32-weights": _is_f32_product,
+        "quantized-outside": _is_f32_product,
+        "weights-only": _is_f32_product,
+        "asymmetric-weights": _is_f32_product,
+        "weights-along-inputs": _is_f32_product,
+        "squeeze-excitation": _is_f32_product,
+        "f32-attention": _is_f32_product,
+        "f32-product": _is_f32_product,
+        "f32-pooling": _is_pooling,
+        "not-quantized": multiplies,
+        "unquantized-recurrence": is_recurrent,
+        "f32-gru": is_recurrent,
+        "f32-rnn": is_recurrent,
+        "dynamic-recurrence": is_recurrent,
+        "dynamic-beside-lstm": takes_a_range,
+        "dynamic-quantizer": takes_a_range,
+        "whole-quantizer": is_whole_quantizer,
+        "fallback": View.is_foreign,
+        "half-floats": View.is_foreign,
+        "control-flow": View.multiplies_inside,
+        "decoded-operand": _is_binary,
+        "quantizer-apart": _stores_codes,
+        "f32-residual": _writes_floats,
+    }
+)
+"""Code -> which of its steps it is about; for the others, all that are no views."""
+
+
 def claims(view: View, *, inside: bool = False) -> dict[int, str]:
     """Step -> the code of its finding, in the order of the steps. What runs plans in its bodies has
     their findings; `inside`: such a plan, of a model that is quantized.
@@ -101,8 +169,10 @@ def claims(view: View, *, inside: bool = False) -> dict[int, str]:
     found: dict[int, str] = {}
     rules = _RULES if inside or is_quantized(view) else _UNQUANTIZED
     for code, rule in rules.items():
-        for index in rule(view):
-            found.setdefault(index, code)
+        new = [index for index in rule(view) if index not in found]
+        core = CORES.get(code, _anything) if code in _RULES else _anything
+        if any(core(view, index) and _may_have(view, index, code) for index in new):
+            found.update(dict.fromkeys(new, code))
     for index in range(len(view.steps)):
         if index not in found and is_suspect(view, index):
             found[index] = _of_neighbours(view, index, found)
@@ -116,11 +186,16 @@ def claims(view: View, *, inside: bool = False) -> dict[int, str]:
             if len(fronts) == 1 and fronts <= (_WITH_QUANTIZERS | (_PRODUCTS if alone else set())):
                 found[index] = fronts.pop()
     _take_from_apart(view, found)
-    return {
-        index: code
-        for index, code in sorted(found.items())
-        if view.steps[index].bodies is None or code == "control-flow"
-    }
+    return {index: code for index, code in sorted(found.items()) if _may_have(view, index, code)}
+
+
+def _anything(_view: View, _index: int) -> bool:
+    return True
+
+
+def _may_have(view: View, index: int, code: str) -> bool:
+    """False of a step that runs plans in its bodies, which have findings of their own, where another kind claims it."""
+    return view.steps[index].bodies is None or code == "control-flow"
 
 
 def _take_from_apart(view: View, found: dict[int, str]) -> None:
@@ -161,7 +236,7 @@ def _of_neighbours(view: View, index: int, found: Mapping[int, str]) -> str:
         for neighbour in around:
             if found.get(neighbour, "model-output") != "model-output":
                 return found[neighbour]
-        return "layout-copy"
+        return "layout-copy" if view.readings(index) else "model-output"
     return "other"
 
 
@@ -195,6 +270,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "whole-quantizer": whole_quantizer,
         "dynamic-beside-lstm": dynamic_beside_lstm,
         "dynamic-quantizer": dynamic_quantizer,
+        "quantized-outside": quantized_outside,
         "f32-embedding": embedding,
         "squeeze-excitation": squeeze_excitation,
         "f32-attention": f32_attention,

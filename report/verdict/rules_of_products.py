@@ -369,6 +369,12 @@ def embedding(view: View) -> Iterable[int]:
     return steps_where(view, holds)
 
 
+def quantized_outside(view: View) -> Iterable[int]:
+    """Products in a body that read in f32 what is quantized in front of the If, Loop or Scan."""
+    read = {item.step for value in view.decoded_outside for item in view.behind(value)}
+    return read & float_products(view)
+
+
 def weights_only(view: View) -> Iterable[int]:
     """Products of f32 with weights that are packed in blocks of codes, and what writes the f32."""
     products = {i for i in float_products(view) if operator_of(view.steps[i]) == "MatMulBlocks"}
@@ -468,7 +474,7 @@ def asymmetric_weights(view: View) -> Iterable[int]:
         "the zero points of the weights differ",
         "the zero point of the weights is none of their codes",
     )
-    return apart | terms | feeders_of(view, terms)
+    return apart | terms | _feeding(view, terms)
 
 
 def weights_along_inputs(view: View) -> Iterable[int]:
@@ -485,4 +491,9 @@ def _refused(view: View, *reasons: str) -> set[int]:
         for index in float_products(view)
         if any(reason in told for told in view.refusals(index) for reason in reasons)
     }
-    return found | feeders_of(view, found)
+    return found | _feeding(view, found)
+
+
+def _feeding(view: View, found: set[int]) -> set[int]:
+    """What writes f32 for some products, but for other ones, which have a cause of their own."""
+    return feeders_of(view, found) - float_products(view)

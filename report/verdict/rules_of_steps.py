@@ -229,6 +229,7 @@ def float_operation(view: View) -> Iterable[int]:
             and not view.is_foreign(index)
             and not view.is_move(index)
             and view.steps[index].primitive != "reorder"
+            and not _would_look_up(view, index)
         ),
     )
     storing = steps_where(
@@ -238,11 +239,27 @@ def float_operation(view: View) -> Iterable[int]:
             and not view.is_foreign(index)
             and not view.is_move(index)
             and (not converts(view, index) or _ends_a_node(view, index))
+            and not _would_look_up(view, index)
         ),
     )
     ends = {index for index in storing if converts(view, index)}
     sums = _around_additions(view, lambda index: _sum_stays_float(view, index))
     return found | ends | sums | feeders_of(view, storing)
+
+
+def _would_look_up(view: View, index: int) -> bool:
+    """True of an activation and a quantizer in one step behind a product, or what moves its result: had that a
+    quantizer, too, this would be a table of codes.
+    """
+    step, given = view.steps[index], view.floats_read(index)
+    return (
+        step.primitive in ELEMENTWISE
+        and len({value for value in step.inputs if not view.is_constant(value)}) == len(given) == 1
+        and not converts(view, index)
+        and any(map(view.is_code, step.outputs))
+        and any(view.is_product(front) for front in view.in_front(given[0]))
+        and not _ends_a_node(view, index)
+    )
 
 
 def _ends_a_node(view: View, index: int) -> bool:
@@ -292,7 +309,7 @@ def quantizer_apart(view: View) -> Iterable[int]:
     apart = steps_where(
         view,
         lambda index: (
-            converts(view, index)
+            (converts(view, index) or _would_look_up(view, index))
             and not _ends_a_node(view, index)
             and any(map(view.in_front, view.floats_read(index)))
         ),

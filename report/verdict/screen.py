@@ -30,13 +30,14 @@ _WITHOUT_REMEDY = 0.05
 _LABEL = 7
 _ONE_NAME = 56
 _NAMES = 3
-_TO_COPY = {"absurd-scale": 12}
+_TO_COPY = {"absurd-scale": 12, "few-codes": 12}
 """How many names of a kind are shown whose remedy is the list of them, where they fit in `_ROOM`."""
 _ROOM = 420  # columns, of six lines
 _UNSPECIFIC = {
     "f32-attention",
     "f32-product",
     "f32-rnn",
+    "few-codes",
     "quantizer-apart",
     "whole-quantizer",
 }  # of several reasons: other kinds are one each

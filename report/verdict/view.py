@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import TypeVar
 
 from ...ir.decision import WRITTEN_OUT, Half, Outcome
+from ...ir.ops import OPS
 from ...ir.types import TensorType
-from ...plan.arguments import SOURCE_AT_RUN_TIME
+from ...plan.arguments import SOURCE_AT_RUN_TIME, in_order
 from ...plan.attributes import OPERANDS, Binary, Eltwise, Sum
 from ...plan.targets import TARGETS
 from ...plan.types import Plan, Step, runs_in_int8
@@ -54,10 +55,13 @@ class View:
     Args:
         plan: the plan.
         isa: of the CPU, for the work of steps: a name of `plan.summation.ISAS`.
+        decoded_outside: inputs of the plan of a body that are decoded codes of the plan around it.
     """
 
-    def __init__(self, plan: Plan, isa: str = EXACT_ISA) -> None:
-        self.plan, self.isa = plan, isa
+    def __init__(
+        self, plan: Plan, isa: str = EXACT_ISA, decoded_outside: frozenset[str] = frozenset()
+    ) -> None:
+        self.plan, self.isa, self.decoded_outside = plan, isa, decoded_outside
         self.steps = plan.steps
         self.producer = {
             value: index for index, step in enumerate(plan.steps) for value in step.outputs if value
@@ -166,6 +170,22 @@ class View:
     def in_int8(self, index: int) -> bool:
         """True where a step computes on 8-bit codes."""
         return self._in_int8[index]
+
+    def decoded_for(self, index: int, body: Plan) -> frozenset[str]:
+        """The inputs of a body of a step to which it hands what a quantizer of this plan has decoded."""
+        step = self.steps[index]
+        decoding = {
+            fate.step
+            for fate in self.plan.fate_records
+            if fate.half is Half.DEQUANTIZE and fate.consumer in step.origin
+        }
+        given = in_order(OPS[step.op], step.args) or ()
+        handed = given[1:] if step.primitive == "onnx.If" else given  # but for the condition
+        return frozenset(
+            own
+            for value, own in zip(handed, body.inputs, strict=False)
+            if not decoding.isdisjoint(self.in_front(value))
+        )
 
     def refusals(self, index: int) -> list[str]:
         """Why the nodes of a step do not multiply codes, or make none; empty where they do."""

@@ -18,6 +18,7 @@ from fqfuse.accuracy import peers
 from fqfuse.accuracy.compare import compared, drawn_for, read_models
 from fqfuse.accuracy.document import as_data
 from fqfuse.accuracy.screen import comparison_report
+from fqfuse.frontend.parts import model_bytes
 from fqfuse.measure.engines import onnxruntime_session
 from fqfuse.models.digits import digits_model_path
 from fqfuse.report.layout import Layout
@@ -98,13 +99,16 @@ class Fused:
         return [np.zeros_like(output) for output in self._session.run(*arguments)]
 
 
-@pytest.mark.parametrize("wrong", [False, True])
-def test_optimizations_that_compute_another_thing_are_told(
-    monkeypatch: pytest.MonkeyPatch, wrong: bool
+@pytest.mark.parametrize("cure", ["not wrong", "setting", "export", "nothing"])
+def test_what_is_deployed_is_told_and_what_cures_it(
+    monkeypatch: pytest.MonkeyPatch, cure: str
 ) -> None:
-    def opened(model: bytes, *, optimized: bool = True) -> Any:
+    own = model_bytes(digits_model_path("qdq"))
+
+    def opened(model: Any, *, optimized: bool = True, settings: Any = ()) -> Any:
         session = onnxruntime_session(model, optimized=optimized)
-        return Fused(session) if wrong and optimized else session
+        right = {"not wrong": True, "setting": bool(settings), "export": model != own}
+        return session if right.get(cure) or not optimized else Fused(session)
 
     monkeypatch.setattr(peers, "onnxruntime_session", opened)
     models = read_models(digits_model_path("f32"), digits_model_path("qdq"))
@@ -113,12 +117,23 @@ def test_optimizations_that_compute_another_thing_are_told(
     report = comparison_report(found, None, Layout(80), title="digits", all_rows=False)
     Console(file=shown, width=80).print(report)
     text = " ".join(shown.getvalue().split())
-    document = as_data(found)["agreement"]
-    assert document["onnxruntime"]["logits"]["sqnr"] > 60
+    document = as_data(found)
+    assert document["agreement"]["onnxruntime"]["logits"]["sqnr"] > 60
     assert "Both run what the file means" in text
-    said = "onnxruntime's optimizations give 0.0 dB: they do not compute what the file means"
-    assert (said in text) == wrong
-    assert (document["onnxruntime, optimized"]["logits"]["sqnr"] < 1) == wrong
+    # both are shown, whether they differ or not
+    assert "onnxruntime not optimized" in text
+    wrong = cure != "not wrong"
+    assert (
+        "As it is deployed, with its optimizations, onnxruntime is 0.0 dB from f32" in text
+    ) == wrong
+    assert (document["agreement"]["onnxruntime, optimized"]["logits"]["sqnr"] < 1) == wrong
+    said = {
+        "setting": 'What cures it, tried here: the session option session.x64quantprecision, "1"',
+        "export": "What cures it, tried here: what fqfuse export MODEL --to qdq -o OUT writes",
+        "nothing": "Nothing that was tried cures it, but to turn the optimizations off",
+    }
+    assert all((words in text) == (cure == name) for name, words in said.items())
+    assert len(document["cures"]) == 2 * wrong
 
 
 def test_a_model_that_loads_without_optimizations_alone(monkeypatch) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from importlib.resources import files
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -207,3 +208,21 @@ def test_all_that_a_picture_draws_lies_inside_of_it(name: str) -> None:
             text.attrib.get("class", ""), 0
         )  # pixels a character, about
         assert float(text.attrib["x"]) + width * len(text.text) < wide
+
+
+def test_a_wide_picture_begins_where_it_opens() -> None:
+    """A trunk with many branches at its end: it stands in the middle of these, and what a browser shows first is the
+    left edge. Boxes of one rank stay apart.
+    """
+    net = Net()
+    trunk = net.quantized(net.conv(net.quantized("x"), "trunk"))
+    outputs = [f"y{branch}" for branch in range(16)]
+    for name in outputs:
+        net.op("Relu", net.conv(trunk, f"branch/{name}"), name=name, out=name)
+    text = to_svg(fqfuse.compile(net.proto(outputs=outputs)))
+    boxes = re.findall(r'class="box" x="(-?\d+)" y="(-?\d+)" width="(\d+)"', text)
+    places = sorted((int(y), int(x), int(width)) for x, y, width in boxes)
+    assert places[0][1] + places[0][2] < 600
+    assert max(x for _, x, _ in places) > 3000
+    for (y, x, width), (below, right, _) in pairwise(places):
+        assert y != below or x + width <= right

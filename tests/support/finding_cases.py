@@ -48,6 +48,32 @@ def coarse_softmax(cured: bool) -> onnx.ModelProto:
     return net.proto(inputs={"x": [1, 8, 32, 32]}, opset=17)
 
 
+def few_codes(cured: bool) -> onnx.ModelProto:
+    """Boxes and class scores, joined with one quantizer."""
+    net = Net()
+    hidden = net.quantized("x")
+    boxes = net.op("Mul", net.conv(hidden, "boxes"), net.constant(np.float32(40)))
+    scores = net.op("Sigmoid", net.conv(hidden, "scores"), name="sigmoid")
+    joined = net.op("Concat", boxes, scores, name="join", axis=1)
+    net.op("Relu", joined if cured else net.quantized(joined, 2.5), name="last", out="y")
+    return net.proto()
+
+
+def quantized_outside(cured: bool) -> onnx.ModelProto:
+    """Products in the branches of an If, their input quantized in front of it, or in each branch."""
+    net = Net()
+    source = "x" if cured else net.quantized("x")
+    branches = {}
+    for name in ("then", "else"):
+        own = Net()
+        own.constants = net.constants
+        own.matmul(own.quantized(source) if cured else source, f"{name}/product", out=name)
+        result = onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 16])
+        branches[f"{name}_branch"] = onnx.helper.make_graph(own.nodes, name, [], [result])
+    net.op("If", "going", name="choice", out="y", **branches)
+    return net.proto(inputs={"x": [4, 16], "going": []}, types={"going": TensorProto.BOOL})
+
+
 def weights_of(provoking: np.ndarray, scale: float | np.float32 = 0.01) -> Case:
     def make(cured: bool) -> onnx.ModelProto:
         net = Net()
@@ -530,6 +556,7 @@ def indices(cured: bool) -> onnx.ModelProto:
 CASES: dict[str, Case] = {
     "not-quantized": unquantized,
     "absurd-scale": absurd_scale,
+    "few-codes": few_codes,
     "coarse-softmax": coarse_softmax,
     "saturated-weights": weights_of(SATURATED),
     "unused-weight-range": weights_of(SMALL, np.float32(0.01)),
@@ -553,6 +580,7 @@ CASES: dict[str, Case] = {
     "f32-embedding": embedding,
     "f32-weights": f32_weights,
     "left-by-qoperator": deconvolution,
+    "quantized-outside": quantized_outside,
     "weights-only": weights_only,
     "asymmetric-weights": asymmetric_weights,
     "weights-along-inputs": weights_along_inputs,
