@@ -374,44 +374,60 @@ def commit_in_f32(
         )
         _as_int8(last.desc)
     except NotLowered:
-        values = part(product.weights, "sums", Scaled(high))
-        leading = scaled.leading
-        for index, (post_ops, slopes) in enumerate(_cut_at_slopes(product.attr.post_ops)):
-            attr = PrimitiveAttr(post_ops=post_ops)
-            around = replace(scaled, leading=leading) if slopes is None else Scaled(leading)
-            behind = partial(_behind, binder, step, attr, values, bias, around)
-            last = first_accepted(binder, frames(values.desc), behind)
-            if slopes is not None:
-                values = run(last, f"in front of slopes {index}")
-                sloped = partial(_sloped, binder, step, slopes, values)
-                values = run(first_accepted(binder, frames(values.desc), sloped), f"sloped {index}")
-            leading, bias = (), None
+        sums = part(product.weights, "sums", Scaled(high))
+        last = _all_behind(binder, step, product, sums, bias, frames, run)
     for made, target in before:
         binder.commit_part(made, target)
     binder.commit(step, last)
     binder.constants.in_f32.add(step.name)
 
 
-def _cut_at_slopes(post_ops: Sequence[PostOp]) -> Iterable[tuple[tuple[PostOp, ...], str | None]]:
-    """Post-ops in parts, each with the slopes of the PRelu that ends it: a binary primitive takes no PRelu.
+def _all_behind(
+    binder: Binder,
+    step: Step,
+    product: Product,
+    values: Tensor,
+    bias: Added | None,
+    frames: Callable[[MemoryDesc], Iterable[Frame]],
+    run: Callable[[Offer, str], Tensor],
+) -> Offer:
+    """What stands behind the sums of a product: a binary, or several with a PRelu between two of them."""
+    leading = product.scaled.leading
+    *parts, rest = _cut_at_slopes(product.attr.post_ops)
+    for index, part in enumerate(parts):
+        *post_ops, slopes = part
+        behind = partial(_behind, binder, step, post_ops, values, bias, Scaled(leading))
+        made = first_accepted(binder, frames(values.desc), behind)
+        values = run(made, f"in front of slopes {index}")
+        sloped = partial(_sloped, binder, step, slopes, values)
+        values = run(first_accepted(binder, frames(values.desc), sloped), f"sloped {index}")
+        leading, bias = (), None
+    around = replace(product.scaled, leading=leading)
+    behind = partial(_behind, binder, step, rest, values, bias, around)
+    return first_accepted(binder, frames(values.desc), behind)
+
+
+def _cut_at_slopes(post_ops: Sequence[PostOp]) -> list[list[PostOp]]:
+    """Post-ops in parts, each but the last one with a PRelu at its end: a binary primitive takes none.
 
     Raises:
         NotLowered: a sum is in front of a PRelu; only the last primitive writes over its operand.
     """
-    begin = 0
-    for index, op in enumerate(post_ops):
+    parts: list[list[PostOp]] = [[]]
+    for op in post_ops:
+        parts[-1].append(op)
         if isinstance(op, plan_attributes.Prelu):
-            if any(isinstance(before, plan_attributes.Sum) for before in post_ops[begin:index]):
-                raise NotLowered("a sum in front of a PRelu")
-            yield tuple(post_ops[begin:index]), op.operand
-            begin = index + 1
-    yield tuple(post_ops[begin:]), None
+            parts.append([])
+    if any(isinstance(op, plan_attributes.Sum) for part in parts[:-1] for op in part):
+        raise NotLowered("a sum in front of a PRelu")
+    return parts
 
 
-def _sloped(binder: Binder, step: Step, slopes: str, values: Tensor, frame: Frame) -> Offer:
+def _sloped(binder: Binder, step: Step, op: PostOp, values: Tensor, frame: Frame) -> Offer:
     """A PRelu of values, seen as the frame has it."""
-    like, rank = frame.like, len(frame.plan)
-    dims = frame.operand(wide(binder.dims(slopes), rank))
+    assert isinstance(op, plan_attributes.Prelu)
+    like, slopes = frame.like, op.operand
+    dims = frame.operand(wide(binder.dims(slopes), len(frame.plan)))
     if dims is None or like.size != values.desc.size:
         raise NotLowered(f"slopes {list(binder.dims(slopes))} for {list(frame.dims)}")
     weights = row_major(binder.library, dims, DataType.f32)
@@ -436,7 +452,7 @@ def _as_int8(desc: PrimitiveDesc) -> None:
 def _behind(
     binder: Binder,
     step: Step,
-    attr: PrimitiveAttr,
+    post_ops: Sequence[PostOp],
     sums: Tensor,
     bias: Added | None,
     scaled: Scaled,
@@ -451,9 +467,8 @@ def _behind(
         leading.append((AlgKind.binary_add, bias(frame)))
     seen = [(alg, _seen(binder, operand, sums.desc, frame)) for alg, operand in leading]
     (alg, factor), *more = seen
-    translated = translate(
-        binder, attr, frame, DataType.f32, 0, step, more, replace(scaled, leading=())
-    )
+    attr, around = PrimitiveAttr(post_ops=tuple(post_ops)), replace(scaled, leading=())
+    translated = translate(binder, attr, frame, DataType.f32, 0, step, more, around)
     attributes = translated.attributes
     desc = binder.describe(step, "binary", like, factor.desc, like, alg=alg, attributes=attributes)
     return translated.offer(desc, {Arg.SRC_0: Tensor(sums.buffer, like), Arg.SRC_1: factor})
