@@ -22,11 +22,14 @@ from onnx.reference.ops.op_scatter_elements import ScatterElements as _Reference
 from onnx.reference.ops.op_scatternd import ScatterND as _ReferenceScatterND
 from onnx.reference.ops.op_tile import Tile as _ReferenceTile
 
+from ..ir.element_types import DTYPES, ELEMENT_TYPES
+from ..ir.ops import OPS
 from ..ir.ops.movement import tiled
 from ..ir.ops.resize import cubic_weights
 from ..ir.ops.rows import A
 from ..ir.ops.windows import pad_spatial, window
 from ..ir.ports import PACKED, ROWS, packed, unpacked
+from ..ir.types import DType
 
 _REDUCTIONS: Final[dict[str, Any]] = {
     "add": np.add,
@@ -328,5 +331,61 @@ class Parts(OpRun):
         return (*there, np.empty(0, dtype) if given is None else given)
 
 
-IN_PLACE: Final = (GridSample, Loop, MaxPool, Parts, ScatterElements, ScatterND, Tile, Whole)
+_CARRIERS = {
+    **dict.fromkeys(("int2", "int4"), np.int8),
+    **dict.fromkeys(("uint2", "uint4"), np.uint8),
+    "bfloat16": np.float32,
+    "float4_e2m1fn": np.float32,
+    **{
+        f"float8_{form}": np.float32
+        for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+    },
+}
+"""ml_dtypes' name of an element type -> what carries it."""
+
+
+def carried(array: A) -> A:
+    """In the NumPy type that carries such elements here: texts as objects, 4-bit integers in 8
+    bits, bf16 in f32.
+    """
+    if array.dtype.kind in "US":
+        return array.astype(object)
+    wider = _CARRIERS.get(array.dtype.name)
+    return array if wider is None else array.astype(wider)
+
+
+def _by_row(op: str) -> type[OpRun]:
+    """An operator as the op table has it."""
+    spec = OPS[op]
+
+    def run(_: OpRun, *arrays: Any, **given: Any) -> tuple[Any, ...]:
+        told = {name: value for name, value in given.items() if value is not None}
+        attrs: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in told.items()}
+        for name in {"output_dtype", "precision"} & attrs.keys():
+            attrs[name] = DTYPES.get(attrs[name])
+        if op == "QuantizeLinear" and len(arrays) > 2 and arrays[2] is not None:
+            attrs["output_dtype"] = DTYPES[onnx.helper.np_dtype_to_tensor_dtype(arrays[2].dtype)]
+        operands = [None if array is None else carried(array) for array in arrays]
+        if op == "DequantizeLinear":
+            operands[1] = operands[1].astype(np.float32)
+        assert spec.evaluate is not None
+        found = spec.evaluate(operands, spec.complete(attrs))[0]
+        kind = attrs.get("output_dtype")
+        if op == "QuantizeLinear":
+            kind = kind or DType.U8
+        wanted = (
+            onnx.helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[kind])
+            if kind
+            else arrays[op == "DequantizeLinear"].dtype
+        )
+        return (found.astype(wanted),)
+
+    return type(op, (OpRun,), {"op_domain": "", "_run": run})
+
+
+_ROWS: Final = ("DequantizeLinear", "GlobalLpPool", "LpPool", "QuantizeLinear")
+IN_PLACE: Final = (
+    *(GridSample, Loop, MaxPool, Parts, ScatterElements, ScatterND, Tile, Whole),
+    *map(_by_row, _ROWS),
+)
 """What the evaluator is given."""

@@ -13,21 +13,9 @@ from ..ir.ops.foreign_guards import onnx_speaking
 from ..ir.ops.spec import Array, Attr
 from ..plan.foreign import foreign_model
 from .budget import MOST_TRIPS
-from .evaluator import IN_PLACE, trips
+from .evaluator import IN_PLACE, carried, trips
 
 _PACKAGES = {"PIL": "Pillow"}  # where a package is called otherwise than its module
-
-_CARRIERS = {
-    **dict.fromkeys(("int2", "int4"), np.int8),
-    **dict.fromkeys(("uint2", "uint4"), np.uint8),
-    "bfloat16": np.float32,
-    "float4_e2m1fn": np.float32,
-    **{
-        f"float8_{form}": np.float32
-        for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
-    },
-}
-"""ml_dtypes' name of an element type -> what carries it."""
 
 ForeignOp = Callable[[Sequence[Array | None]], list[Array]]
 """Inputs of a foreign op, in order (None: absent) -> its outputs."""
@@ -72,7 +60,7 @@ def foreign_op(params: Mapping[str, Attr], where: str) -> ForeignOp:
                     zip([name for name in outputs if name], evaluator.run(None, feeds), strict=True)
                 )
                 return [
-                    _carried(_tensor(found[name])) if name else np.empty(0, np.float32)
+                    carried(_tensor(found[name])) if name else np.empty(0, np.float32)
                     for name in outputs
                 ]
         except ImportError as error:
@@ -135,13 +123,3 @@ def _tensor(result: object) -> Array:
             f"an output is no tensor but {'nothing' if result is None else f'a {type(result).__name__}'}"
         )
     return np.asarray(result)
-
-
-def _carried(array: Array) -> Array:
-    """In the NumPy type that carries such elements here: texts as objects, 4-bit integers in 8
-    bits, bf16 in f32.
-    """
-    if array.dtype.kind in "US":
-        return array.astype(object)
-    wider = _CARRIERS.get(array.dtype.name)
-    return array if wider is None else array.astype(wider)

@@ -54,7 +54,7 @@ _CYCLES: Mapping[Effort, float] = MappingProxyType(
 )
 """Of a core, for an element on NumPy. Measured with NumPy 2 on one core of Zen 4, tensors of 100,000 to
 200,000 elements in a shared cache: most rows 0.25 to 1.4 ns an element, loops 1.5 to 7, Softplus and
-Mish 21, Erf, Gelu and TopK 62; by ONNX's evaluator a Resize of codes 35 to 64, LpPool, Col2Im and
+Mish 21, Erf, Gelu and TopK 62; by ONNX's evaluator a Resize of codes 35 to 64, Col2Im and
 NonMaxSuppression 2,500 to 9,000, GridSample 80,000. `tests/support/numpy_steps.py` measures each row.
 """
 

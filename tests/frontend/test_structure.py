@@ -9,9 +9,11 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from laws.runtimes import RUNTIMES
 from onnx import TensorProto, helper
 from support.onnx_cases import compare, model, node, ops, random
 
+import fqfuse
 from fqfuse.errors import InvalidModel, UnsupportedOp
 from fqfuse.frontend import Budgets, graph_from_onnx
 from fqfuse.ir.types import DType
@@ -399,3 +401,31 @@ def test_node_budget_counts_subgraphs():
     graph_from_onnx(proto, budgets=Budgets(nodes=11))
     with pytest.raises(InvalidModel, match="and the budget allows 10"):
         graph_from_onnx(proto, budgets=Budgets(nodes=10))
+
+
+# -- ranks -----------------------------------------------------------------------------------------
+
+
+def of_rank(rank: int) -> onnx.ModelProto:
+    """Relu, and a sum, of a tensor with so many dimensions."""
+    nodes = [node("Relu", ["x"], ["r"]), node("Add", ["r", "c"])]
+    shape = [*[1] * (rank - 1), 3]
+    return model(nodes, inputs={"x": shape}, constants={"c": np.float32([1, 2, 3])})
+
+
+@pytest.mark.parametrize("rank", [12, 13, 32])
+def test_as_many_dimensions_as_arrays_have(rank: int) -> None:
+    x = np.full([*[1] * (rank - 1), 3], 2, np.float32)
+    for runtime in RUNTIMES:
+        (found,) = fqfuse.InferenceSession(of_rank(rank), runtime, 1).run(None, {"x": x})
+        np.testing.assert_array_equal(found.reshape(-1), [3, 4, 5])
+
+
+@pytest.mark.parametrize("rank", [33, 64, 70])
+def test_more_dimensions_than_arrays_have(rank: int) -> None:
+    refused(of_rank(rank), f"'x' has {rank} dimensions, and at most 32", UnsupportedOp)
+    axes = np.arange(rank - 1)
+    nodes = [node("Unsqueeze", ["x", "axes"], ["t"]), node("Squeeze", ["t", "axes"])]
+    inner = model(nodes, inputs={"x": [3]}, constants={"axes": axes})
+    error = refused(inner, f"'t' has {rank} dimensions, and at most 32", UnsupportedOp)
+    assert "t" in error.where

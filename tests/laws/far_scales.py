@@ -137,7 +137,8 @@ class Chain:
     def added(self, place: int, low: np.ndarray, high: np.ndarray) -> Bounds:
         step = self.steps[place]
         c = step.number if step.kind == "Add" else -step.number
-        size = np.maximum(np.abs(low), np.abs(high))
+        # the constant may be added in codes, in front of the rounding: rounded there, too
+        size = np.maximum(np.abs(low), np.abs(high)) + abs(c)
         lost = np.where((low == 0) & (high == 0), 0, _ROUNDING * np.where(np.isinf(size), 0, size))
         return rounded(low + c, high + c, lost)
 
@@ -146,11 +147,16 @@ class Chain:
         factor = step.number if step.kind == "Mul" else 1 / step.number
         return rounded(*sorted_ends(low * factor, high * factor))
 
-    def reciprocal(self, _place: int, low: np.ndarray, high: np.ndarray) -> Bounds:
-        """1/+0 is +inf; near 0 anything."""
+    def reciprocal(self, place: int, low: np.ndarray, high: np.ndarray) -> Bounds:
+        """1/+0 is +inf; near 0 anything, and so is the sign of a 0 behind a negative factor."""
+        behind = [step.kind for step in self.steps[:place]][::-1].index("Quantizer")
+        turned = any(
+            step.kind == "Neg" or (step.kind in ("Mul", "Div") and step.number < 0)
+            for step in self.steps[place - behind : place]
+        )
         found = rounded(*sorted_ends(1 / low, 1 / high))
         zero = (low == 0) & (high == 0)
-        near = ~zero & (low <= _LEAST) & (high >= -_LEAST)
+        near = (~zero | turned) & (low <= _LEAST) & (high >= -_LEAST)
         return tuple(np.where(near, np.nan, np.where(zero, np.inf, end)) for end in found)
 
     def negated(self, _place: int, low: np.ndarray, high: np.ndarray) -> Bounds:

@@ -31,8 +31,9 @@ def test_quantizers() -> None:
     for seed in range(start, start + CASES):
         drawing, case = quantizers.draw(seed)
         names = [info.name for info in case.model.graph.output]
+        plan = fqfuse.compile(case.model)
         for runtime in RUNTIMES:
-            session = fqfuse.InferenceSession(case.model, runtime, 1)
+            session = fqfuse.InferenceSession(plan, runtime, 1)
             found = dict(zip(names, session.run(None, case.feeds), strict=True))
             codes = found["q"].astype(np.float64) if len(found) > 1 else None
             for name, array in found.items():

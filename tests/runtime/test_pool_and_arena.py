@@ -229,3 +229,26 @@ def test_a_session_holds_one_arena_for_each_run_at_a_time() -> None:
         session.run(None, {"image": x})
     (bound,) = session._executor._bound
     assert len(bound.idle) == 1
+
+
+@pytest.mark.parametrize("backend", ["numpy", "onednn"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_where_the_system_starts_no_threads_the_caller_works(
+    monkeypatch: pytest.MonkeyPatch, backend: str, threads: int
+) -> None:
+    model = residual_network()
+    session = InferenceSession(model, backend, threads)
+    feeds = {
+        given.name: np.ones([n if isinstance(n, int) else 2 for n in given.shape], np.float32)
+        for given in session.get_inputs()
+    }
+    expected = session.run(None, feeds)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for found, wanted in zip(
+        InferenceSession(model, backend, threads).run(None, feeds), expected, strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
