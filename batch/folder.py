@@ -12,6 +12,7 @@ temporary files, and a part without its record, which is written again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from ..errors import InvalidInput
 from ..files import is_folder, is_there, write_atomically
 from ..plan.file import save_plan
 from ..plan.types import Plan
-from .job import RECORDS, Job, Record, digest_of, record_from
+from .job import RECORDS, Job, Record, record_from
 from .parts import Part
 
 MANIFEST, BAD_ROWS = "_manifest.json", "_bad_rows.jsonl"
@@ -76,7 +77,7 @@ def done(job: Job, parts: Sequence[Part]) -> dict[int, Record]:
 
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return digest_of(file)
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def finish(job: Job, identity: Identity, records: Iterable[Record]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from .parts import Part, Piece
 from .reading import Wanted
@@ -84,11 +83,6 @@ class Record:
     def text(self) -> str:
         """As JSON."""
         return json.dumps(asdict(self))
-
-
-def digest_of(file: BinaryIO) -> str:
-    """The SHA-256 of an open file."""
-    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def record_from(text: str | bytes) -> Record:

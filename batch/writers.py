@@ -6,6 +6,7 @@ The bytes follow from the rows alone: neither times nor the way the rows came ar
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
@@ -22,7 +23,6 @@ from ..errors import InvalidInput
 from ..files import archive_member
 from ..ir.ops.spec import Array
 from .columns import arrow, column_of
-from .job import digest_of
 from .libraries import library
 from .rows import Rows, joined
 
@@ -216,7 +216,7 @@ def _synced(path: Path) -> str:
     """Waits until a file is on the disk, and gives its digest."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-        return digest_of(file)
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _removed(path: Path) -> None:

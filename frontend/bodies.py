@@ -501,7 +501,8 @@ def bodies_of(graph: Graph, node: Node) -> BodyModels | None:
     if not has_bodies(proto) or CARRIED_KEY not in notes:
         return None
     reads = notes[INPUTS_KEY].split("\n")
-    captured = {name: reads.index(name) for name in captured_names(proto)}
+    places = {name: place for place, name in reversed([*enumerate(reads)])}
+    captured = {name: places[name] for name in captured_names(proto)}
     known = {
         name: (graph.type(node.inputs[place]), graph.constant(node.inputs[place]))
         for name, place in captured.items()

@@ -222,6 +222,12 @@ class Graph:
         """The nodes that read a value, each once."""
         return [self._nodes[name] for name in dict.fromkeys(name for name, _ in self._uses[value])]
 
+    def latest_consumers(self, value: str) -> Iterator[Node]:
+        """The nodes that read a value, the one that began last first: a search that ends soon takes no
+        list of all.
+        """
+        return (self._nodes[name] for name, _ in reversed(self._uses[value]))
+
     def read_count(self, value: str) -> int:
         """By how many inputs of nodes the value is read."""
         return len(self._uses[value])

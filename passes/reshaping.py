@@ -193,7 +193,7 @@ def viewed(graph: Graph, value: str, shape: Shape, node: Node) -> str:
     target = target_of(kind, shape)
     assert target is not None
     given = graph.add_constant(f"{node.name}/shape", np.asarray(target, np.int64))
-    for reader in graph.consumers(source):
+    for reader in graph.latest_consumers(source):  # it was made for such a node
         if is_reshape(graph, reader) and dims.same_shape(shape, graph.type(reader.output).shape):
             return reader.output
     name = graph.fresh(f"{source}/viewed")

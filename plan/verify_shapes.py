@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.algorithms import BINARY, ELTWISE
@@ -170,8 +170,8 @@ def _identity_problem(step: Step) -> str | None:
 
 
 def _role_problem(step: Step) -> str | None:
-    roles = [role for role, _ in step.args]
-    if len(set(roles)) != len(roles):
+    roles = dict(step.args)
+    if len(roles) != len(step.args):
         return "has two arguments in one role"
     return (
         _row_role_problem(step, roles)
@@ -180,7 +180,7 @@ def _role_problem(step: Step) -> str | None:
     )
 
 
-def _row_role_problem(step: Step, roles: list[str]) -> str | None:
+def _row_role_problem(step: Step, roles: Mapping[str, str]) -> str | None:
     row = OPS[step.op]
     places = positional(row, tuple((role, role) for role in roles))
     if places is None:
@@ -192,16 +192,16 @@ def _row_role_problem(step: Step, roles: list[str]) -> str | None:
     return _order_problem(roles, places)
 
 
-def _order_problem(roles: list[str], places: Sequence[str]) -> str | None:
+def _order_problem(roles: Mapping[str, str], places: Iterable[str]) -> str | None:
     """Roles stand in their order: much is read by position."""
     return (
         None
-        if roles == [role for role in places if role in roles]
+        if list(roles) == [role for role in places if role in roles]
         else f"has its arguments in the order {', '.join(roles)}"
     )
 
 
-def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
+def _primitive_role_problem(step: Step, roles: Mapping[str, str]) -> str | None:
     schema = _schema(step)
     missing = [role for role in schema.needs if role not in roles]
     if missing:
@@ -209,7 +209,8 @@ def _primitive_role_problem(step: Step, roles: list[str]) -> str | None:
     takes = schema.takes
     if takes is None:
         takes = tuple(param.name for param in OPS[step.op].inputs[1:])
-    known = [f"src_{i}" for i in range(len(roles))] if schema.repeats else [*schema.needs, *takes]
+    names = (f"src_{i}" for i in range(len(roles))) if schema.repeats else (*schema.needs, *takes)
+    known = dict.fromkeys(names)
     strange = [role for role in roles if role not in known]
     if strange:
         return f"has the role {name_text(strange[0])}, which {step.primitive} does not have"

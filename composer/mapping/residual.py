@@ -43,7 +43,7 @@ def absorbing(graph: Graph, node: Node) -> list[tuple[str, Home]]:
     destination's size is summed in place, any other is a binary operand.
     """
     anchors = {value: chain_anchor(graph, value) for value in dict.fromkeys(node.inputs)}
-    if len(anchors) != 2:
+    if len(anchors) != 2 or all(anchor is None for anchor in anchors.values()):
         return []
     kind = graph.type(node.output)
     dst = TensorType(_stored(graph, node), kind.shape)

@@ -60,7 +60,7 @@ class StepBuilder:
         self._fates: list[tuple[Fate, str]] = []
         self._joined: dict[str, dict[str, None]] = {}  # by the step that decodes
         self._needed: set[str] = set(graph.outputs)
-        self._readers: dict[str, list[frozenset[str]]] = {}
+        self._readers: dict[str, set[str]] = {}
         self._ended: dict[str, str] = {}
 
     @property
@@ -93,7 +93,7 @@ class StepBuilder:
         """True when the step that took the node in reads the value (rather than the codes behind
         it).
         """
-        return any(node.name in names for names in self._readers.get(value, ()))
+        return node.name in self._readers.get(value, ())
 
     def add(self, step: Step, nodes: Iterable[Node], type_: TensorType | None = None) -> None:
         """Adds a step made of `nodes` (in order); `type_` is what its output holds when that is not
@@ -103,7 +103,7 @@ class StepBuilder:
         self._claimed.update(node.name for node in taken)
         self._pending[step.name] = PendingStep(step, taken[-1])
         for value in dict.fromkeys(step.inputs):
-            self._readers.setdefault(value, []).append(frozenset(node.name for node in taken))
+            self._readers.setdefault(value, set()).update(node.name for node in taken)
         self._needed.update(step.inputs)
         if type_ is not None:
             self._types[step.output] = type_

@@ -339,8 +339,8 @@ def _output_type(
 def _declared_by_schema(node: OnnxNode, name: str) -> DType | None:
     """The element type where the op has one type of output only, as most of ai.onnx.ml have."""
     schema = onnx.defs.get_schema(node.op, node.version, node.domain)
-    index = node.outputs.index(name)
-    words = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+    pairs = zip(schema.outputs[:-1], node.outputs, strict=False)
+    words = next((own.type_str for own, made in pairs if made == name), schema.outputs[-1].type_str)
     return _SCHEMA_TYPES.get(words)
 
 

@@ -15,7 +15,7 @@ _SHAPE = (1, 4, 4, 4)
 
 
 @dataclass
-class _Net:
+class Net:
     """A model in the making."""
 
     nodes: list[NodeProto] = field(default_factory=list)
@@ -64,19 +64,19 @@ def _near(number: int) -> float:
 
 
 def _decoded_and_quantized(n: int) -> onnx.ModelProto:
-    net = _Net()
+    net = Net()
     value = net.qdq(net.input())
     return net.done(*(net.q(value, _near(number)) for number in range(1, n + 1)))
 
 
 def _quantized_alike_and_joined(n: int) -> onnx.ModelProto:
-    net = _Net()
+    net = Net()
     value = net.input()
     return net.done(net.qdq(net.op("Concat", *(net.qdq(value) for _ in range(n)), axis=1), 0.05))
 
 
 def _decoded_and_joined(n: int) -> onnx.ModelProto:
-    net = _Net()
+    net = Net()
     codes = net.q(net.input())
     return net.done(
         net.qdq(
@@ -86,7 +86,7 @@ def _decoded_and_joined(n: int) -> onnx.ModelProto:
 
 
 def _shifted_and_joined(n: int) -> onnx.ModelProto:
-    net = _Net()
+    net = Net()
     value = net.qdq(net.input())
     return net.done(
         net.op(
@@ -97,10 +97,37 @@ def _shifted_and_joined(n: int) -> onnx.ModelProto:
     )
 
 
+def joined(n: int, *, one: bool = True) -> onnx.ModelProto:
+    """Concat of one value N times, or of N inputs."""
+    net = Net()
+    first = net.input()
+    values = [first, *(first if one else net.input() for _ in range(n - 1))]
+    return net.done(net.op("Concat", *values, axis=1))
+
+
+def _convolved(n: int) -> onnx.ModelProto:
+    net = Net()
+    scale, zero = net.constant(0.02), net.constant(3, np.uint8)
+    codes, weights = net.q(net.input()), net.constant(np.ones((4, 4, 1, 1)), np.uint8)
+    given = (codes, scale, zero, weights, scale, zero, scale, zero)
+    return net.done(*(net.op("QLinearConv", *given) for _ in range(n)))
+
+
+def _viewed(n: int) -> onnx.ModelProto:
+    net = Net()
+    value = net.input()
+    shapes = net.constant((64,), np.int64), net.constant((8, 8), np.int64)
+    twice = (net.op("Reshape", net.op("Reshape", value, shapes[0]), shapes[1]) for _ in range(n))
+    return net.done(*(net.op("Add", view, net.constant(1 + k)) for k, view in enumerate(twice)))
+
+
 GROWING: Mapping[str, Callable[[int], onnx.ModelProto]] = {
     "decoded and quantized N times": _decoded_and_quantized,
     "N decoded values joined": _decoded_and_joined,
     "N equal quantizers joined": _quantized_alike_and_joined,
     "N sums with constants joined": _shifted_and_joined,
+    "N convolutions of one value": _convolved,
+    "N times two reshapes of one value": _viewed,
+    "one value joined N times": joined,
 }
 """What grows, by name: N nodes, or a few times as many."""

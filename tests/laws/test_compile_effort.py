@@ -11,13 +11,14 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-from laws.growing import GROWING
+from laws.growing import GROWING, joined
 
 import fqfuse
 from fqfuse.benchmarks.networks.chain import build_chain
@@ -106,3 +107,20 @@ def test_twice_the_steps_take_twice_the_calls_to_a_session(kind: str, backend: s
         lambda length: build_plain_chain(kind, length),
         SHORT,
     )
+
+
+@pytest.mark.slow  # lists of 16,000
+@pytest.mark.parametrize("one", [False, True])
+def test_four_times_the_list_takes_no_more_than_eight_times_the_processor(*, one: bool) -> None:
+    """No call is seen where a list of arguments is searched once for each of them. 4 if linear, 16 if
+    quadratic: a busy machine does not make one of the other.
+    """
+    files = [joined(count, one=one).SerializeToString() for count in (4_000, 16_000)]
+    fqfuse.compile(files[0])
+    taken = []
+    for file in files:
+        gc.collect()
+        start = time.process_time()
+        fqfuse.compile(file)
+        taken.append(time.process_time() - start)
+    assert taken[1] <= 8 * taken[0]
