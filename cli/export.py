@@ -24,6 +24,7 @@ from .sizes import InputShape, ShapesOf, Size, given_sizes
 if TYPE_CHECKING:
     from ..exporter.model import Exported
     from ..ir.graph import Graph
+    from ..report.json import Json
 
 Calibrate = Annotated[
     Path | None,
@@ -67,30 +68,15 @@ def command(
     operators = Counter(
         f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes
     )
-    count = output.stat().st_size
     if as_json:
         from .console import print_json
 
-        print_json(
-            {
-                "schema": "fqfuse.export/1",
-                "model": str(model),
-                "output": str(output),
-                "bytes": count,
-                "to": to.value,
-                "opsets": {entry.domain: entry.version for entry in exported.model.opset_import},
-                "operators": dict(operators.most_common()),
-                "notes": [{"node": node, "note": note} for node, note in exported.notes],
-                "products": [{"node": node, "note": note} for node, note in exported.products],
-                "operations": [{"node": node, "note": note} for node, note in exported.operations],
-                "added": list(exported.added),
-            }
-        )
+        print_json(_document(model, output, to, exported, operators))
     else:
         from ..report.exported import export_report
         from .console import show
 
-        written = f"{output} ({count:,} bytes)"
+        written = f"{output} ({output.stat().st_size:,} bytes)"
         show(
             export_report(
                 model.name,
@@ -104,6 +90,24 @@ def command(
             ),
             color,
         )
+
+
+def _document(
+    model: Path, output: Path, to: To, exported: Exported, operators: Counter[str]
+) -> Json:
+    return {
+        "schema": "fqfuse.export/1",
+        "model": str(model),
+        "output": str(output),
+        "bytes": output.stat().st_size,
+        "to": to.value,
+        "opsets": {entry.domain: entry.version for entry in exported.model.opset_import},
+        "operators": dict(operators.most_common()),
+        "notes": [{"node": node, "note": note} for node, note in exported.notes],
+        "products": [{"node": node, "note": note} for node, note in exported.products],
+        "operations": [{"node": node, "note": note} for node, note in exported.operations],
+        "added": list(exported.added),
+    }
 
 
 def _exported(
