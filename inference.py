@@ -19,6 +19,7 @@ from .plan.text import print_plan
 from .plan.types import Plan
 from .runtime.like_onnxruntime import ModelMeta, OnnxRuntimeMethods, check_providers, threads_of
 from .runtime.numerics import check_isa
+from .runtime.ort_values import ValueMethods
 from .runtime.session import InferenceSession as PlanSession
 from .runtime.session import check_backend
 
@@ -31,7 +32,7 @@ class Options(Protocol):
     intra_op_num_threads: int
 
 
-class InferenceSession(OnnxRuntimeMethods, PlanSession):
+class InferenceSession(OnnxRuntimeMethods, ValueMethods, PlanSession):
     """Runs a plan or model; made and used as ONNX Runtime's session, too (docs/onnxruntime.md).
 
     Args:

@@ -25,6 +25,7 @@ from .sizes import InputShape, ShapesOf, Size, given_sizes
 if TYPE_CHECKING:
     from ..exporter.model import Exported
     from ..ir.graph import Graph
+    from ..report.json import Json
 
 Calibrate = Annotated[
     Path | None,
@@ -72,21 +73,7 @@ def command(
     if as_json:
         from .console import print_json
 
-        print_json(
-            {
-                "schema": "fqfuse.export/1",
-                "model": str(model),
-                "output": str(output),
-                "bytes": count,
-                "to": to.value,
-                "opsets": {entry.domain: entry.version for entry in exported.model.opset_import},
-                "operators": dict(operators.most_common()),
-                "notes": [{"node": node, "note": note} for node, note in exported.notes],
-                "products": [{"node": node, "note": note} for node, note in exported.products],
-                "operations": [{"node": node, "note": note} for node, note in exported.operations],
-                "added": list(exported.added),
-            }
-        )
+        print_json(_document(model, output, count, to, exported, operators))
     else:
         from ..report.exported import export_report
         from .console import show
@@ -104,6 +91,24 @@ def command(
             ),
             color,
         )
+
+
+def _document(
+    model: Path, output: Path, count: int, to: To, exported: Exported, operators: Counter[str]
+) -> Json:
+    return {
+        "schema": "fqfuse.export/1",
+        "model": str(model),
+        "output": str(output),
+        "bytes": count,
+        "to": to.value,
+        "opsets": {entry.domain: entry.version for entry in exported.model.opset_import},
+        "operators": dict(operators.most_common()),
+        "notes": [{"node": node, "note": note} for node, note in exported.notes],
+        "products": [{"node": node, "note": note} for node, note in exported.products],
+        "operations": [{"node": node, "note": note} for node, note in exported.operations],
+        "added": list(exported.added),
+    }
 
 
 def _exported(

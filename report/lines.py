@@ -12,7 +12,6 @@ from rich.text import Text as RichText
 from ..errors import printable
 from .columns import columns, head
 from .layout import Text
-from .notation import middle_cut
 
 WIDTH = 80
 
@@ -61,7 +60,8 @@ def guess_lines(
     if not guessed:
         return []
     each = ", ".join(f"{printable(name)}={size:,}" for name, size in guessed.items() if name != "?")
-    names = middle_cut(each or "a shape that is not known", _SIZES)
+    names = each or "a shape that is not known"
+    names = names if columns(names) <= _SIZES else f"{head(names, _SIZES)}..."
     options = f" ({by})" if by else ""
     doubt = "" if timed else ", where bytes and shares mean little"
     return paragraph(f"For open sizes, guessed: {names}{options}{doubt}:", width, 2, "yellow")

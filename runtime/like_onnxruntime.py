@@ -7,15 +7,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import NoReturn, TypeVar
 
 from ..errors import InvalidInput, printable
 from ..ir.types import DType
 from ..plan.open_sizes import checked_size
-
-if TYPE_CHECKING:
-    from .ort_values import IOBinding, OrtValue
-    from .session import InferenceSession
 
 CPU = "CPUExecutionProvider"
 """Who runs a session, in ONNX Runtime's words."""
@@ -246,39 +242,6 @@ class OnnxRuntimeMethods:
 
     def disable_fallback(self) -> None:
         """Nothing: there is no execution provider to fall back from."""
-
-    def io_binding(self) -> IOBinding:
-        """What runs read and where they write, to be bound."""
-        from .ort_values import IOBinding
-
-        return IOBinding(self._session())
-
-    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
-        """Runs with the inputs and outputs that are bound.
-
-        Raises:
-            InvalidInput: as `run`; or they are bound to another session.
-        """
-        if iobinding.session is not self._session():
-            raise InvalidInput(
-                "the binding is of another session", hint="take session.io_binding() of this one"
-            )
-        iobinding.run(run_options)
-
-    def run_with_ort_values(
-        self,
-        output_names: Sequence[str] | None,
-        input_dict_ort_values: Mapping[str, Any],
-        run_options: object = None,
-    ) -> list[OrtValue]:
-        """As `run`, with values in the place of arrays."""
-        from .ort_values import OrtValue
-
-        found = self._session().run(output_names, input_dict_ort_values, run_options)
-        return [OrtValue(value) for value in found]
-
-    def _session(self) -> InferenceSession:
-        return cast("InferenceSession", self)
 
 
 def threads_of(options: object) -> int | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 
@@ -14,12 +14,25 @@ from ..ir.element_types import DTYPES, ELEMENT_TYPES
 from ..ir.ops.spec import Array
 from ..ir.types import DType
 from .foreign_types import dtype_of, foreign_type
-from .like_onnxruntime import type_name, without
-
-if TYPE_CHECKING:
-    from .session import InferenceSession
+from .like_onnxruntime import NodeArg, type_name, without
 
 _SPARSE = "sparse tensors are not there: give the dense array"
+
+
+class Session(Protocol):
+    """What of a session is asked here."""
+
+    def run(self, output_names: Any, feeds: Any, run_options: object) -> list[Any]:
+        """Runs the model."""
+        ...
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Its inputs."""
+        ...
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Its outputs."""
+        ...
 
 
 @without(as_sparse_tensor=_SPARSE, ort_value_from_sparse_tensor=_SPARSE)
@@ -184,7 +197,7 @@ class IOBinding:
         session: the session.
     """
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, Array | None] = {}
@@ -281,12 +294,45 @@ class IOBinding:
         self._outputs.clear()
         self._found = []
 
-    def _check(self, name: str, known: Sequence[Any], what: str) -> None:
+    def _check(self, name: str, known: Sequence[NodeArg], what: str) -> None:
         names = [one.name for one in known]
         if name not in names:
             raise InvalidInput(
                 f"unknown {what}: {name}", hint=f"the model's {what}s are: {', '.join(names)}"
             )
+
+
+class ValueMethods:
+    """The methods of ONNX Runtime's session that take these."""
+
+    def io_binding(self) -> IOBinding:
+        """What runs read and where they write, to be bound."""
+        return IOBinding(self._session())
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
+        """Runs with the inputs and outputs that are bound.
+
+        Raises:
+            InvalidInput: as `run`; or they are bound to another session.
+        """
+        if iobinding.session is not self._session():
+            raise InvalidInput(
+                "the binding is of another session", hint="take session.io_binding() of this one"
+            )
+        iobinding.run(run_options)
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, Any],
+        run_options: object = None,
+    ) -> list[OrtValue]:
+        """As `run`, with values in the place of arrays."""
+        found = self._session().run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(value) for value in found]
+
+    def _session(self) -> Session:
+        return cast("Session", self)
 
 
 def write(memory: Array, value: Array, what: str) -> None:

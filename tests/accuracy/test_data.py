@@ -53,7 +53,7 @@ def test_data_within_a_quantizers_own_range_are_told_as_such() -> None:
 
 
 def test_sizes_are_checked() -> None:
-    with pytest.raises(InvalidInput, match="no open size 'n'"):
+    with pytest.raises(InvalidInput, match="no size 'n'"):
         drawn(tokens(), 1, {"n": 3})
     with pytest.raises(InvalidInput, match=r"2\^28"):
         drawn(tokens(), 1, {"length": 1 << 30})

@@ -39,6 +39,7 @@ ELSEWHERE = {
     "packaging/test_judge.py": (1, "it names what it looks for"),
     "quantizer_table.py": (1, "its version"),
     "runtime/test_like_onnxruntime.py": (1, f"the names of methods; {DIGITS}"),
+    "runtime/test_ort_values.py": (1, "the names of attributes, and sums of small integers in f32"),
     "support/judge.py": (1, "the judge"),
 }
 """File -> how often it names ONNX Runtime, and why it may."""

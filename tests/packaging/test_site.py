@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import subprocess
+from inspect import unwrap
 from pathlib import Path
 from types import FunctionType
 
@@ -105,7 +106,7 @@ def inherited() -> set[str]:
         if base.__module__.startswith("fqfuse")
         for name, member in vars(base).items()
         if not name.startswith("_") and isinstance(member, FunctionType)
-        if member.__code__.co_name == name
+        if unwrap(member).__code__.co_name == name
     }
 
 
