@@ -35,6 +35,7 @@ from . import float_codes, run_time
 from .blocked import decode_blocks, encode_blocks
 from .derived import FOLD_HINT, RULE
 
+_NVIDIA: Final = "trt"
 _LEAST_SCALE: Final = 2.0**-63
 _LARGEST_SCALE: Final = 2.0**63
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
@@ -174,6 +175,12 @@ def _real_type(ctx: Importer, node: OnnxNode) -> DType:
 def _code_type(ctx: Importer, node: OnnxNode) -> DType:
     """Type of the codes: the zero point's; without one `output_dtype`, else u8."""
     wanted = node.attr("output_dtype", TensorProto.UNDEFINED)
+    if normal_domain(node.domain) == _NVIDIA and not (wanted or node.input(2)):
+        raise UnsupportedOp(
+            f"{node.op} of {_NVIDIA} without a zero point, whose type is that of the codes",
+            where=node.where,
+            hint="give it a zero point of the type of the codes",
+        )
     given = dtype_of(wanted, node.where) if wanted else DType.U8
     dtype = ctx.type(node.input(2)).dtype if node.input(2) else given
     if not (dtype.is_integer or dtype.is_small_float):
@@ -340,7 +347,7 @@ def _bound(ctx: Importer, value: str, absent: int) -> int | None:
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     (domain, op): handler
-    for domain in (DEFAULT_DOMAIN, "com.microsoft", "trt")
+    for domain in (DEFAULT_DOMAIN, "com.microsoft", _NVIDIA)
     for op, handler in (
         ("QuantizeLinear", import_quantize),
         ("DequantizeLinear", import_dequantize),

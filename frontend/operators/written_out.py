@@ -6,7 +6,8 @@ types that hold these, and decoded::
 
     (Cast(clip(w, low, high)) - z) * s   ->  RunTimeDequantize(Quantize{1,0}(w), s, z)
 
-Both give the same bits: codes and zero points are integers of 8 bits, and their difference is exact.
+Both give the same numbers, where there is no NaN, which codes do not hold: codes and zero points are integers of 8 bits,
+and their difference is exact.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ...ir.types import DType, Quantization, Shape
 from ..importer import Importer
 from ..nodes import OnnxNode
 
-_DEEPEST: Final = 24
+_MOST: Final = 24
 """Operations that are looked through; exporters write a handful."""
 
 _ROUNDING: Final = ("Round", "Floor", "Ceil")
@@ -115,7 +116,7 @@ def _encoded(ctx: Importer, node: OnnxNode, codes: _Codes) -> str:
 
 def _behind(ctx: Importer, value: str, *ops: str) -> Iterator[Node]:
     """The nodes of such operations that a value comes through, the last one first."""
-    for _ in range(_DEEPEST):
+    for _ in range(_MOST):
         node = ctx.graph.producer(value, *ops)
         if node is None:
             return
@@ -155,24 +156,29 @@ def _bounds(ctx: Importer, clip: Node) -> tuple[int, int] | None:
     return (found[0], found[1]) if found[0] <= found[1] else None
 
 
-def _is_whole(ctx: Importer, value: str, depth: int = 0) -> bool:
+def _is_whole(ctx: Importer, value: str) -> bool:
     """True of integers, whatever their type, or of what is no number."""
-    data = ctx.constant(value)
-    if ctx.type(value).dtype.is_integer:
-        return True
-    if data is not None:
-        return bool(np.isfinite(data).all() and (data == np.rint(data)).all())
-    node = ctx.graph.producer(value)
-    if node is None or depth == _DEEPEST:
-        return False
-    if node.op in _ROUNDING:
-        return True
-    if node.op in _ARITHMETIC:
-        return all(_is_whole(ctx, each, depth + 1) for each in node.inputs)
-    if node.op in ("Cast", *_MOVES):
-        return _is_whole(ctx, node.input, depth + 1)
-    clipped = node.op == "Clip" and _bounds(ctx, node) is not None
-    return clipped and _is_whole(ctx, node.input, depth + 1)
+    waiting, seen = [value], {value}
+    while waiting:
+        value = waiting.pop()
+        data, node = ctx.constant(value), ctx.graph.producer(value)
+        if ctx.type(value).dtype.is_integer:
+            continue
+        if data is not None:
+            if not (np.isfinite(data) & (data == np.rint(data))).all():
+                return False
+            continue
+        if node is None or len(seen) > _MOST:
+            return False
+        if node.op in _ROUNDING:
+            continue
+        moved = node.op in ("Cast", *_MOVES) or (node.op == "Clip" and _bounds(ctx, node))
+        if not moved and node.op not in _ARITHMETIC:
+            return False
+        found = [each for each in (node.inputs[:1] if moved else node.inputs) if each not in seen]
+        seen.update(found)
+        waiting += found
+    return True
 
 
 def _as_codes(ctx: Importer, node: OnnxNode, value: str, dtype: DType) -> str:

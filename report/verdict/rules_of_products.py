@@ -246,6 +246,10 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
     """Ranges taken in each run: the step that looks for them, what makes scales of them, and the
     steps that write f32 because a range is taken of it.
     """
+    return _ranges_taken(view) | _written_out(view)
+
+
+def _ranges_taken(view: View) -> set[int]:
     ranges = steps_where(view, lambda index: operator_of(view.steps[index]) == "DynamicRange")
     grids = steps_where(view, lambda index: operator_of(view.steps[index]) == GRID)
     by_grids = {
@@ -296,16 +300,8 @@ def dynamic_quantizer(view: View) -> Iterable[int]:
         for index in view.in_front(value)
         if view.is_foreign(index)
     }
-    whole -= coded | view.written_out[Half.QUANTIZE]
-    return (
-        found
-        | coded
-        | makers
-        | quantizing
-        | feeding
-        | _written_out(view)
-        | _with_products(view, whole)
-    )
+    products = _with_products(view, whole - coded - view.written_out[Half.QUANTIZE])
+    return found | coded | makers | quantizing | feeding | products
 
 
 def _written_out(view: View) -> set[int]:

@@ -198,3 +198,6 @@ def test_nvidias_names_for_the_same(form: str) -> None:
     x = {"x": rng.standard_normal((2, 3, 9, 9)).astype(np.float32)}
     results = [fqfuse.InferenceSession(each, "numpy").run(None, x)[0] for each in (proto, other)]
     np.testing.assert_array_equal(*results)
+    del other.graph.node[0].input[2]
+    with pytest.raises(UnsupportedOp, match="without a zero point"):
+        fqfuse.compile(other)
