@@ -58,15 +58,16 @@ class Whole(Measure):
         """Takes one sample more: arrays of one shape."""
         super().add(f32, found)
         keep = unmasked(f32)
-        for axis in {1: 1, f32.ndim - 1: -1}.values() if f32.ndim > 1 else ():
+        for axis in {1: 1, f32.ndim - 1: -1}.values() if f32.ndim > 1 and f32.size else ():
             size = f32.shape[axis]
-            known = self._along.setdefault(axis, _Channels(size))
-            if known is None or known.size != size or not 1 < size <= _MOST:
+            fits = 1 < size <= _MOST
+            known = self._along.setdefault(axis, _Channels(size) if fits else None)
+            if known is None or known.size != size:
                 self._along[axis] = None
                 continue
-            rows = (np.moveaxis(each, axis, 0).reshape(size, -1) for each in (f32, found))
+            wanted, other = (np.moveaxis(each, axis, 0).reshape(size, -1) for each in (f32, found))
             kept = None if keep is None else np.moveaxis(keep, axis, 0).reshape(size, -1)
-            known.add(*rows, kept)
+            known.add(wanted, other, kept)
 
     @property
     def parts(self) -> tuple[Part, ...]:

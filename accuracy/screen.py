@@ -153,8 +153,8 @@ def _outputs(found: Comparison) -> Table:
     runs = [(EXACT, "exact"), (found.peer, found.peer)]
     if found.peer and found.deployed != found.peer:
         runs = [(EXACT, "exact"), (found.deployed, found.peer), (found.peer, "not optimized")]
-    others = {name: found.measured.outputs.get(key) for key, name in runs}
-    others = {name: measures for name, measures in others.items() if measures is not None}
+    measured = found.measured.outputs
+    others = {name: measured[key] for key, name in runs if key in measured}
     table = table_of("output", "SQNR", "cosine", "largest", *others)
     shown = all_named(list(found.outputs))
     for label, (name, whole) in zip(shown, found.outputs.items(), strict=True):

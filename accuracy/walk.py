@@ -39,7 +39,7 @@ class Unfused(Foreigners):
                 if bodies is None:
                     raise
             plans = Bodies(tuple(map(compile_model, bodies.models)), bodies.states, bodies.scanned)
-            operator = f"onnx.{node.attrs['op_type']}"
+            operator = f"onnx.{node.attr('op_type', str)}"
             step = Step(
                 node.name, operator, node.op, (), node.outputs, node.attrs, origin=node.origin
             )

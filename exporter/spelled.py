@@ -140,25 +140,32 @@ def _dequantize_blocks(writer: Writer, graph: Graph, node: Node) -> None:
     """
     scales, zeros = (*node.inputs[1:], "")[:2]
     bits, block = (node.attr(name, int) for name in ("bits", "block"))
-    points = graph.constant(zeros) if zeros else np.full(1, middle(bits), np.float32)
-    whole = points is not None and (points == np.rint(points)).all()
-    if not whole or points.min() < 0 or points.max() >= 1 << bits or (zeros and points is None):
+    given = graph.constant(zeros) if zeros else np.full(1, middle(bits), np.float32)
+    points = np.asarray(np.nan if given is None else given, np.float32)
+    if not ((points == np.rint(points)) & (points >= 0) & (points < 1 << bits)).all():
         _blocks_apart(writer, graph, node)
         return
-    dtype = DType.U4 if bits == 4 else DType.U8
+    # runtimes pick whole bytes
+    dtype = DType.U4 if bits == 4 and graph.constant(node.inputs[0]) is not None else DType.U8
     known = graph.constant(scales)
     if known is not None:
         zero = np.broadcast_to(points, known.shape).astype(np.uint8)
         parameters = [writer.constant(f"{node.output}/zero_points", zero, dtype)]
     elif not zeros:  # their shape is computed: codes around 0 need none
-        dtype, parameters = (DType.S4 if bits == 4 else DType.S8), []
+        dtype, parameters = (DType.S4 if dtype is DType.U4 else DType.S8), []
     else:
         _blocks_apart(writer, graph, node)
         return
     first = 0 if parameters else middle(bits)
     name = _plain(writer, graph, node, dtype, first, node.attr("size", int))
-    given = [name, scales, *parameters]
-    writer.node("DequantizeLinear", given, [node.output], node.name, axis=-1, block_size=block)
+    writer.node(
+        "DequantizeLinear",
+        [name, scales, *parameters],
+        [node.output],
+        node.name,
+        axis=-1,
+        block_size=block,
+    )
 
 
 def _plain(
@@ -171,8 +178,6 @@ def _plain(
     axis = -1 if pick is None or data is None else pick.attr("axis", int) % data.ndim
     if data is None or axis == data.ndim - 1:
         raise refused(node, "its packed codes are computed")
-    if pick is not None and dtype in (DType.U4, DType.S4):
-        dtype = DType.U8 if dtype is DType.U4 else DType.S8  # runtimes pick whole bytes
     plain = (
         unpacked(data, bits)[..., :size].astype(np.int16) - first
     )  # the last block may be filled up
@@ -206,7 +211,10 @@ def _blocks_apart(writer: Writer, graph: Graph, node: Node) -> None:
     value = writer.one("Sub", [value, zero], node.name)
     value = writer.one("Mul", [value, shaped(scales, blocks, 1)], node.name)
     value = shaped(value, blocks * block)
-    ends = [writer.constant(f"{node.output}/end", np.int64([end])) for end in (0, size, rank - 1)]
+    ends = [
+        writer.constant(f"{node.output}/end", np.asarray([end], np.int64))
+        for end in (0, size, rank - 1)
+    ]
     writer.node("Slice", [value, *ends], [node.output], node.name)
 
 

@@ -96,7 +96,7 @@ def _behind(graph: Graph, node: Node, known: Mapping[str, Pieces]) -> Pieces:
     given = known.get(node.inputs[0], ()) if node.inputs else ()
     if node.op == "Quantize":
         alone = len(given) == 1 and not given[0].joins
-        return (_spanned(given[0], _coded(node, given[0])),) if alone else _all_codes(graph, node)
+        return (_spanned(given[0], [_coded(node, given[0])]),) if alone else _all_codes(graph, node)
     if node.op == "FakeQuantize":
         return _all_codes(graph, node)
     if node.op == "Dequantize":

@@ -21,6 +21,7 @@ _WIDE, _BESIDE, _BELOW = 236, 34, 34
 _BASE, _MORE, _SMALL = 60, 52, 30
 _WITH_FUSED = 74  # as high a box has room for what is fused
 _EMPTY_RANK = 8
+_ASIDE = 4.0  # columns by which a rank may begin further right than the next one
 _HEAD = 92
 _EDGE = 30
 _FAR = "far"
@@ -206,7 +207,7 @@ class _Picture:
 
 
 def _lefts(points: Sequence[tuple[float, int]], ranks: int) -> list[float]:
-    """The column at which each rank begins: its first one, or one more for each rank between it and one that begins
+    """The column at which each rank begins: its first one, or a few more for each rank between it and one that begins
     further left. So a network begins at the left edge, where a picture opens, however wide it becomes below.
     """
     found = [math.inf] * ranks
@@ -215,7 +216,7 @@ def _lefts(points: Sequence[tuple[float, int]], ranks: int) -> list[float]:
     for order in (range(1, ranks), range(ranks - 2, -1, -1)):
         for rank in order:
             before = found[rank - 1 if order.step > 0 else rank + 1]
-            found[rank] = min(found[rank], before + 1)
+            found[rank] = min(found[rank], before + _ASIDE)
     return found
 
 

@@ -120,3 +120,11 @@ def test_what_is_cut_out_is_what_kills_a_part(head) -> None:
     assert part is not None
     assert part.output == found.ranking[0].pair.name
     assert part.sqnr < 1
+
+
+def test_outputs_without_entries_or_of_other_sizes_have_no_parts() -> None:
+    for shapes in ([(1, 4, 0)], [(3, 1)], [(5,)], [()], [(2, 3, 4), (2, 5, 6)]):
+        whole = Whole()
+        for shape in shapes:
+            whole.add(np.ones(shape, np.float32), np.zeros(shape, np.float32))
+        assert whole.parts == ()
