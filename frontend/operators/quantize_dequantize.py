@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
+from ...errors import UnsupportedOp
 from ...ir.decision import Decision, Outcome
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
