@@ -365,7 +365,7 @@ def _by_row(op: str) -> type[OpRun]:
             attrs[name] = DTYPES.get(attrs[name])
         if op == "QuantizeLinear" and len(arrays) > 2 and arrays[2] is not None:
             attrs["output_dtype"] = DTYPES[onnx.helper.np_dtype_to_tensor_dtype(arrays[2].dtype)]
-        operands = [None if array is None else carried(array) for array in arrays]
+        operands: list[Any] = [None if array is None else carried(array) for array in arrays]
         if op == "DequantizeLinear":
             operands[1] = operands[1].astype(np.float32)
         assert spec.evaluate is not None
@@ -384,7 +384,7 @@ def _by_row(op: str) -> type[OpRun]:
 
 
 _ROWS: Final = ("DequantizeLinear", "GlobalLpPool", "LpPool", "QuantizeLinear")
-IN_PLACE: Final = (
+IN_PLACE: Final[tuple[type[OpRun], ...]] = (
     *(GridSample, Loop, MaxPool, Parts, ScatterElements, ScatterND, Tile, Whole),
     *map(_by_row, _ROWS),
 )

@@ -36,7 +36,7 @@ def _shape(call: Call) -> Shape:
         return x
     if block or scale not in ((), (1,)):
         axis = call.axis(0 if len(x) == 1 and not block else axis, len(x))
-        wanted = (x[axis],)
+        wanted: Shape = (x[axis],)
         if block:
             wanted = (*x[:axis], dims.ceil_div(x[axis], block), *x[axis + 1 :])
         if len(scale) != len(wanted) or any(map(dims.differ, scale, wanted)):
@@ -92,7 +92,9 @@ def _quantize_linear(x: A, scale: A, zero: A | None, attrs: Attrs) -> A:
     t += shift
     low, high = dtype.range
     # fmax takes the number where the other is NaN: NaN becomes the lowest code.
-    return np.fmin(np.fmax(t, t.dtype.type(low)), t.dtype.type(high)).astype(dtype.numpy)
+    np.fmax(t, t.dtype.type(low), out=t)
+    np.fmin(t, t.dtype.type(high), out=t)
+    return t.astype(dtype.numpy)
 
 
 def _dequantize_linear(x: A, scale: A, zero: A | None, attrs: Attrs) -> A:
