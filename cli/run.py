@@ -107,6 +107,7 @@ def _run(session: InferenceSession, feeds: Mapping[str, Feed]) -> list[Array]:
 
     try:
         with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
             found = session.run_carried(None, {name: feed.array for name, feed in feeds.items()})
     except InvalidInput as error:
         # The session knows the input, the command line knows the file.
