@@ -254,10 +254,10 @@ def _locks(handle: int, kind: str) -> bool:
     """Takes a lock of the system's, or gives it back; False: another process has one that rules it out.
 
     Raises:
-        OSError: the file system has no locks.
+        OSError: the system or the file system has no locks.
     """
     if sys.platform == "win32":
-        return False
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
     import fcntl
 
     try:
