@@ -13,6 +13,7 @@ from .interpret import run_node
 from .node import Node, subject
 from .ops.spec import Array, Trait
 from .ranges import ranges_of
+from .rule import Refusal
 from .types import DType
 
 FEW_CODES = "few_codes"
@@ -211,15 +212,11 @@ def _explain(graph: Graph, node: Node, piece: Piece, few: str) -> None:
     named = {piece.maker: OPERAND, **dict.fromkeys(piece.joins, JOIN)}
     named |= {name: READER for name in readers if name not in named}
     for name, role in named.items():
+        hint = f"leave {', '.join(named)} unquantized, or return {piece.maker} apart"
+        why = Refusal(reason, f"more than {_FEW} codes", role, hint)
         graph.decide(
             Decision(
-                FEW_CODES,
-                name,
-                Outcome.REFUSED,
-                reason,
-                expected=f"more than {_FEW} codes",
-                found=role,
-                hint=f"leave {', '.join(named)} unquantized, or return {piece.maker} apart",
+                FEW_CODES, name, Outcome.REFUSED, why.reason, why.expected, why.found, why.hint
             )
         )
 

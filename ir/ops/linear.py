@@ -34,7 +34,7 @@ def _shape(call: Call) -> Shape:
         raise ShapeError(f"block_size is {block}, and ONNX demands a positive one")
     if scale is None:
         return x
-    if block or scale not in ((), (1,)):
+    if block or not _may_be_one(scale):
         axis = call.axis(0 if len(x) == 1 and not block else axis, len(x))
         wanted: Shape = (x[axis],)
         if block:
@@ -45,11 +45,15 @@ def _shape(call: Call) -> Shape:
                 f"{call.name(1)} {call.type(1)} does not fit {call.type(0)} {where} axis {axis}: it must have the shape {list(wanted)}"
             )
     zero = call.type(2).shape if call.has(2) else None
-    if zero not in (None, (), (1,)) and (
-        len(zero) != len(scale) or any(map(dims.differ, zero, scale))
-    ):
+    given = zero is not None and not _may_be_one(zero)
+    if zero and given and (len(zero) != len(scale) or any(map(dims.differ, zero, scale))):
         raise ShapeError(f"{call.name(2)} {call.type(2)} must have the shape of {call.type(1)}")
     return x
+
+
+def _may_be_one(shape: Shape) -> bool:
+    """True where a parameter of this shape can be one number."""
+    return shape == () or (len(shape) == 1 and not dims.differ(shape[0], 1))
 
 
 def _along(value: A, x: A, attrs: Attrs) -> A:
@@ -129,6 +133,6 @@ LINEAR: tuple[OpSpec, ...] = (
         shape=_shape,
         compute=_dequantize_linear,
         result=DType.F32,
-        effort=Effort.LOOPS,
+        effort=Effort.PASSES,
     ),
 )

@@ -145,7 +145,7 @@ POOLING: tuple[OpSpec, ...] = (
         shape=_lp_shape,
         compute=_lp_pool,
         traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO},
-        effort=Effort.SERIES,
+        effort=Effort.LOOPS,
     ),
     row(
         "GlobalLpPool",
@@ -155,7 +155,7 @@ POOLING: tuple[OpSpec, ...] = (
         shape=_lp_shape,
         compute=_global_lp,
         traits={Trait.SCALE_COMMUTING, Trait.KEEPS_ZERO},
-        effort=Effort.SERIES,
+        effort=Effort.LOOPS,
     ),
     row(
         "GlobalAveragePool",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -96,10 +98,8 @@ def resident() -> float:
     return pages * 4096 / 2**20
 
 
-@pytest.mark.parametrize("backend", ["numpy", "onednn"])
-def test_memory_stays_bounded_over_a_thousand_sizes(backend: str) -> None:
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("this system does not say what a process takes")
+def grown(backend: str) -> tuple[int, float]:
+    """How many programs a thousand sizes leave, and by how many MiB 800 of them made the process grow."""
     plan = fqfuse.compile(open_model())
     if backend == "numpy":
         executor: NumpyExecutor | OneDnnExecutor = NumpyExecutor(plan, 1, kept_bytes=LIMIT)
@@ -112,8 +112,18 @@ def test_memory_stays_bounded_over_a_thousand_sizes(backend: str) -> None:
         for width in range(3, 1003):
             executor.run({"x": np.ones((1, 3, width), np.float32)})
             before = before or (resident() if width == 200 else 0.0)
-    assert 1 < len(kept) < 100
-    assert resident() - before < 3 * LIMIT / 2**20  # a program of each size would take 50 MiB
+    return len(kept), resident() - before
+
+
+@pytest.mark.parametrize("backend", ["numpy", "onednn"])
+def test_memory_stays_bounded_over_a_thousand_sizes(backend: str) -> None:
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("this system does not say what a process takes")
+    # a process of its own: other tests leave garbage and holes
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        kept, more = pool.submit(grown, backend).result()
+    assert 1 < kept < 100
+    assert more < 3 * LIMIT / 2**20  # a program of each size would take 50 MiB
 
 
 @pytest.mark.parametrize("backend", ["numpy", "auto"])

@@ -105,6 +105,8 @@ ORDINARY: Mapping[str, Ordinary] = {
     "GlobalMaxPool": _one(),
     "MaxPool": _one(kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
     "AveragePool": _one(kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+    "LpPool": _one(kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+    "GlobalLpPool": _one(),
     "BatchNormalization": Ordinary(
         [_floats(), *(_channels() for _ in range(4))], fixed=range(1, 5)
     ),
@@ -171,6 +173,8 @@ ORDINARY: Mapping[str, Ordinary] = {
     ),
     "Quantize": _one(quant=_WIDE, dtype=DType.U16, lo=0, hi=65535, order="round_first"),
     "Dequantize": Ordinary([_whole(most=65535).astype(np.uint16)], {"quant": _WIDE}),
+    "QuantizeLinear": Ordinary([_floats(), _scalar(0.1)]),
+    "DequantizeLinear": Ordinary([_codes(), _scalar(0.1)]),
 }
 """Row of the op table -> a step of it."""
 
@@ -279,6 +283,8 @@ MEASURED: Mapping[str, float] = {
     "GlobalMaxPool": 0.065,
     "MaxPool": 0.447,
     "AveragePool": 0.517,
+    "LpPool": 0.95,
+    "GlobalLpPool": 0.29,
     "BatchNormalization": 0.286,
     "LayerNormalization": 0.442,
     "InstanceNormalization": 0.535,
@@ -321,6 +327,8 @@ MEASURED: Mapping[str, float] = {
     "FakeQuantizeGrid": 0.149,
     "Quantize": 0.239,
     "Dequantize": 0.062,
+    "QuantizeLinear": 0.26,
+    "DequantizeLinear": 0.094,
 }
 """Milliseconds of each step as `python -m support.numpy_steps` measured them: NumPy 2.4, one core of an EPYC
 (Zen 4) at 3.8 GHz, while others worked on the machine.
