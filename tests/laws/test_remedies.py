@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -20,17 +21,24 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"benchmarks", "build", "dist", "docs", "site", "tests"}
 
 
-def calls(*names: str) -> list[tuple[str, ast.Call]]:
-    """All calls of functions of these names in the package, `module.name` too, and where they are."""
+@functools.cache
+def _calls() -> list[tuple[str, str, ast.Call]]:
+    """The calls that these tests look at: what is called, and where."""
+    wanted = {"Refusal", "Decision", *(kind.__name__ for kind in FqfuseError.__subclasses__())}
     return [
-        (f"{path.relative_to(ROOT)}, line {call.lineno}", call)
+        (name, f"{path.relative_to(ROOT)}, line {call.lineno}", call)
         for path in sorted(ROOT.rglob("*.py"))
         if path.relative_to(ROOT).parts[0] not in ELSEWHERE
         and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call)
-        and getattr(call.func, "id", getattr(call.func, "attr", "")) in names
+        and (name := getattr(call.func, "id", getattr(call.func, "attr", ""))) in wanted
     ]
+
+
+def calls(*names: str) -> list[tuple[str, ast.Call]]:
+    """All calls of functions of these names in the package, `module.name` too, and where they are."""
+    return [(place, call) for name, place, call in _calls() if name in names]
 
 
 def test_every_refusal_in_the_code_says_what_to_change() -> None:

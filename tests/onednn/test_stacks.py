@@ -33,6 +33,7 @@ LEAST_STACK = 32 * 1024
 SOURCES = Path(fqfuse.__file__).parent / "onednn" / "native"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", sorted(path.name for path in SOURCES.glob("*.c")))
 def test_a_function_takes_less_than_a_page_of_stack(source: str, tmp_path: Path) -> None:
     """Every frame has a bound; what is called is inlined, or has a frame that is counted as well."""
