@@ -21,14 +21,16 @@ _NAMES = {DType.U8: "tensor(uint8)", DType.S8: "tensor(int8)"}
 
 _NOTHING: Mapping[str, object] = {
     "auto_pad": "NOTSET",
+    "block_size": 0,
     "ceil_mode": 0,
     "count_include_pad": 0,
     "dilations": {1},
     "group": 1,
     "pads": {0},
+    "saturate": 1,
     "strides": {1},
 }
-"""What attributes of windows say by default; of lists, all elements."""
+"""What attributes of windows and quantizers say by default; of lists, all elements."""
 
 
 def says_nothing(name: str, value: object) -> bool:
@@ -140,6 +142,9 @@ def _attributes(graph: Graph, node: Node) -> dict[str, Any]:
         dtype = node.attr("dtype", DType)
         filled = np.asarray([node.attrs["value"]]).astype(dtype.numpy)
         found = {"value": tensor_of("value", filled)}
+    if node.op == "QuantizeLinear" and node.operand(2):
+        # the zero point has it; ONNX Runtime's optimizer changes that one, and not the attribute
+        found.pop("output_dtype", None)
     if node.op == "Split":
         found.pop("num_outputs", None)
         if not node.operand(1):
