@@ -278,6 +278,8 @@ class Values:
         Raises:
             NotLowered: elements of this layout are repeated along other axes than primitives repeat.
         """
+        if math.prod(self.dims(value)) == math.prod(desc.dims):
+            return Wanted(value, desc)
         spread = self._repeats(value, tuple(whole), desc)
         name = f"{value} over {desc}"
         self._spread_names[name] = value, spread
