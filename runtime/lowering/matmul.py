@@ -128,13 +128,15 @@ def _views(binder: Binder, step: Step) -> Iterator[Way]:
         return
     views = _joined_views(binder, step, frozenset())
     large = _large_constants(binder, step)
-    if not large:
-        yield from views
-        return
-    written = [replace(view, written_out=large) for view in plain]
-    written += _joined_views(binder, step, large)
-    cheap = _copied(binder, step, views[0]) <= _written(binder, step)
-    yield from views + written if cheap else written + views
+    if large:
+        written = [replace(view, written_out=large) for view in plain]
+        written += _joined_views(binder, step, large)
+        cheap = _copied(binder, step, views[0]) <= _written(binder, step)
+        views = views + written if cheap else written + views
+    yield from views
+    operands = frozenset(op.operand for op in step.attr.post_ops if isinstance(op, Binary))
+    if operands:  # last, since operands that a run computes are broadcast in each run
+        yield from (replace(view, written_out=operands) for view in plain)
 
 
 def _joined_views(binder: Binder, step: Step, written_out: frozenset[str]) -> list[Way]:
@@ -280,9 +282,7 @@ def _in_f32(binder: Binder, step: Step, view: Way) -> None:
     operand = operand_in_f32(binder, bias, shape or ())
     flat = (tuple(range(len(dims) - 1)), (len(dims) - 1,))
     rows_of = row_major(library, joined(dims, flat), DataType.f32)
-    operands = frozenset(op.operand for op in found.attr.post_ops if isinstance(op, Binary))
-    whole = (joined_frame(dims, flat, rows_of, out) for out in (view.written_out, operands))
-    frames = frame, *whole
+    frames = frame, joined_frame(dims, flat, rows_of, view.written_out)
     commit_in_f32(binder, step, found, operand, offer, lambda _: frames)
 
 
