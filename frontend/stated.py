@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import onnx
 
 from ..ir.types import Dim
-from ..plan.stated import Stated, plain_shape
+from ..plan.stated import Stated, plain_shapes
 from ..plan.types import Plan
 
 _IMAGE_RANK, _COLOURS = 4, 4
@@ -46,7 +46,8 @@ def stated_shapes(model: onnx.ModelProto, plan: Plan) -> tuple[tuple[str, Stated
                 known.get(word, own if word is None else word)
                 for word, own in zip(words, own_words, strict=True)
             )
-    return tuple((name, shape) for name, shape in found.items() if shape != plain_shape(plan, name))
+    plain = plain_shapes(plan, found)
+    return tuple((name, shape) for name, shape in found.items() if shape != plain[name])
 
 
 def told_sizes(model: onnx.ModelProto, plan: Plan) -> tuple[tuple[str, int], ...]:

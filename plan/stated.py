@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..ir.diagnostic import Finding
@@ -19,19 +19,22 @@ SHAPES = "shapes"
 """The option of a plan that holds (name, shape) of each input and output that the file writes in other words."""
 
 
-def stated_shape(plan: Plan, value: str) -> Stated | None:
-    """The shape of an input or output of a plan in the words of the model's file; None where its rank is unknown."""
+def stated_shapes(plan: Plan, values: Iterable[str]) -> dict[str, Stated | None]:
+    """The shapes of inputs and outputs of a plan in the words of the model's file; None where a rank is unknown."""
     told: Any = plan.options.get(SHAPES, ())  # verified
-    found: dict[str, Stated] = dict(told)
-    return found[value] if value in found else plain_shape(plan, value)
+    return plain_shapes(plan, values) | dict(told)
 
 
-def plain_shape(plan: Plan, value: str) -> Stated | None:
+def plain_shapes(plan: Plan, values: Iterable[str]) -> dict[str, Stated | None]:
     """The same in the words of the plan, without formulas."""
-    shape, names = plan.type(value).shape, symbols_of(plan)
-    if shape is None:
-        return None
-    return tuple(dim if isinstance(dim, int) or dim in names else None for dim in shape)
+    names = frozenset(symbols_of(plan))
+    shapes = {value: plan.type(value).shape for value in values}
+    return {
+        value: None
+        if shape is None
+        else tuple(dim if isinstance(dim, int) or dim in names else None for dim in shape)
+        for value, shape in shapes.items()
+    }
 
 
 def stated_shapes_fit(plan: Plan) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array
 from ..ir.ports import LIST, ROWS, TENSOR, Port, Ports, packed, unpacked
 from ..ir.types import DType, TensorType
-from ..plan.stated import stated_shape
+from ..plan.stated import Stated, stated_shapes
 from ..plan.types import Plan
 from .foreign_types import called, carried, conversion_of, foreign_type
 from .like_onnxruntime import NodeArg, type_name
@@ -35,12 +35,16 @@ def ports_of(plan: Plan) -> Ports:
     return Ports(inputs, outputs)
 
 
-def described(plan: Plan, port: Port) -> NodeArg:
-    """An input or output of the model, as ONNX Runtime describes it."""
+def described(plan: Plan, ports: Sequence[Port]) -> list[NodeArg]:
+    """Inputs or outputs of the model, as ONNX Runtime describes them."""
+    shapes = stated_shapes(plan, (port.name for port in ports if port.is_tensor))
+    return [_node_arg(plan, port, shapes.get(port.name)) for port in ports]
+
+
+def _node_arg(plan: Plan, port: Port, shape: Stated | None) -> NodeArg:
     dtype = plan.type(port.values[0]).dtype if port.values else DType.F32
     text = type_name(dtype)
     if port.is_tensor:
-        shape = stated_shape(plan, port.name)
         return NodeArg(port.name, None if shape is None else list(shape), text)
     text = text if port.form == TENSOR else f"seq({text})"
     return NodeArg(port.name, [], f"optional({text})" if port.there else text)

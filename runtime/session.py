@@ -154,11 +154,11 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the model, in its order."""
-        return [described(self.plan, port) for port in ports_of(self.plan).inputs]
+        return described(self.plan, ports_of(self.plan).inputs)
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs of the model, in its order."""
-        return [described(self.plan, port) for port in ports_of(self.plan).outputs]
+        return described(self.plan, ports_of(self.plan).outputs)
 
     def get_modelmeta(self) -> ModelMeta:
         """What the model's file says about it; of a plan the name of the graph only."""
