@@ -204,15 +204,16 @@ def read_models(f32: ModelSource, int8: ModelSource, approximate: Sequence[str] 
     first, second = graph_from_onnx(f32), graph_from_onnx(int8)
     check(first, IMPORTED)
     check(second, IMPORTED)
-    if first.quantizers and not second.quantizers:
+    check_alike(first, second)
+    pairs, unmatched = pairs_of(first, second)
+    plan = compile_model(int8, approximate=named)
+    parts = (second, *(body for _, body in plan.within))
+    if first.quantizers and not any(part.quantizers for part in parts):
         raise InvalidInput(
             "the first model is quantized, and the second one is not",
             where=f"{first.name} and {second.name}",
             hint="name the f32 model first",
         )
-    check_alike(first, second)
-    pairs, unmatched = pairs_of(first, second)
-    plan = compile_model(int8, approximate=named)
     exact = compile_model(int8) if named else None
     models = Models(first, second, f32, int8, plan, pairs, unmatched, exact)
     _check_one_network(models)

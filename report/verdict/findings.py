@@ -195,7 +195,10 @@ def as_data(finding: Finding) -> FindingData:
 
 
 def verdict_of(
-    plan: Plan, machine: Machine | None = None, sizes: Mapping[str, int] = NO_SIZES
+    plan: Plan,
+    machine: Machine | None = None,
+    sizes: Mapping[str, int] = NO_SIZES,
+    decoded_outside: frozenset[str] = frozenset(),
 ) -> Verdict:
     """The verdict on a plan.
 
@@ -203,6 +206,7 @@ def verdict_of(
         plan: any plan.
         machine: what it is estimated for; None: this one.
         sizes: of what the model leaves open; others are guessed, see `sizes_for`.
+        decoded_outside: see `View`.
 
     Raises:
         InvalidInput: the model has no such size, or it is none.
@@ -211,7 +215,7 @@ def verdict_of(
     found, guessed = sizes_at(plan, sizes)
     timed = are_batches(plan, [name for name, size in guessed.items() if size == 1])
     plan = at_sizes(plan, found)
-    view = View(plan, machine.isa)
+    view = View(plan, machine.isa, decoded_outside)
     without_calls = replace(machine, call=0.0, numpy_call=0.0)
     costs = costs_of(plan, machine if timed else without_calls, view.works)
     inside = _parts(view)
@@ -247,6 +251,11 @@ def _parts(view: View) -> list[_Part]:
             found.append((index, inner, part.times))
             found += [(index, deeper, part.times * times) for _, deeper, times in _parts(inner)]
     return found
+
+
+def decoded_outside_bodies(plan: Plan) -> list[frozenset[str]]:
+    """For each plan of `plan.within`: its inputs that are decoded codes of the plan around it."""
+    return [part.decoded_outside for _, part, _ in _parts(View(plan))]
 
 
 def _at_risk(views: Iterable[View]) -> tuple[str, ...]:

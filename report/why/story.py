@@ -10,7 +10,7 @@ from ...plan.open_sizes import NO_SIZES
 from ...plan.types import Plan
 from ..notation import Notation, count_text, cut_names, layer_names, middle_cut
 from ..summary import COSTLY
-from ..verdict.findings import Finding, Verdict, verdict_of
+from ..verdict.findings import Finding, Verdict, decoded_outside_bodies, verdict_of
 from ..verdict.kind import Gain
 from ..verdict.layers import name_in_f32
 from .endings import (
@@ -73,11 +73,13 @@ def story_of(
         verdict: on the plan that it lies in, if there is one already.
         sizes: else, of what the model leaves open; others are guessed.
     """
-    index = index.home(name)
-    within = {} if index.around else sizes  # a body has sizes of its own
-    story = _story(index, verdict or verdict_of(index.plan, sizes=within), name)
+    whole, index = index, index.home(name)
     if not index.around:
-        return story
+        return _story(index, verdict or verdict_of(index.plan, sizes=sizes), name)
+    if verdict is None:  # a body has sizes of its own
+        given = decoded_outside_bodies(whole.plan)[whole.bodies.index(index)]
+        verdict = verdict_of(index.plan, decoded_outside=given)
+    story = _story(index, verdict, name)
     where = f"In a body of {middle_cut(index.around, _NAME)}, which has a plan of its own"
     return replace(story, answer=f"{where}: {story.answer}", body=index.plan.name)
 
