@@ -295,9 +295,16 @@ def one_of(table: dict[str, Pair]) -> st.SearchStrategy[tuple[Rule, BasicOp, Bas
 
 
 EXACT = pairs(factors, shifts)
+
+
+def _of_either_sign(values: st.SearchStrategy[float]) -> st.SearchStrategy[float]:
+    return st.tuples(values, st.sampled_from([1, -1])).map(math.prod)
+
+
+# Shifts too far apart for one f32 stay two, and what is subnormal rounds by more than its 24th bit.
 ROUNDED = pairs(
-    st.floats(2**-7, 128, width=32).flatmap(lambda value: st.sampled_from([value, -value])),
-    st.floats(-100, 100, width=32),
+    _of_either_sign(st.floats(2**-7, 128, width=32)),
+    _of_either_sign(st.just(0.0) | st.floats(2**-7, 100, width=32)),
 )
 
 
@@ -318,7 +325,11 @@ def test_rule_is_an_identity_of_rational_numbers(
     assert meaning(found, x, held) == meaning((a, b), x, held)
 
 
-@given(case=one_of(ROUNDED), x=st.floats(-1000, 1000, width=32), held=operands)
+@given(
+    case=one_of(ROUNDED),
+    x=_of_either_sign(st.just(0.0) | st.floats(2**-20, 1000, width=32)),
+    held=operands,
+)
 @MANY
 def test_rule_holds_in_f32_as_it_claims(
     case: tuple[Rule, BasicOp, BasicOp], x: float, held: dict[str, Fraction]
