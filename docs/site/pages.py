@@ -27,8 +27,8 @@ _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 _API: Final = """# Python API
 
-All of `import fqfuse`, from its docstrings; `help(fqfuse.compile)` says the same in an interpreter. The [first page](index.md#python-api)
-shows it at work.
+All of `import fqfuse`, from its docstrings; `help(fqfuse.compile)` says the same in an interpreter. [The table](python.md)
+lists them.
 """
 
 
