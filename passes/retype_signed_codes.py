@@ -14,10 +14,13 @@ from ..ir.types import DType
 from .base import Contract, Pass, decide
 from .retyping import is_padded, moves_codes, retype, shifted
 
+_LAYERS = ("LSTM", "GRU")
+_PRODUCTS = ("Conv", "MatMul", *_LAYERS)
+
 
 def retype_signed_codes(graph: Graph) -> None:
     """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for
-    averages between codes of two types.
+    averages between codes of two types; also for LSTM and GRU, whose data in int8 are u8.
 
     Before -> after::
 
@@ -215,7 +218,7 @@ def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:
     """True for a reader that runs as fast with a zero point: products, quantizers, elementwise
     operations that turn it into a shift.
     """
-    if reader.op in ("Conv", "MatMul"):
+    if reader.op in _PRODUCTS:
         return _is_source(graph, reader, value)
     return reader.op == "Quantize" or (
         reader.has(Trait.ELEMENTWISE)
@@ -224,11 +227,13 @@ def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:
 
 
 def _is_source(graph: Graph, reader: Node, value: str) -> bool:
-    """True for the source of a product with quantized weights; not of a depthwise one, whose
-    kernels with a zero point are slower.
+    """True for the source of a product with quantized weights, not of a depthwise one, whose
+    kernels with a zero point are slower; and for the input of a recurrent layer.
     """
-    if reader.op not in ("Conv", "MatMul") or value in reader.inputs[1:]:
+    if reader.op not in _PRODUCTS or value in reader.inputs[1:]:
         return False
+    if reader.op in _LAYERS:
+        return True
     weights = graph.producer(reader.inputs[1], "Dequantize")
     if weights is None:
         return False
