@@ -64,7 +64,7 @@ def scales_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
         if not _has_scale(step, role, target):
             yield f"has a scale of {role}, which {step.primitive} of {target.name} does not take"
             continue
-        problem = _mask_problem(plan, step, role, scale) or _value_problem(scale, role)
+        problem = _mask_problem(plan, step, role, scale, target) or _value_problem(scale, role)
         yield problem and f"has a scale of {role} {problem}"
     output = step.attr.output_scales
     if output is None:
@@ -111,7 +111,7 @@ def zero_points_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | No
                 f"has a zero point of {role}, which {step.primitive} of {target.name} does not take"
             )
             continue
-        problem = _mask_problem(plan, step, role, point)
+        problem = _mask_problem(plan, step, role, point, target)
         yield problem and f"has a zero point of {role} {problem}"
         type_ = _role_type(plan, step, role)
         if type_ is not None and not type_.dtype.is_integer:
@@ -143,7 +143,9 @@ def _is_s32(value: float) -> bool:
     return low <= value <= high
 
 
-def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -> str | None:
+def _mask_problem(
+    plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint, target: Target
+) -> str | None:
     """What is wrong with a mask and the number of values behind it, or None."""
     type_ = _role_type(plan, step, role)
     if scale.mask == 0 or type_ is None or type_.shape is None:
@@ -165,14 +167,15 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
             if len(scale.values) == channels
             else f"with {len(scale.values)} values for {channels} output channels"
         )
-    if step.primitive == "matmul" and role == "weights":
+    if step.primitive == "matmul" and role == "weights" and isinstance(scale, Scale):
         last = 1 << max(rank - 1, 0)
         return (
             _count_problem(scale, type_.shape)
             if scale.mask == last
             else f"of mask {mask_text(scale.mask)}; it is common or {mask_text(last)}"
         )
-    if step.primitive in ("reorder", "rnn"):
+    any_mask = target.masks and (role == "dst" or step.primitive in ("binary", "concat"))
+    if any_mask or step.primitive in ("reorder", "rnn"):
         return _count_problem(scale, type_.shape)
     return f"of mask {mask_text(scale.mask)}, and it is per tensor (common)"
 

@@ -519,6 +519,6 @@ def _floats(array: Array) -> tuple[float, ...]:
 
 
 def has_several_points(description: Description) -> bool:
-    """Whether the source has zero points that are not all the same; the attributes have all values."""
-    zero = description.attr.zero_points.get("src")
-    return zero is not None and len(set(zero.values)) > 1
+    """Whether a factor has zero points that are not all the same; the attributes have all values."""
+    points = description.attr.zero_points
+    return any(len(set(points[role].values)) > 1 for role in ("src", "weights") if role in points)
