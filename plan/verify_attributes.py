@@ -13,7 +13,7 @@ from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
-from ..masks import mask_text
+from ..masks import has_order, mask_text
 from .arguments import PACKED, at_run_time
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .findings import destination, of_target
@@ -151,7 +151,7 @@ def _mask_problem(
     if scale.mask == 0 or type_ is None or type_.shape is None:
         return _count_problem(scale, None if type_ is None else type_.shape)
     rank = len(type_.shape)
-    if scale.mask < 0 or scale.mask >> rank:
+    if scale.mask < 0 or scale.mask >> rank or not has_order(scale.mask, rank):
         return _not_there(scale.mask)
     if step.primitive in ("convolution", "deconvolution") and role == "weights":
         group = step.params.get("group", 1)
@@ -192,7 +192,8 @@ def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
         return (
             None if len(scale.values) == 1 else f"with {len(scale.values)} values and mask common"
         )
-    if shape is None or scale.mask < 0 or scale.mask >> len(shape):
+    stray = shape is None or scale.mask < 0 or scale.mask >> len(shape)
+    if stray or not has_order(scale.mask, len(shape)):
         return _not_there(scale.mask)
     sizes = [dim for index, dim in enumerate(shape) if scale.mask >> index & 1]
     numbers = [dim for dim in sizes if isinstance(dim, int)]
@@ -207,7 +208,8 @@ def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
 
 def _not_there(mask: int) -> str:
     """The library's own word for it: the status of a descriptor that asks for such a mask."""
-    return f"of mask {mask_text(mask)}, which selects dimensions that are not there (invalid_arguments)"
+    order = "" if has_order(mask, 0) else " in the order of its name"
+    return f"of mask {mask_text(mask)}, which selects dimensions that are not there{order} (invalid_arguments)"
 
 
 # -- post-ops --------------------------------------------------------------------------------------

@@ -214,7 +214,15 @@ def test_the_operand_of_a_binary_post_op_has_a_zero_point(
         assert np.array_equal(made.execute({**args, **given}), expected, equal_nan=True)
 
 
-STRAY = ["per_channel_tnc", "per_dim_11", "per_dim_1+per_dim_2", "per_dim_0+per_dim_3"]
+STRAY = [
+    "per_channel_tnc",
+    "per_channel_nchw",
+    "per_channel_oihw",
+    "per_channel_goihw",
+    "per_dim_11",
+    "per_dim_1+per_dim_2",
+    "per_dim_0+per_dim_3",
+]
 
 
 @pytest.mark.parametrize("mask", STRAY)
