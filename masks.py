@@ -53,8 +53,10 @@ def mask_of(given: object) -> int:
     Raises:
         InvalidInput: there is no such name, or it is neither.
     """
+    if isinstance(given, _OfOrder):
+        return given
     if isinstance(given, Integral):
-        return given if isinstance(given, _OfOrder) else int(given)
+        return int(given)
     if not isinstance(given, str):
         raise InvalidInput(
             f"a mask is a number or a name, not {given!r}", hint='give 0 or "common" for one number'

@@ -22,6 +22,9 @@ def retype_signed_codes(graph: Graph) -> None:
     """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for
     averages between codes of two types; also for LSTM and GRU, whose data in int8 are u8.
 
+    Where the quantizers store no code below -64, 64 more are enough, and so on: codes of 7 bits
+    stay such, with which no pair of products saturates.
+
     Before -> after::
 
         Conv(Dequantize(Quantize(x){s, z}: s8){s, z}, w)
@@ -59,12 +62,18 @@ def retype_signed_codes(graph: Graph) -> None:
         refusal = refusals.get(codes) or region.grow(codes)
         if refusal is None:
             makers = sorted(region.nodes.values(), key=lambda maker: order[maker.name])
-            retype(graph, makers, 128, DType.U8)
+            retype(graph, makers, _offset(makers), DType.U8)
             verdict = f"{codes} is u8 now, with all that it is made of"
             decide(graph, RETYPE_SIGNED_CODES.name, node, verdict)
         else:
             refusals.update(dict.fromkeys(region.values, refusal))
             decide(graph, RETYPE_SIGNED_CODES.name, node, refusal)
+
+
+def _offset(makers: list[Node]) -> int:
+    """The least even number that leaves no code below 0."""
+    lowest = min(maker.attr("lo", int) for maker in makers if maker.op == "Quantize")
+    return max(0, -(lowest // 2 * 2))
 
 
 RETYPE_SIGNED_CODES = Pass("retype_signed_codes", Contract("identity", "ties"), retype_signed_codes)

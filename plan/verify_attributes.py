@@ -192,8 +192,8 @@ def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
         return (
             None if len(scale.values) == 1 else f"with {len(scale.values)} values and mask common"
         )
-    stray = shape is None or scale.mask < 0 or scale.mask >> len(shape)
-    if stray or not has_order(scale.mask, len(shape)):
+    rank = 0 if shape is None else len(shape)
+    if shape is None or scale.mask < 0 or scale.mask >> rank or not has_order(scale.mask, rank):
         return _not_there(scale.mask)
     sizes = [dim for index, dim in enumerate(shape) if scale.mask >> index & 1]
     numbers = [dim for dim in sizes if isinstance(dim, int)]
