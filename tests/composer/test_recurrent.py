@@ -155,6 +155,9 @@ def test_the_recommended_parameters(target: str) -> None:
         codes = plan.constants[layer.arg(role) or ""]
         assert codes.dtype == np.int8
         assert np.abs(codes.astype(int)).max() <= 63, name
+    if target != "unified":
+        made = fqfuse.compile(of(*lstm()), target="unified", approximate=INT8)
+        assert fqfuse.convert(plan, "unified").steps[-1] == made.steps[-1]
     if target == "unified":
         assert layer.attr.scales.keys() == {"src", "w", "r"}
         assert layer.attr.zero_points["src"].values == (128,)
