@@ -179,6 +179,26 @@ def test_the_operand_of_a_binary_post_op_has_a_scale_at_run_time() -> None:
     assert found.tolist() == [[6, 22]]
 
 
+@pytest.mark.parametrize("fed", [False, True])
+def test_the_operand_of_a_binary_post_op_has_a_scale_by_any_mask(
+    fed: bool, rng: np.random.Generator
+) -> None:
+    """Exact: whole numbers, and powers of two. An operand that is broadcast along a dimension, too."""
+    words = {"src": "u8[2,3,4]", "weights": "s8[2,4,5]", "dst": "f32[2,3,5]"}
+    for shape in ([2, 3, 5], [2, 1, 5], [1, 3, 1]):
+        tensors = {"src": words["src"], "weights": words["weights"], "other": f"s8{shape}"}
+        args = arrays(rng, tensors)
+        for mask in range(8):
+            along = [size if mask >> axis & 1 else 1 for axis, size in enumerate(shape)]
+            factors = rng.choice([0.25, 0.5, 2.0], along).astype(np.float32)
+            held = Scale(() if fed else tuple(factors.ravel().tolist()), mask)
+            attr = PrimitiveAttr(post_ops=(Binary("sub", "other", held),))
+            made = prim("matmul", attr, target="unified", **words, other=tensors["other"])
+            found = made.execute(args | ({"scales_other": factors.ravel()} if fed else {}))
+            sums = args["src"].astype(int) @ args["weights"]
+            assert np.array_equal(found, sums - args["other"] * factors), (shape, mask)
+
+
 @pytest.mark.parametrize("algorithm", ["add", "sub", "mul", "max", "min", "div", "lt", "eq"])
 @pytest.mark.parametrize(("mask", "count"), [(0, 1), (2, 3), (3, 6)])
 @pytest.mark.parametrize("dtype", ["u8", "s8", "s32"])
