@@ -11,7 +11,7 @@ The names, each with help of its own (`help(fqfuse.compile)`):
     compile             an ONNX model to a Plan
     save_plan           writes a plan as one ONNX file
     load_plan           reads a plan file, and checks it
-    convert             a plan for oneDNN 2 to one for oneDNN 3
+    convert             a plan for oneDNN 2 to one for oneDNN 3, or for the unified scheme
     export              a model of any dialect to standard ONNX that other runtimes fuse
     findings            what of a plan costs most or is wrong, and what to change
     why                 where a node, quantizer or value ended, and what stands in the way

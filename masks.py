@@ -20,7 +20,7 @@ from numbers import Integral
 
 from .errors import InvalidInput
 
-__all__ = ["CHANNELS", "mask_of", "mask_text"]
+__all__ = ["CHANNELS", "has_order", "mask_of", "mask_text"]
 
 CHANNELS: Mapping[str, int] = {"nchw": 1 << 1, "tnc": 1 << 2, "oihw": 1 << 0, "goihw": 0b11}
 """Order of dimensions -> the mask of the channels; of weights those of the output."""
@@ -31,6 +31,20 @@ _NAMES: Mapping[str, int] = {
     **{f"per_dim_{index}": 1 << index for index in range(_DIMENSIONS)},
     **{f"per_channel_{order}": mask for order, mask in CHANNELS.items()},
 }
+_RANKS = {"nchw": (3, 4, 5), "tnc": (3,), "oihw": (3, 4, 5), "goihw": (4, 5, 6)}
+
+
+class _OfOrder(int):
+    """A mask that was given by the name of an order of dimensions."""
+
+    order = ""
+
+
+def has_order(mask: int, rank: int) -> bool:
+    """Whether a tensor of that many dimensions, one to three spatial ones among them, may have the order
+    by whose name its mask was given; True of any other mask.
+    """
+    return not isinstance(mask, _OfOrder) or rank in _RANKS[mask.order]
 
 
 def mask_of(given: object) -> int:
@@ -39,6 +53,8 @@ def mask_of(given: object) -> int:
     Raises:
         InvalidInput: there is no such name, or it is neither.
     """
+    if isinstance(given, _OfOrder):
+        return given
     if isinstance(given, Integral):
         return int(given)
     if not isinstance(given, str):
@@ -55,7 +71,12 @@ def mask_of(given: object) -> int:
                 + ", ".join(f"per_channel_{order}" for order in CHANNELS),
             )
         found |= mask
-    return found
+    order = given.rpartition("per_channel_")[2]
+    if order not in CHANNELS:
+        return found
+    named = _OfOrder(found)
+    named.order = order
+    return named
 
 
 def mask_text(mask: int, order: str = "") -> str:

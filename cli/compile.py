@@ -26,6 +26,7 @@ def command(
 ) -> None:
     """Compiles a model, and writes and sums up the plan."""
     from ..plan.file import save_plan
+    from ..plan.saturation import steps_at_risk
     from .load import compiled, is_plan_file
 
     if is_plan_file(model):
@@ -41,6 +42,7 @@ def command(
     from ..report.json import summary_json
     from ..report.notation import title_text
     from ..report.text import summary_report
+    from ..report.verdict.screen import without_vnni
     from .console import print_json, show
 
     size, told = sizes_of(output)
@@ -55,4 +57,5 @@ def command(
             }
         )
     else:
-        show(summary_report(plan, title_text(model.name), {"plan": told}), color)
+        rows = without_vnni(len(steps_at_risk(plan, "avx2"))) | {"plan": told}
+        show(summary_report(plan, title_text(model.name), rows), color)

@@ -1,4 +1,4 @@
-"""Convert a plan for oneDNN 2 into one for oneDNN 3.
+"""Convert a plan for oneDNN 2 into one for oneDNN 3, or one for either into the unified scheme.
 
 Mechanically every float operation stays, and the new plan gives the same numbers. Semantically
 scales, biases and post-ops speak of real numbers, as a plan that was compiled for oneDNN 3 does;
@@ -32,6 +32,7 @@ class To(enum.StrEnum):
     """For which scheme of attributes."""
 
     V3 = "onednn-v3"
+    UNIFIED = "unified"
 
 
 class How(enum.StrEnum):

@@ -92,6 +92,19 @@ def explain_few_codes(graph: Graph) -> None:
             known[node.output] = found
 
 
+def span(graph: Graph, value: str) -> tuple[float, float] | None:
+    """The least and the largest number that quantizers and bounded operations let a value hold; None
+    where no part of it has such ends.
+    """
+    known: dict[str, Pieces] = {}
+    for node in graph.nodes():
+        if len(node.outputs) == 1:
+            known[node.output] = _behind(graph, node, known)
+    ends = [_ends(piece) for piece in known.get(value, ())]
+    ends = [pair for pair in ends if np.abs(pair).max() < _ENDLESS]
+    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+
+
 def _behind(graph: Graph, node: Node, known: Mapping[str, Pieces]) -> Pieces:
     """The pieces of what a node gives."""
     given = known.get(node.inputs[0], ()) if node.inputs else ()
@@ -101,7 +114,9 @@ def _behind(graph: Graph, node: Node, known: Mapping[str, Pieces]) -> Pieces:
     if node.op == "FakeQuantize":
         return _all_codes(graph, node)
     if node.op == "Dequantize":
-        quant = node.quant
+        quant, dtype = node.quant, graph.type(node.input).dtype
+        if not given and dtype.is_code:  # from outside
+            given = (Piece(*dtype.range, _name(node)),)
         with np.errstate(all="ignore"):  # of absurd scales
             return tuple(
                 _spanned(piece, [(end - quant.zero_points) * quant.scales for end in _ends(piece)])

@@ -47,6 +47,7 @@ from .reorder_scale import REORDER_SCALE
 from .retype_matmul_operand import RETYPE_MATMUL_OPERAND
 from .retype_signed_codes import RETYPE_SIGNED_CODES
 from .scale_into_product import SCALE_INTO_PRODUCT
+from .scale_rows_behind_product import SCALE_ROWS_BEHIND_PRODUCT
 from .separate_computed_bias import SEPARATE_COMPUTED_BIAS
 from .shift_behind_product import SHIFT_BEHIND_PRODUCT
 from .skip_unread_steps import SKIP_UNREAD_STEPS
@@ -124,6 +125,8 @@ PIPELINE: tuple[Pass, ...] = (
     NORMALIZE_GEMM,
     # because: weights are constant codes by now, and every product is one of three
     SHIFT_BEHIND_PRODUCT,
+    # because: likewise, and what is shifted by one number stands in front no longer
+    SCALE_ROWS_BEHIND_PRODUCT,
     # because: what adds or multiplies is there by now, and quantizers and reshapes move over what
     # this puts in
     WIDEN_OPERANDS,

@@ -14,10 +14,16 @@ from ..ir.types import DType
 from .base import Contract, Pass, decide
 from .retyping import is_padded, moves_codes, retype, shifted
 
+_LAYERS = ("LSTM", "GRU")
+_PRODUCTS = ("Conv", "MatMul", *_LAYERS)
+
 
 def retype_signed_codes(graph: Graph) -> None:
     """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for
-    averages between codes of two types.
+    averages between codes of two types; also for LSTM and GRU, whose data in int8 are u8.
+
+    Where the quantizers store no code below -64, 64 more are enough, and so on: codes of 7 bits
+    stay such, with which no pair of products saturates.
 
     Before -> after::
 
@@ -56,12 +62,18 @@ def retype_signed_codes(graph: Graph) -> None:
         refusal = refusals.get(codes) or region.grow(codes)
         if refusal is None:
             makers = sorted(region.nodes.values(), key=lambda maker: order[maker.name])
-            retype(graph, makers, 128, DType.U8)
+            retype(graph, makers, _offset(makers), DType.U8)
             verdict = f"{codes} is u8 now, with all that it is made of"
             decide(graph, RETYPE_SIGNED_CODES.name, node, verdict)
         else:
             refusals.update(dict.fromkeys(region.values, refusal))
             decide(graph, RETYPE_SIGNED_CODES.name, node, refusal)
+
+
+def _offset(makers: list[Node]) -> int:
+    """The least even number that leaves no code below 0."""
+    lowest = min(maker.attr("lo", int) for maker in makers if maker.op == "Quantize")
+    return max(0, -(lowest // 2 * 2))
 
 
 RETYPE_SIGNED_CODES = Pass("retype_signed_codes", Contract("identity", "ties"), retype_signed_codes)
@@ -215,7 +227,7 @@ def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:
     """True for a reader that runs as fast with a zero point: products, quantizers, elementwise
     operations that turn it into a shift.
     """
-    if reader.op in ("Conv", "MatMul"):
+    if reader.op in _PRODUCTS:
         return _is_source(graph, reader, value)
     return reader.op == "Quantize" or (
         reader.has(Trait.ELEMENTWISE)
@@ -224,11 +236,13 @@ def _takes_a_zero_point(graph: Graph, reader: Node, value: str) -> bool:
 
 
 def _is_source(graph: Graph, reader: Node, value: str) -> bool:
-    """True for the source of a product with quantized weights; not of a depthwise one, whose
-    kernels with a zero point are slower.
+    """True for the source of a product with quantized weights, not of a depthwise one, whose
+    kernels with a zero point are slower; and for the input of a recurrent layer.
     """
-    if reader.op not in ("Conv", "MatMul") or value in reader.inputs[1:]:
+    if reader.op not in _PRODUCTS or value in reader.inputs[1:]:
         return False
+    if reader.op in _LAYERS:
+        return True
     weights = graph.producer(reader.inputs[1], "Dequantize")
     if weights is None:
         return False

@@ -391,10 +391,8 @@ def codes_written(plan: Plan, step: Step) -> Codes | None:
     dtype = plan.type(step.output).dtype
     if dtype not in (DType.U8, DType.S8) or step.primitive not in _STORES:
         return None
-    if plan.target == "onednn-v2":
-        return None  # its post-ops have scales of their own
     low, high = _SHARES if step.op == "Softmax" else (-math.inf, math.inf)
-    if step.primitive == "softmax" and "src" in step.attr.scales:
+    if step.primitive == "softmax" and ("src" in step.attr.scales or step.attr.output_scales):
         return dtype.range  # a factor of the result
     for op in step.attr.post_ops:
         low, high = _through(op, (low, high))
@@ -417,8 +415,10 @@ def codes_written(plan: Plan, step: Step) -> Codes | None:
 def _through(op: PostOp, bounds: Range) -> Range:
     """Bounds behind a post-op."""
     low, high = bounds
-    if not isinstance(op, Eltwise) or op.scale != 1.0:
+    if not isinstance(op, Eltwise):
         return -math.inf, math.inf
+    if op.scale != 1.0:  # of `onednn-v2`: of the result
+        return _through(Eltwise("linear", op.scale), _through(replace(op, scale=1.0), bounds))
     if op.algorithm == "relu" and op.alpha == 0:
         return max(low, 0.0), max(high, 0.0)
     if op.algorithm.startswith("clip"):

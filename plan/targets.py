@@ -74,6 +74,8 @@ class Target:
             behind the post-ops; `output`: one output scale on accumulator + bias, and nothing
             behind the post-ops but the zero point.
         operand_scale: the second operand of a binary post-op has a scale and a zero point.
+        masks: destinations, and sources that are added or joined, have scales and zero points along any
+            dimensions.
         eltwise_scale: an eltwise post-op multiplies its result by a scale.
         fold_dst_scale: the scale of the codes goes into the factors in front of the post-ops where
             it can get there. Those multiply anyway, while a destination scale is one more
@@ -93,6 +95,7 @@ class Target:
     max_post_ops: int
     primitives: Mapping[str, Capability]
     operand_scale: bool = False
+    masks: bool = False
     fold_dst_scale: bool = False
     legacy_eltwise: bool = False
     comparison_lanes: int = 1
@@ -226,6 +229,7 @@ _UNIFIED: Mapping[str, Capability] = {
         sum_zero_point=True,
         sum_converts=True,
     ),
+    "prelu": Capability(_ANY, _ALL, dst_scale=True, dst_zero_point=True),
     "rnn": replace(_V3["rnn"], src_scale=True, src_zero_point=True, rnn_qparams=False),
     "softmax": replace(_V3["softmax"], dst_zero_point=True),
     "layer_normalization": replace(_V3["layer_normalization"], dst_zero_point=True),
@@ -269,7 +273,7 @@ TARGETS: Mapping[str, Target] = {
         comparison_lanes=_LANES,
         depthwise_is_slow=_SLOW_2_6,
     ),
-    "unified": Target("unified", "arguments", False, 32, _UNIFIED, operand_scale=True),
+    "unified": Target("unified", "arguments", False, 32, _UNIFIED, operand_scale=True, masks=True),
 }
 
 

@@ -13,7 +13,7 @@ from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.ops import dims
 from ..ir.text_write import name_text, type_text
 from ..ir.types import DType, Shape, TensorType
-from ..masks import mask_text
+from ..masks import has_order, mask_text
 from .arguments import PACKED, at_run_time
 from .attributes import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
 from .findings import destination, of_target
@@ -64,7 +64,7 @@ def scales_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | None]:
         if not _has_scale(step, role, target):
             yield f"has a scale of {role}, which {step.primitive} of {target.name} does not take"
             continue
-        problem = _mask_problem(plan, step, role, scale) or _value_problem(scale, role)
+        problem = _mask_problem(plan, step, role, scale, target) or _value_problem(scale, role)
         yield problem and f"has a scale of {role} {problem}"
     output = step.attr.output_scales
     if output is None:
@@ -111,7 +111,7 @@ def zero_points_fit(plan: Plan, step: Step, target: Target) -> Iterator[str | No
                 f"has a zero point of {role}, which {step.primitive} of {target.name} does not take"
             )
             continue
-        problem = _mask_problem(plan, step, role, point)
+        problem = _mask_problem(plan, step, role, point, target)
         yield problem and f"has a zero point of {role} {problem}"
         type_ = _role_type(plan, step, role)
         if type_ is not None and not type_.dtype.is_integer:
@@ -143,13 +143,15 @@ def _is_s32(value: float) -> bool:
     return low <= value <= high
 
 
-def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -> str | None:
+def _mask_problem(
+    plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint, target: Target
+) -> str | None:
     """What is wrong with a mask and the number of values behind it, or None."""
     type_ = _role_type(plan, step, role)
     if scale.mask == 0 or type_ is None or type_.shape is None:
         return _count_problem(scale, None if type_ is None else type_.shape)
     rank = len(type_.shape)
-    if scale.mask < 0 or scale.mask >> rank:
+    if scale.mask < 0 or scale.mask >> rank or not has_order(scale.mask, rank):
         return _not_there(scale.mask)
     if step.primitive in ("convolution", "deconvolution") and role == "weights":
         group = step.params.get("group", 1)
@@ -165,14 +167,15 @@ def _mask_problem(plan: Plan, step: Step, role: str, scale: Scale | ZeroPoint) -
             if len(scale.values) == channels
             else f"with {len(scale.values)} values for {channels} output channels"
         )
-    if step.primitive == "matmul" and role == "weights":
+    if step.primitive == "matmul" and role == "weights" and isinstance(scale, Scale):
         last = 1 << max(rank - 1, 0)
         return (
             _count_problem(scale, type_.shape)
             if scale.mask == last
             else f"of mask {mask_text(scale.mask)}; it is common or {mask_text(last)}"
         )
-    if step.primitive in ("reorder", "rnn"):
+    any_mask = target.masks and (role == "dst" or step.primitive in ("binary", "concat"))
+    if any_mask or step.primitive in ("reorder", "rnn"):
         return _count_problem(scale, type_.shape)
     return f"of mask {mask_text(scale.mask)}, and it is per tensor (common)"
 
@@ -189,7 +192,8 @@ def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
         return (
             None if len(scale.values) == 1 else f"with {len(scale.values)} values and mask common"
         )
-    if shape is None or scale.mask < 0 or scale.mask >> len(shape):
+    rank = 0 if shape is None else len(shape)
+    if shape is None or scale.mask < 0 or scale.mask >> rank or not has_order(scale.mask, rank):
         return _not_there(scale.mask)
     sizes = [dim for index, dim in enumerate(shape) if scale.mask >> index & 1]
     numbers = [dim for dim in sizes if isinstance(dim, int)]
@@ -204,7 +208,8 @@ def _count_problem(scale: Scale | ZeroPoint, shape: Shape | None) -> str | None:
 
 def _not_there(mask: int) -> str:
     """The library's own word for it: the status of a descriptor that asks for such a mask."""
-    return f"of mask {mask_text(mask)}, which selects dimensions that are not there (invalid_arguments)"
+    order = "" if has_order(mask, 0) else " in the order of its name"
+    return f"of mask {mask_text(mask)}, which selects dimensions that are not there{order} (invalid_arguments)"
 
 
 # -- post-ops --------------------------------------------------------------------------------------

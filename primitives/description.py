@@ -18,7 +18,7 @@ from ..errors import InvalidInput
 from ..ir.ops.spec import Array, Attr
 from ..ir.text_write import type_text
 from ..ir.types import DType, TensorType
-from ..masks import mask_text
+from ..masks import has_order, mask_text
 from ..onednn.enums import AlgKind, RnnDirection
 from ..plan.attributes import (
     OPERANDS,
@@ -421,12 +421,18 @@ def count(mask: int, dims: tuple[int, ...]) -> int:
 
 
 def stray_masks(description: Description) -> Iterator[str]:
-    """Masks that select dimensions that a tensor has not."""
+    """Masks that select dimensions that a tensor has not, or are named by an order that it has not, as no
+    matrix has one.
+    """
     types = {**description.tensors, **description.operands}
     for what, name, mask in _masks(description.attr):
-        if name in types and mask >> len(types[name].static_shape):
-            shape = type_text(types[name])
+        if name not in types:
+            continue
+        rank, shape = len(types[name].static_shape), type_text(types[name])
+        if mask >> rank:
             yield f"{what} of mask {mask_text(mask)} select dimensions that {name}, {shape}, has not"
+        elif not has_order(mask, 0 if description.kind == "matmul" else rank):
+            yield f"{what} are by the name of an order of dimensions that {name}, {shape}, has not"
 
 
 def _masks(attr: PrimitiveAttr) -> Iterator[tuple[str, str, int]]:
@@ -519,6 +525,6 @@ def _floats(array: Array) -> tuple[float, ...]:
 
 
 def has_several_points(description: Description) -> bool:
-    """Whether the source has zero points that are not all the same; the attributes have all values."""
-    zero = description.attr.zero_points.get("src")
-    return zero is not None and len(set(zero.values)) > 1
+    """Whether a factor has zero points that are not all the same; the attributes have all values."""
+    points = description.attr.zero_points
+    return any(len(set(points[role].values)) > 1 for role in ("src", "weights") if role in points)

@@ -455,6 +455,8 @@ def _reduction(description: Description, attr: PrimitiveAttr, args: Mapping[str,
         (found,) = row.evaluate([exact, np.array(axes, np.int64)], row.complete({}))
         if exact is not src:
             found = found.astype(np.int32)
+            if description.dtype("dst") is not DType.S32:
+                found = found.astype(np.float32)  # as what stores it would
         if algorithm == "mean":
             found = found.astype(np.float32) / np.float32(src.size // max(found.size, 1))
     return Work("reorder", "Identity", {"src": found}, attr)

@@ -16,13 +16,13 @@ from ..onednn.capi import Status, failure
 from ..plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale, Sum
 from ..plan.conversion.convert import convert_steps
 from ..plan.findings import called
-from ..plan.targets import PARAMETERS_OF_2_6
+from ..plan.targets import PARAMETERS_OF_2_6, TARGETS
 from ..plan.types import Plan
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
-from .description import HALVES, Description, at_execution, stray_masks, with_values
-from .implementation import missing
+from .description import HALVES, Description, at_execution, count, stray_masks, with_values
+from .implementation import RULES, missing
 from .kinds import CELLS
 from .on_numpy import one_step
 from .operation import OPERATIONS
@@ -49,8 +49,9 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
         return Status.invalid_arguments, reason
     if description.target == "onednn-v2" and "hardsigmoid" in _eltwise_algorithms(description):
         return Status.invalid_arguments, "oneDNN 2.6 has no algorithm hardsigmoid"
-    if description.kind == "inner_product" and description.attr.zero_points:
-        return Status.unimplemented, "inner products have no zero points"
+    points = description.attr.zero_points.keys() - _stored_points(description)
+    if description.kind == "inner_product" and points:
+        return Status.unimplemented, f"inner products have no zero points of {min(points)}"
     if description.kind == "sum" and any(scale.mask for scale in description.attr.scales.values()):
         return Status.unimplemented, "sources of a sum have one scale each"
     for role in (*description.attr.scales, *description.attr.zero_points):
@@ -80,6 +81,11 @@ def refusal_of_scheme(description: Description) -> tuple[Status, str] | None:
     return None
 
 
+def _stored_points(description: Description) -> set[str]:
+    """What may have a zero point where the library has none: a destination, on `unified`."""
+    return {"dst"} if TARGETS[description.target].masks else set()
+
+
 def _eltwise_algorithms(description: Description) -> set[Attr]:
     found = {op.algorithm for op in description.attr.post_ops if isinstance(op, Eltwise)}
     own = description.params["algorithm"] if description.kind == "eltwise" else ""
@@ -107,10 +113,32 @@ def with_known_parameters(description: Description) -> Description:
 
 
 def _by_its_name(description: Description, plan: Plan) -> Plan:
-    """The plan by which attributes are judged: what a reduction gives, a reorder stores, which takes others."""
-    if description.kind != "reduction":
-        return plan
-    return replace(plan, steps=tuple(replace(step, primitive="reduction") for step in plan.steps))
+    """The plan by which attributes are judged: what a reduction gives, a reorder stores, which takes others;
+    and zero points of a factor's channels, which are taken off sums, no step has.
+    """
+    (step,) = plan.steps
+    primitive = "reduction" if description.kind == "reduction" else step.primitive
+    points = {
+        role: zero
+        for role, zero in step.attr.zero_points.items()
+        if not _are_of_channels(description, role)
+    }
+    attr = replace(step.attr, zero_points=points)
+    return replace(plan, steps=(replace(step, primitive=primitive, attr=attr),))
+
+
+def _are_of_channels(description: Description, role: str) -> bool:
+    """Whether the factor of a product on `unified` has zero points along its channels, as a source of the
+    library may, or along the columns of a matrix.
+    """
+    factors = ("src", "weights") if description.kind == "matmul" else ("src",)
+    if description.target != "unified" or role not in factors:
+        return False
+    zero, rules = description.attr.zero_points[role], RULES[description.kind]
+    whole = len(zero.values) in (0, count(zero.mask, description.dims(role)))
+    return (
+        whole and zero.mask != 0 and zero.mask in (rules.zero_points(description).get("src") or ())
+    )
 
 
 def in_words_of_3_2(description: Description) -> Description:

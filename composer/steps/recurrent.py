@@ -11,6 +11,7 @@ from ...ir.approximations import APPROXIMATIONS, INT8_RECURRENCE
 from ...ir.decision import Decision, DequantizeFate, Outcome, QuantizeFate
 from ...ir.node import Node, origin_of, subject
 from ...ir.ops.recurrent import DYNAMIC
+from ...ir.reach import span
 from ...ir.rule import Refusal
 from ...ir.types import DType, Quantization, TensorType
 from ...plan.accumulator import ACCUMULATOR
@@ -30,10 +31,7 @@ LAYERS = frozenset({"AUGRU", "GRU", "LSTM", "RNN", DYNAMIC})
 _RULE = "recurrent layer by oneDNN's primitive"
 _RULE_INT8 = "recurrent layer in int8"
 
-# oneDNN's recommendation: codes of -1..1, which hidden states are in, and weights of 7 bits, whose
-# products instructions without VNNI add without loss.
-_RECOMMENDED = Quantization.of(float(np.float32(1 / 127)), 128)
-_LARGEST_WEIGHT = 63
+_LARGEST_WEIGHT = 63  # of 7 bits: instructions without VNNI add such products without loss
 
 _NOT_QUANTIZED = Refusal(
     "the model quantizes no hidden state, which the int8 primitive does at each step",
@@ -158,7 +156,7 @@ def _int8(builder: StepBuilder, node: Node, args: dict[str, str]) -> None:
     quant = None if decode is None else _of_data(builder, decode)
     whose = "those of its input"
     if quant is None:
-        quant, whose = _RECOMMENDED, "oneDNN's recommendation, which clips what is beyond -1..1"
+        quant, whose = _of_range(span(graph, node.input))
         decode = None
     if decode is None or graph.sole_consumer(decode.output) is None or _are_s8(builder, decode):
         args["src"] = _codes_of(builder, node, quant)
@@ -189,6 +187,18 @@ def _int8(builder: StepBuilder, node: Node, args: dict[str, str]) -> None:
         builder.encoded(stored, QuantizeFate.DST_SCALE, how, node.name)
     reason = f"scale {scale:g} and shift {shift:g} of the data, {whose}; weights by 63/max for each gate and output"
     graph.decide(Decision(_RULE_INT8, subject(node), Outcome.FIRED, reason))
+
+
+def _of_range(ends: tuple[float, float] | None) -> tuple[Quantization, str]:
+    """Parameters for the input's range and the hidden state's, and whose they are. Of -1..1 alone they
+    are oneDNN's recommendation: scale 127, shift 128.
+    """
+    low, high = np.minimum(ends or 0, -1).min(), np.maximum(ends or 0, 1).max()
+    zero = int(np.clip(np.rint(255 * -low / (high - low)), 1, 254))
+    quant = Quantization.of(float(np.float32(max(-low / zero, high / (255 - zero)))), zero)
+    if ends is not None:
+        return quant, f"which hold its input's {ends[0]:.6g}..{ends[1]:.6g} and -1..1"
+    return quant, "oneDNN's recommendation, which clips what is beyond -1..1"
 
 
 def _are_s8(builder: StepBuilder, decode: Node) -> bool:

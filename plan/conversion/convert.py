@@ -1,4 +1,4 @@
-"""Plans for `onednn-v2` rewritten for `onednn-v3`, attribute by attribute.
+"""Plans for `onednn-v2` rewritten for `onednn-v3`, attribute by attribute, and either for `unified`.
 
 Two ways, after the order of both schemes (`attributes.py`)::
 
@@ -8,6 +8,8 @@ Two ways, after the order of both schemes (`attributes.py`)::
                  accumulator's domain into the real one, and the post-ops' parameters from the
                  destination's quanta into real numbers.
                  A real identity: codes differ by at most 1, and only next to a tie.
+
+`unified` has the attributes of `onednn-v3`, but for recurrent layers, whose scales are the reciprocals.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from ...ir.ops.spec import Array
 from ...ir.rule import Refusal
 from ...ir.text_write import name_text
 from ..attributes import DepthwiseConv, Eltwise, PostOp, Scale
+from ..recurrent_parameters import with_scales
 from ..types import Plan, Step
 from ..verify import check_plan
 from ..verify_attributes import post_ops_fit, scales_fit
@@ -36,12 +39,12 @@ from .real_domain import COMPILE_AGAIN, TAKEN_APART, LeavesF32, real_post_ops, r
 Conversion = Literal["mechanical", "semantic"]
 
 _RULE = "v2 attributes to v3"
-_SOURCE, _TARGET = "onednn-v2", "onednn-v3"
+_SOURCE, _TARGET, _UNIFIED = "onednn-v2", "onednn-v3", "unified"
 _POST_OPS = (QuantizeFate.POST_OP, DequantizeFate.POST_OP)
 
 
 def convert(plan: Plan, target: str = _TARGET, how: Conversion = "mechanical") -> Plan:
-    """Converts a plan for `onednn-v2` into one for `onednn-v3`.
+    """Converts a plan for `onednn-v2` into one for `onednn-v3`, or one for either into one for `unified`.
 
     A step that has no semantic reading (types without quantization, a bias computed at run time, a
     number that f32 does not hold) is converted mechanically; the decision `v2 attributes to v3` of
@@ -49,14 +52,14 @@ def convert(plan: Plan, target: str = _TARGET, how: Conversion = "mechanical") -
 
     Args:
         plan: it stays as it is.
-        target: `onednn-v3`.
+        target: `onednn-v3` or `unified`.
         how: `mechanical`: every float operation stays, and the new plan gives the same numbers;
             `semantic`: scales, bias and post-ops speak of real numbers, and codes differ by at most
             1, next to ties only.
 
     Raises:
-        InvalidInput: it is no plan, or the plan is for another target, or there is no such target
-            or way.
+        InvalidInput: it is no plan, or the plan is for that target or `unified` already, or there is
+            no such target or way.
         PlanError: the plan is not sound, or a step cannot be said in the attributes of `onednn-v3`,
             such as one with too many post-ops.
     """
@@ -65,31 +68,36 @@ def convert(plan: Plan, target: str = _TARGET, how: Conversion = "mechanical") -
             f"a {type(plan).__name__} is no plan",
             hint="give what fqfuse.compile or fqfuse.load_plan returned",
         )
-    _check_word("conversion to", target, (_TARGET,), "target")
+    _check_word("conversion to", target, (_TARGET, _UNIFIED), "target")
     _check_word("conversion", how, get_args(Conversion), "how")
-    if plan.target != _SOURCE:
-        what = (
-            f"only plans for {_SOURCE} are converted, and this one is for {name_text(plan.target)}"
-        )
+    sources = (_SOURCE,) if target == _TARGET else (_SOURCE, _TARGET)
+    if plan.target not in sources:
+        what = f"only plans for {' or '.join(sources)} are converted, and this one is for {name_text(plan.target)}"
         raise InvalidInput(what, where=plan.name, hint="run it as it is")
     check_plan(plan)
-    converted, kept = convert_steps(plan, how)
+    converted, kept = convert_steps(plan, how) if plan.target == _SOURCE else (plan, {})
     for index, refusal in kept.items():
         step = plan.steps[index]
         more = f", and {len(kept) - 1} more such steps" if len(kept) > 1 else ""
         what = f"{step.primitive} {step.name} cannot be converted: {refusal.reason}{more}"
         raise PlanError(what, where=", ".join(step.origin) or step.name, hint=COMPILE_AGAIN)
-    steps = tuple(_with_bodies(step, how) for step in converted.steps)
-    converted = replace(converted, steps=steps)
-    check_plan(converted, blame=f"the conversion to {_TARGET}")
+    converted = replace(
+        converted,
+        target=target,
+        steps=tuple(_for_target(step, target, how) for step in converted.steps),
+        options={**converted.options, "target": target, "converted": how},
+    )
+    check_plan(converted, blame=f"the conversion to {target}")
     return converted
 
 
-def _with_bodies(step: Step, how: Conversion) -> Step:
-    """A step with the plans of its bodies converted as well."""
+def _for_target(step: Step, target: str, how: Conversion) -> Step:
+    """A step in v3's attributes in those of the target, with the plans of its bodies converted as well."""
+    if target == _UNIFIED:
+        step = replace(step, attr=with_scales(step.attr))
     if step.bodies is None:
         return step
-    plans = tuple(convert(body, _TARGET, how) for body in step.bodies.plans)
+    plans = tuple(convert(body, target, how) for body in step.bodies.plans)
     return replace(step, bodies=replace(step.bodies, plans=plans))
 
 

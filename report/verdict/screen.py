@@ -221,6 +221,12 @@ def _answer_style(verdict: Verdict, shown: Sequence[Finding]) -> str:
 # -- numbers ---------------------------------------------------------------------------------------
 
 
+def without_vnni(layers: int) -> dict[str, str]:
+    """The row about so many layers whose int8 sums may be others on CPUs that saturate pairs of products."""
+    told = f"{count_text(layers, 'layer')} may saturate, or run in f32: fqfuse simulate MODEL"
+    return {"without VNNI": told} if layers else {}
+
+
 def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
     steps, shares = count_text(len(plan.steps), "step"), verdict.shares
     rows = [
@@ -228,11 +234,7 @@ def _numbers(plan: Plan, verdict: Verdict, width: int) -> Iterator[RichText]:
         ("between steps", f"{shares.handed_on} ({steps})"),
         ("time", _time(verdict)),
     ]
-    if verdict.without_vnni:
-        layers = count_text(len(verdict.without_vnni), "layer")
-        rows.append(
-            ("without VNNI", f"{layers} may saturate, or run in f32: fqfuse simulate MODEL")
-        )
+    rows.extend(without_vnni(len(verdict.without_vnni)).items())
     told = any(finding.kind.gain in (Gain.NUMBERS, Gain.ACCURACY) for finding in verdict.findings)
     if verdict.quantized and not told:
         rows.append(("accuracy", "was not looked at: fqfuse compare F32_MODEL MODEL"))

@@ -12,6 +12,7 @@ import numpy as np
 from ...ir.algorithms import BINARY
 from ...ir.ops.spec import Array
 from ...plan.attributes import Eltwise
+from ..numerics import F32Array
 from .base import (
     Binding,
     Kernel,
@@ -76,8 +77,10 @@ def bind_binary(binding: Binding) -> Kernel:
         raise binding.refuse(f"no binary algorithm {algorithm!r}")
     sources = [binding.need("src_0"), binding.need("src_1")]
     scales = [
-        placed(scale, ()) if scale is not None and scale.values != (1.0,) else None
-        for scale in map(binding.step.attr.scales.get, ("src_0", "src_1"))
+        placed(scale, source.shape) if scale is not None and scale.values != (1.0,) else None
+        for scale, source in zip(
+            map(binding.step.attr.scales.get, ("src_0", "src_1")), sources, strict=True
+        )
     ]
     own = () if scales[0] is None else (Binary("mul", Operand.of(scales[0])),)
     # Where the first is broadcast, oneDNN swaps the sources: a NaN of the first stays. So it does
@@ -158,10 +161,16 @@ def bind_concat(binding: Binding) -> Kernel:
     parts: list[tuple[Tile, Kernel]] = []
     offset = 0
     for index, source in enumerate(sources):
-        scale = binding.step.attr.scales.get(f"src_{index}")
-        scales = () if scale is None else (placed(scale, source.shape),)
-        shape = result.layout.physical_shape(source.shape)
         cut = slice(offset, offset + source.shape[axis])
+        scale, scales = binding.step.attr.scales.get(f"src_{index}"), tuple[F32Array, ...]()
+        if scale is not None:
+            factors = placed(scale, source.shape)
+            if factors.ndim and factors.shape[axis] > 1:  # a tile has its place in the result
+                behind = result.shape[axis] - cut.stop
+                around = [(offset, behind) if at == axis else (0, 0) for at in range(rank)]
+                factors = np.pad(factors, around)
+            scales = (factors,)
+        shape = result.layout.physical_shape(source.shape)
         part = tuple(cut if at == place else slice(None) for at in range(rank))
         epilogue = Epilogue(binding, result, Anchor(magnitude(source), scales=scales), part)
         direct = epilogue.plain and source.dtype is result.dtype

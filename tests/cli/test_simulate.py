@@ -58,6 +58,9 @@ def test_the_file_gives_the_same_numbers_everywhere(
         for isa in ("vnni", "avx2")
     )
     assert np.array_equal(exact, there)
+    for model, told in ((digits_model_path(form), True), (out, False)):
+        result = call("compile", model, "-o", tmp_path / "plan.onnx")
+        assert ("  without VNNI " in result.stdout) is told
     before, after = (onnx.load(path) for path in (digits_model_path(form), out))
     kinds = [[node.op_type for node in model.graph.node] for model in (before, after)]
     assert kinds[0] == kinds[1], "the dialect stays"

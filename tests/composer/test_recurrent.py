@@ -155,6 +155,9 @@ def test_the_recommended_parameters(target: str) -> None:
         codes = plan.constants[layer.arg(role) or ""]
         assert codes.dtype == np.int8
         assert np.abs(codes.astype(int)).max() <= 63, name
+    if target != "unified":
+        made = fqfuse.compile(of(*lstm()), target="unified", approximate=INT8)
+        assert fqfuse.convert(plan, "unified").steps[-1] == made.steps[-1]
     if target == "unified":
         assert layer.attr.scales.keys() == {"src", "w", "r"}
         assert layer.attr.zero_points["src"].values == (128,)
@@ -219,7 +222,8 @@ def test_a_quantized_input_names_the_parameters_and_codes_are_stored() -> None:
 def test_a_quantized_input_of_s8_names_the_parameters() -> None:
     """Of u8: its zero point and 128."""
     plan = fqfuse.compile(_around(1 / 60, -20, np.int8), approximate=INT8)
-    layer = next(step for step in plan.steps if step.primitive == "rnn")
+    assert [step.primitive for step in plan.steps[:2]] == ["reorder", "rnn"]
+    layer = plan.steps[1]
     data = layer.attr.rnn_data_qparams
     assert data is not None
     np.testing.assert_allclose(data.values, (60, 108), rtol=1e-6)
@@ -240,6 +244,63 @@ def test_an_input_of_a_range_that_clips_the_hidden_state_does_not() -> None:
     plan = fqfuse.compile(_around(1 / 400, 100), approximate=INT8)
     layer = next(step for step in plan.steps if step.primitive == "rnn")
     assert layer.attr.rnn_data_qparams == Scale((127.0, 128.0))
+
+
+def test_an_input_is_not_clipped_where_a_quantizer_gives_its_range() -> None:
+    """Whatever the quantizer in front: one whose zero point is no integer or none of u8, of few levels or 16
+    bits, one for each feature, and two whose results are joined. The data's codes reach its ends.
+    """
+    rng = np.random.default_rng(5)
+    for draw in range(24):
+        low, high = -rng.uniform(0, 4), rng.uniform(0.1, 4)
+        kind = ("fake", "few", "along", "joined", "s8", "u16")[draw % 6]
+        levels = {"few": 16, "u16": 1 << 16}.get(kind, 256)
+        scale = np.float32((high - low) / (levels - 1))
+        layer, constants = lstm()
+        layer.input[0] = "d"
+        if kind in ("s8", "u16"):
+            zero = np.array(np.rint(-low / scale) - 128 * (kind == "s8"))
+            constants |= {"s": scale, "z": zero.astype({"s8": np.int8, "u16": np.uint16}[kind])}
+            lowest = -128 if kind == "s8" else 0
+            low, high = (scale * (lowest + code - float(zero)) for code in (0, levels - 1))
+            nodes = [
+                node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+                node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+            ]
+        else:
+            ends = np.array([low, high], np.float32)
+            if kind == "along":
+                ends = np.multiply.outer(ends, rng.uniform(0.5, 1, INPUTS)).astype(np.float32)
+                ends[:, 2] = low, high
+            constants |= {"low": ends[0], "high": ends[1], "joints": np.array([2, 3])}
+            parts = ["x_a", "x_b"] if kind == "joined" else ["x"]
+            given = {"domain": "org.openvinotoolkit", "levels": levels}
+            made = ["d_a", "d_b"] if kind == "joined" else ["d"]
+            nodes = [
+                node("FakeQuantize", [part, "low", "high", "low", "high"], [out], **given)
+                for part, out in zip(parts, made, strict=True)
+            ]
+            if kind == "joined":
+                constants |= {"other": np.float32(low / 2)}
+                nodes[1].input[1] = nodes[1].input[3] = "other"
+                split = node("Split", ["x", "joints"], parts, axis=2)
+                nodes = [split, *nodes, node("Concat", made, ["d"], axis=2)]
+        proto = model([*nodes, layer], inputs={"x": [STEPS, BATCH, INPUTS]}, constants=constants)
+        plan = fqfuse.compile(proto, approximate=INT8)
+        data = plan.steps[-1].attr.rnn_data_qparams
+        assert data is not None
+        factor, shift = data.values
+        # the input's ends to the last bits of f32, in which the parameters are; a hidden state of 1 to a step
+        step = 1 / factor
+        assert (0 - shift) * step <= min(low * (1 - 1e-5), step - 1), (kind, low, high)
+        assert (255 - shift) * step >= max(high * (1 - 1e-5), 1 - step), (kind, low, high)
+        # no coarser than both ends need
+        assert factor >= 127 / max(-low, high, 1) - 1e-3, (kind, low, high)
+        feeds = {"x": rng.uniform(low, high, [STEPS, BATCH, INPUTS]).astype(np.float32)}
+        (expected,) = fqfuse.InferenceSession(proto, "numpy").run(None, feeds)
+        (found,) = fqfuse.InferenceSession(plan, "numpy").run(None, feeds)
+        # weights are off by 1/126 of the largest, the data by half a step
+        assert np.abs(found - expected).max() < 0.01 + 0.01 * max(-low, high), (kind, low, high)
 
 
 def test_what_has_no_int8_stays_f32() -> None:

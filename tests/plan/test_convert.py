@@ -79,11 +79,14 @@ def pairs(
 def test_mechanically_every_step_gives_the_same_numbers(name: str) -> None:
     plan = plan_of(name)
     converted = convert(plan)
-    assert converted.target == "onednn-v3"
+    assert convert(converted, "unified").steps == convert(plan, "unified").steps
     assert not [step for step in converted.steps if step.attr.output_scales is not None]
-    for step, old, new in pairs(plan, converted, feeds_for(CORPUS[name]())):
-        # equal numbers: a zero may change its sign in linear(s, 0)
-        np.testing.assert_array_equal(old, new, err_msg=step.name)
+    for to in ("onednn-v3", "unified"):
+        converted = convert(plan, to)
+        assert converted.target == converted.options["target"] == to
+        for step, old, new in pairs(plan, converted, feeds_for(CORPUS[name]())):
+            # equal numbers: a zero may change its sign in linear(s, 0)
+            np.testing.assert_array_equal(old, new, err_msg=step.name)
 
 
 @examples(100)
@@ -323,8 +326,10 @@ def test_wrong_calls() -> None:
         convert(plan_of("digits_qdq", "onednn-v3"))
     with pytest.raises(InvalidInput, match="no conversion 'literal'"):
         convert(one(None), how="literal")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="no conversion to 'unified'"):
-        convert(one(None), "unified")
+    with pytest.raises(InvalidInput, match="no conversion to 'onednn-v2'"):
+        convert(one(None), "onednn-v2")
+    with pytest.raises(InvalidInput, match="only plans for onednn-v2 or onednn-v3"):
+        convert(convert(one(None), "unified"), "unified")
     with pytest.raises(InvalidInput, match="a str is no plan"):
         convert("plan.onnx")  # type: ignore[arg-type]
     broken = one(None)

@@ -179,6 +179,26 @@ def test_the_operand_of_a_binary_post_op_has_a_scale_at_run_time() -> None:
     assert found.tolist() == [[6, 22]]
 
 
+@pytest.mark.parametrize("fed", [False, True])
+def test_the_operand_of_a_binary_post_op_has_a_scale_by_any_mask(
+    fed: bool, rng: np.random.Generator
+) -> None:
+    """Exact: whole numbers, and powers of two. An operand that is broadcast along a dimension, too."""
+    words = {"src": "u8[2,3,4]", "weights": "s8[2,4,5]", "dst": "f32[2,3,5]"}
+    for shape in ([2, 3, 5], [2, 1, 5], [1, 3, 1]):
+        tensors = {"src": words["src"], "weights": words["weights"], "other": f"s8{shape}"}
+        args = arrays(rng, tensors)
+        for mask in range(8):
+            along = [size if mask >> axis & 1 else 1 for axis, size in enumerate(shape)]
+            factors = rng.choice([0.25, 0.5, 2.0], along).astype(np.float32)
+            held = Scale(() if fed else tuple(factors.ravel().tolist()), mask)
+            attr = PrimitiveAttr(post_ops=(Binary("sub", "other", held),))
+            made = prim("matmul", attr, target="unified", **words, other=tensors["other"])
+            found = made.execute(args | ({"scales_other": factors.ravel()} if fed else {}))
+            sums = args["src"].astype(int) @ args["weights"]
+            assert np.array_equal(found, sums - args["other"] * factors), (shape, mask)
+
+
 @pytest.mark.parametrize("algorithm", ["add", "sub", "mul", "max", "min", "div", "lt", "eq"])
 @pytest.mark.parametrize(("mask", "count"), [(0, 1), (2, 3), (3, 6)])
 @pytest.mark.parametrize("dtype", ["u8", "s8", "s32"])
@@ -214,7 +234,15 @@ def test_the_operand_of_a_binary_post_op_has_a_zero_point(
         assert np.array_equal(made.execute({**args, **given}), expected, equal_nan=True)
 
 
-STRAY = ["per_channel_tnc", "per_dim_11", "per_dim_1+per_dim_2", "per_dim_0+per_dim_3"]
+STRAY = [
+    "per_channel_tnc",
+    "per_channel_nchw",
+    "per_channel_oihw",
+    "per_channel_goihw",
+    "per_dim_11",
+    "per_dim_1+per_dim_2",
+    "per_dim_0+per_dim_3",
+]
 
 
 @pytest.mark.parametrize("mask", STRAY)
@@ -378,6 +406,8 @@ STORED: dict[str, dict[str, Any]] = {
     },
     "binary": {"src_0": "f32[2,3]", "src_1": "f32[2,3]", "dst": "[2,3]", "algorithm": "add"},
     "concat": {"src_0": "f32[1,3]", "src_1": "f32[2,3]", "dst": "[3,3]", "axis": 0},
+    "inner_product": {"src": "u8[2,3]", "weights": "s8[4,3]", "dst": "[2,4]"},
+    "prelu": {"src": "s8[2,3]", "weights": "f32[1,3]", "dst": "[2,3]"},
     "sum": {"src_0": "f32[2,3]", "src_1": "f32[2,3]", "dst": "[2,3]"},
     "reorder": {"src": "f32[2,3]", "dst": "[2,3]"},
     "softmax": {"src": "f32[2,3]", "dst": "[2,3]", "axis": 1},
@@ -399,25 +429,123 @@ STORED: dict[str, dict[str, Any]] = {
 def test_every_destination_has_a_scale_and_a_zero_point_on_unified(
     kind: str, dst: str, rng: np.random.Generator
 ) -> None:
-    """dst = op(...)/s + z, from what the same primitive stores in f32."""
+    """dst = op(...)/s + z, from what the same primitive stores in f32; by any mask."""
     words = {**STORED[kind]}
     shape = words.pop("dst")
     args = arrays(rng, {name: text for name, text in words.items() if "[" in str(text)})
     if "variance" in args:
         args["variance"] = np.abs(args["variance"]) + 1
     real = prim(kind, target="unified", **words, dst=f"f32{shape}").execute(args)
-    attr = PrimitiveAttr({"dst": Scale((0.125,))}, {"dst": ZeroPoint((3,))})
-    found = prim(kind, attr, target="unified", **words, dst=f"{dst}{shape}").execute(args)
     low, high = (0, 255) if dst == "u8" else (-128, 127)
-    assert np.array_equal(found, np.clip(np.rint(real * 8 + 3), low, high))
-    assert len(np.unique(found)) > 1
+    for mask in range(1 << real.ndim):
+        along = [size if mask >> axis & 1 else 1 for axis, size in enumerate(real.shape)]
+        scale, zero = rng.choice([0.125, 0.25], along), rng.integers(0, 9, along)
+        attr = PrimitiveAttr(
+            {"dst": Scale(tuple(scale.ravel().tolist()), mask)},
+            {"dst": ZeroPoint(tuple(zero.ravel().tolist()), mask)},
+        )
+        if kind == "sum" and mask:
+            continue  # its scales are its sources'
+        found = prim(kind, attr, target="unified", **words, dst=f"{dst}{shape}").execute(args)
+        assert np.array_equal(found, np.clip(np.rint(real / scale + zero), low, high)), mask
+        assert len(np.unique(found)) > 1
 
 
 def test_all_others_have_none() -> None:
     """An eltwise is f32, a shuffle moves codes, and a recurrent layer's result has the source's."""
     kinds = TARGETS["unified"].primitives
     assert kinds.keys() - STORED.keys() == {"eltwise", "shuffle", "rnn"}
-    assert STORED.keys() - kinds.keys() == {"sum"}
+    assert STORED.keys() - kinds.keys() == {"inner_product", "sum"}
+
+
+@pytest.mark.parametrize("kind", ["binary", "concat"])
+def test_sources_that_are_added_or_joined_have_scales_by_any_mask(
+    kind: str, rng: np.random.Generator
+) -> None:
+    """Judged by decoded sources. The other schemes, and the library, refuse them."""
+    shapes = {"binary": ([2, 1, 3], [1, 4, 3]), "concat": ([2, 1, 3], [2, 3, 3])}[kind]
+    for mask in range(8):
+        tensors = {f"src_{index}": f"s8{shape}" for index, shape in enumerate(shapes)}
+        args, scales, decoded = arrays(rng, tensors), {}, []
+        for index, shape in enumerate(shapes):
+            along = [size if mask >> axis & 1 else 1 for axis, size in enumerate(shape)]
+            factors = rng.choice([0.25, 0.5, 2.0], along)
+            scales[f"src_{index}"] = Scale(tuple(factors.ravel().tolist()), mask)
+            decoded.append(args[f"src_{index}"] * factors)
+        param = {"binary": {"algorithm": "sub"}, "concat": {"axis": 1}}[kind]
+        words = {**tensors, **param, "dst": "f32[2,4,3]"}
+        expected = decoded[0] - decoded[1] if kind == "binary" else np.concatenate(decoded, 1)
+        found = prim(kind, PrimitiveAttr(scales), target="unified", **words).execute(args)
+        assert np.array_equal(found, expected), mask
+        if mask:
+            for target in ("onednn-v2", "onednn-v3"):
+                with pytest.raises(OneDnnError, match="unimplemented"):
+                    prim(kind, PrimitiveAttr(scales), target=target, **words)
+
+
+@pytest.mark.usefixtures("of_the_rules")
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_zero_points_by_channels_are_those_of_the_library(
+    name: str, rng: np.random.Generator
+) -> None:
+    """On `unified`, too; of weights along the columns of a matrix there alone, at execution too."""
+    kind = name.rsplit(maxsplit=1)[-1]
+    src, weights, dst = PRODUCTS[name]
+    words = {"src": src, "weights": weights, "dst": f"f32{dst}"}
+    args = arrays(rng, {"src": src, "weights": weights})
+    points = ZeroPoint(tuple(rng.integers(-9, 9, args["src"].shape[1]).tolist()), 2)
+    attr = PrimitiveAttr(zero_points={"src": points})
+    if kind == "inner_product":
+        with pytest.raises(OneDnnError, match="no zero points of src"):
+            prim(kind, attr, target="unified", **words)
+        return
+    found = [
+        prim(kind, attr, target=target, engine=engine, **words).execute(args)
+        for target, engine in (ENGINES[0], ENGINES[1], ENGINES[4], ENGINES[5])
+    ]
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+    if kind == "matmul":
+        columns = ZeroPoint(tuple(rng.integers(-9, 9, args["weights"].shape[1]).tolist()), 2)
+        rows = args["src"].astype(int) - np.array(points.values)
+        expected = rows @ (args["weights"] - np.array(columns.values))
+        for given in (columns, ZeroPoint((), 2)):
+            both = PrimitiveAttr(zero_points={"src": points, "weights": given})
+            made = prim(kind, both, target="unified", **words)
+            fed = (
+                {} if given.values else {"zero_points_weights": np.array(columns.values, np.int32)}
+            )
+            assert np.array_equal(made.execute({**args, **fed}), expected)
+    for wrong in (ZeroPoint(points.values[1:], 2), ZeroPoint((1, 2), 1)):
+        with pytest.raises((OneDnnError, InvalidInput)):
+            prim(kind, PrimitiveAttr(zero_points={"src": wrong}), target="unified", **words)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onednn"])
+def test_the_scale_of_a_softmaxs_source_multiplies_its_result(
+    engine: str, request: pytest.FixtureRequest
+) -> None:
+    requires(engine, request)
+    attr = PrimitiveAttr({"src": Scale((0.25,))})
+    words = {"src": "s8[1,2]", "dst": "f32[1,2]", "axis": 1}
+    found = prim("softmax", attr, engine=engine, **words).execute({"src": np.int8([[0, 1]])})
+    share = 1 / (1 + np.exp(1))
+    # an approximation of exp, and a division
+    np.testing.assert_allclose(found, [[0.25 * share, 0.25 * (1 - share)]], rtol=1e-6)
+
+
+def test_a_reduction_of_codes_over_other_dimensions_than_the_last(rng: np.random.Generator) -> None:
+    words = {"src": "u8[2,6,5]", "dst": "u8[2,1,5]"}
+    args = arrays(rng, {"src": words["src"]})
+    for algorithm, function in (
+        ("max", np.max),
+        ("min", np.min),
+        ("sum", np.sum),
+        ("mul", np.prod),
+    ):
+        expected = np.minimum(function(args["src"].astype(np.int64), axis=1, keepdims=True), 255)
+        for target in TARGETS:
+            found = prim("reduction", algorithm=algorithm, target=target, **words).execute(args)
+            assert np.array_equal(found, expected), (algorithm, target)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "onednn"])

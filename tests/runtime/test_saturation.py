@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from support.finding_networks import Net
+from support.onnx_cases import model, node
 from support.runtime_plans import one_step
 from support.screen_networks import NETWORKS
 
@@ -359,6 +360,61 @@ def test_a_relu_keeps_what_is_above(post_ops: tuple[Eltwise, ...], codes: tuple[
     args = [("src", np.zeros((1, 4), np.uint8)), ("weights", np.zeros((4, 3), np.int8))]
     plan, step, _ = one_step("matmul", "MatMul", args, U8, attr=attr)
     assert codes_written(plan, step) == codes
+
+
+def test_a_scale_of_an_eltwise_multiplies_the_bounds() -> None:
+    """Of `onednn-v2`, and an output scale of a softmax its shares."""
+    post_ops = (Eltwise("clip", -0.5, 0.9, scale=100.0), Eltwise("relu", scale=0.5))
+    args = [("src", np.zeros((1, 4), np.uint8)), ("weights", np.zeros((4, 3), np.int8))]
+    attr = PrimitiveAttr(post_ops=post_ops)
+    plan, step, _ = one_step("matmul", "MatMul", args, U8, attr=attr)
+    assert codes_written(replace(plan, target="onednn-v2"), step) == (0, 45)
+    source = [("src", np.zeros((1, 4), np.float32))]
+    for output, codes in ((None, (0, 1)), (Scale((3.0,)), (0, 255))):
+        attr = PrimitiveAttr(output_scales=output)
+        plan, step, _ = one_step("softmax", "Softmax", source, U8, attr=attr)
+        assert codes_written(replace(plan, target="onednn-v2"), step) == codes
+
+
+@pytest.mark.parametrize("target", ["onednn-v2", "onednn-v3", "unified"])
+def test_quantizers_of_7_bits_store_codes_of_7_bits(target: str) -> None:
+    """Wherever their range lies: of an input, and behind a convolution; in every run, of numbers beyond the
+    range and of none, too.
+    """
+    rng = np.random.default_rng(7)
+    for draw in range(12):
+        levels = int(rng.integers(3, 129))
+        low = float(rng.choice([0.0, -(levels // 2)]))  # in steps: u8, or signed around 0
+        ends = np.float32([low, low + levels - 1]) * np.float32(2.0 ** rng.integers(-8, 4))
+        constants = {"low": ends[0], "high": ends[1], "scale": np.float32(0.01)}
+        constants |= {
+            name: rng.integers(-127, 128, (3, 3, 1, 1)).astype(np.int8) for name in ("v", "w")
+        }
+        weights = [node("DequantizeLinear", [name, "scale"], [f"{name}d"]) for name in ("v", "w")]
+        quantized = [
+            node(
+                "FakeQuantize",
+                [value, "low", "high", "low", "high"],
+                [f"{value}q"],
+                domain="org.openvinotoolkit",
+                levels=levels,
+            )
+            for value in ("x", "h")
+        ]
+        first, last = node("Conv", ["xq", "vd"], ["h"]), node("Conv", ["hq", "wd"], ["y"])
+        nodes = [*weights, quantized[0], first, quantized[1], last]
+        proto = model(nodes, inputs={"x": [1, 3, 4, 4]}, constants=constants)
+        plan = fqfuse.compile(proto, target=target)
+        known = codes_of_plan(plan)
+        coded = [step.output for step in plan.steps if plan.type(step.output).dtype.is_code]
+        assert len(coded) == 2, draw
+        assert all(known[value][0] >= 0 and known[value][1] <= 127 for value in coded), draw
+        data = rng.normal(0, 3 * np.abs(ends).max(), (1, 3, 4, 4)).astype(np.float32)
+        data[0, 0, 0] = [np.nan, np.inf, -np.inf, 0]
+        stored = fqfuse.InferenceSession(plan, "numpy").run_steps({"x": data})
+        for value in coded:
+            least, largest = known[value]
+            assert least <= stored[value].min() <= stored[value].max() <= largest, draw
 
 
 def test_codes_that_are_joined_reach_as_far_as_the_farthest() -> None:
