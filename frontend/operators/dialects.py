@@ -33,11 +33,9 @@ from . import (
     quark,
     recurrent,
     relative,
-    renamed,
     rotary,
     run_time,
     standard_attention,
-    streams,
 )
 from .borders import BORDERS
 from .cast_and_scale import import_decoded
@@ -61,7 +59,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **recurrent.HANDLERS,
         **fused.HANDLERS,
         **gated.HANDLERS,
-        **renamed.HANDLERS,
         **attention.HANDLERS,
         **group_query.HANDLERS,
         **experts.HANDLERS,
@@ -69,7 +66,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **embedding.HANDLERS,
         **rotary.HANDLERS,
         **relative.HANDLERS,
-        **streams.HANDLERS,
         **channel_blocks.HANDLERS,
         **standard_attention.HANDLERS,
     }
@@ -103,6 +99,32 @@ _SEARCH: Final = "it is a program that runs a model: export the decoder by itsel
 _TEXTS: Final = "texts are no numbers: run the tokenizer in front of the model"
 _ON_GPUS: Final = "it has a kernel for GPUs only: save the model as it is optimized for CPUs"
 _TRAINING: Final = "export the model for inference"
+UNWRITTEN: Final = (
+    "BranchwiseRMSNorm",
+    "CDist",
+    "EngramGate",
+    "ExpandDims",
+    "GatedRelativePositionBias",
+    "GatherND",
+    "GemmaRotaryEmbedding",
+    "HyperConnectionPostMix",
+    "HyperConnectionPreMix",
+    "MRotaryEmbedding",
+    "MoEGroupRouter",
+    "Pad",
+    "QLinearReduceMean",
+    "Range",
+    "ScaledSiLU",
+    "TorchEmbedding",
+    "TransposeMatMul",
+    "UnfoldTensor",
+    "Unique",
+)
+"""Ops of com.microsoft that no exporter, builder or optimizer of today writes."""
+
+_UNWRITTEN: Final = (
+    "no exporter or optimizer of today writes it: write the node as ONNX's own operators"
+)
 _BINARIES: Final = "it is a program for one device: export the model as ONNX"
 _OTHER_OPS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -151,8 +173,9 @@ _OTHER_OPS: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("BitmaskDropout", "BitmaskBiasDropout", "IsAllFinite"), _TRAINING),
     **dict.fromkeys(("EPContext", "Snpe"), _BINARIES),
+    **dict.fromkeys(UNWRITTEN, _UNWRITTEN),
 }
-"""Ops of com.microsoft that exporters write, and no optimizer -> what to do about them."""
+"""Ops of com.microsoft that are not taken, and not ONNX Runtime's fusions for CPUs -> what to do about them."""
 
 
 def handler_of(op: str, domain: str) -> Handler:

@@ -23,7 +23,7 @@ from onnx.reference import ReferenceEvaluator
 
 import fqfuse
 from fqfuse import FqfuseError, Plan
-from fqfuse.frontend.operators.dialects import HANDLERS
+from fqfuse.frontend.operators.dialects import HANDLERS, UNWRITTEN
 from fqfuse.frontend.operators.sequences import SEQUENCES
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.ops.spec import Trait
@@ -346,7 +346,17 @@ def operators_document() -> str:
     for domain in sorted({domain for domain, _ in known}):
         rows = [_row(key, found.get(key)) for key in sorted(known) if key[0] == domain]
         parts.append("\n".join([f"## {domain or 'ai.onnx'}", "", *_COLUMNS, *rows, ""]))
-    return "\n".join(parts)
+    return "\n".join([*parts, _of_microsoft()])
+
+
+def _of_microsoft() -> str:
+    """Which operators of com.microsoft are read."""
+    read = ", ".join(sorted(op for domain, op in HANDLERS if domain == _QUANTIZERS))
+    return (
+        f"## com.microsoft\n\nRead, and [described](dialects.md), is what ONNX Runtime's optimizers and quantizers, "
+        f"onnxruntime-genai's builder and exporters write: {read}.\n\n"
+        f"Refused, because none of them writes it today: {', '.join(UNWRITTEN)}.\n"
+    )
 
 
 _COLUMNS = (
