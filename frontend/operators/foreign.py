@@ -34,7 +34,6 @@ from ..element_types import dtype_of
 from ..importer import Importer
 from ..nodes import OnnxNode, kind_told
 from ..structure import captured_names, subgraphs
-from .batched_scan import unbatched
 from .scan import is_forward, turned_forward
 
 _SCHEMA_TYPES: Final = {
@@ -54,13 +53,16 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         quantizer: names of quantizers whose halves it is.
 
     Raises:
-        UnsupportedOp: the reference evaluator does not know it, or its outputs are no tensors of
-            known type.
+        UnsupportedOp: the reference evaluator does not know it, its outputs are no tensors of
+            known type, or it is a Scan of opset 8.
         InvalidModel: a constant in it is broken.
     """
     if node.op == "Scan" and node.since == 8:
-        unbatched(ctx, node)
-        return
+        raise UnsupportedOp(
+            "Scan of opset 8 runs over a batch of sequences",
+            where=node.where,
+            hint="export the model with opset 9 or newer, whose Scan runs over one sequence",
+        )
     if node.op == "Scan" and not is_forward(node):
         turned_forward(ctx, node, import_foreign)
         return
