@@ -7,7 +7,7 @@ gives; a type that the text states and the table contradicts is an error at that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..errors import InvalidModel
 from .decision import (
@@ -22,7 +22,6 @@ from .decision import (
 )
 from .graph import Graph
 from .node import GraphError
-from .ports import Port, Ports
 from .text_cursor import DataSection, TextLimits
 from .text_read import Reader
 from .text_write import type_text
@@ -239,7 +238,6 @@ class _GraphParser:
             "in": self._input,
             "const": self._constant,
             "out": self._outputs,
-            "port": self._port,
             "quantizer": self._quantizer,
             "fate": lambda cursor: self.graph.fates.append(fate_from(cursor)),
             "decision": lambda cursor: self.graph.decide(decision_from(cursor)),
@@ -353,31 +351,11 @@ class _GraphParser:
         _end(cursor)
         self.graph.set_outputs(values)
 
-    def _port(self, cursor: Reader) -> None:
-        self.graph.ports = with_port(cursor, self.graph.ports, lambda: self._use(cursor))
-        _end(cursor)
-
     def _quantizer(self, cursor: Reader) -> None:
         key, quantizer = quantizer_from(cursor)
         if key in self.graph.quantizers:
             cursor.fail_with(f"the quantizer {key} stands here twice")
         self.graph.quantizers[key] = quantizer
-
-
-def with_port(cursor: Reader, ports: Ports | None, use: Callable[[], str]) -> Ports:
-    """The ports with the one of a line `port`; `use` reads a value."""
-    way = cursor.word("`in` or `out`")
-    if way not in ("in", "out"):
-        cursor.fail("`in` or `out`")
-    name = cursor.name("the name of an input or output of the model")
-    cursor.expect("=")
-    form = cursor.word("a form")
-    values = tuple(cursor.listed("(", ")", use))
-    port = Port(name, form, values, use() if cursor.take("if") else "")
-    known = ports or Ports((), ())
-    if way == "in":
-        return replace(known, inputs=(*known.inputs, port))
-    return replace(known, outputs=(*known.outputs, port))
 
 
 def _end(cursor: Reader) -> None:

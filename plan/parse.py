@@ -14,7 +14,6 @@ from ..errors import InvalidModel
 from ..ir.decision import Decision, Fate, Quantizer
 from ..ir.ops import OPS
 from ..ir.ops.spec import Array, Attr, Required
-from ..ir.ports import Ports
 from ..ir.text_cursor import TextLimits
 from ..ir.text_parse import (
     Tail,
@@ -25,7 +24,6 @@ from ..ir.text_parse import (
     header_from,
     quantizer_from,
     tail_from,
-    with_port,
 )
 from ..ir.text_read import Reader
 from ..ir.text_write import type_text
@@ -62,7 +60,6 @@ class _PlanParser:
     fates: list[Fate] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     options: dict[str, Attr] = field(default_factory=dict)
-    ports: Ports | None = None
     depth: int = 0
 
     def parse(self, readers: Iterator[Reader]) -> Plan:
@@ -102,7 +99,6 @@ class _PlanParser:
             tuple(self.fates),
             tuple(self.decisions),
             self.options,
-            self.ports,
         )
 
     def _line(self, reader: Reader) -> None:
@@ -112,7 +108,6 @@ class _PlanParser:
             "value": self._bound,
             "#": self._step,
             "out": self._outputs,
-            "port": self._port,
             "option": self._option,
             "quantizer": self._quantizer,
             "fate": lambda r: self.fates.append(fate_from(r)),
@@ -244,9 +239,6 @@ class _PlanParser:
         if self.outputs is not None:
             reader.fail_with("a second line `out`")
         self.outputs = () if reader.done else tuple(reader.separated(lambda: self._use(reader)))
-
-    def _port(self, reader: Reader) -> None:
-        self.ports = with_port(reader, self.ports, lambda: self._use(reader))
 
     def _option(self, reader: Reader) -> None:
         key = reader.name("the name of an option")

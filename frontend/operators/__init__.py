@@ -4,9 +4,6 @@ checked. Out: nodes of the op table.
 - `upgrade.py`, `upgrade_inputs.py`, `windows.py`: ONNX's own operators in their newest form
 - `standard.py`, `foreign.py`: rows of the op table; operators that stay as they are
 - `scan.py`: Scan along any axis
-- `sequences.py`, `packed.py`: what reads and changes sequences and optionals; those whose length a run tells
-- `grown.py`, `borders.py`: sequences that a Loop grows as rows; sequences and optionals that go into bodies and come out
-- `ports.py`, `unrolled.py`: those that models take and return; SequenceMap, and Loops over known lists
 - `derived.py`: how a dialect says what its nodes mean
 - `fake_quantize.py`, `quantize_dequantize.py`, `run_time.py`, `blocked.py`,
   `qoperator.py`, `qonnx.py`, `quark.py`: a file for each dialect; `block_floats.py`: floats of few bits

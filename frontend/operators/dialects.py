@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Final
 
@@ -37,11 +36,9 @@ from . import (
     run_time,
     standard_attention,
 )
-from .borders import BORDERS
 from .cast_and_scale import import_decoded
 from .einsums import EINSUMS
 from .foreign import import_foreign
-from .sequences import SEQUENCES
 from .standard import import_newest, keep
 from .upgrade import newest
 from .written_out import import_written_out
@@ -182,8 +179,6 @@ def handler_of(op: str, domain: str) -> Handler:
     """Who imports the op: its dialect, the op table, or nobody (then it stays as it is)."""
     return (
         HANDLERS.get((domain, op))
-        or SEQUENCES.get((domain, op))
-        or BORDERS.get((domain, op))
         or EINSUMS.get((domain, op))
         or (_import_standard if domain == DEFAULT_DOMAIN else import_foreign)
     )
@@ -200,17 +195,14 @@ def _import_standard(ctx: Importer, node: OnnxNode) -> None:
     import_newest(ctx, upgraded)
 
 
-def check_known(
-    nodes: Iterable[NodeProto], opsets: Mapping[str, int], *, inside: bool = False
-) -> None:
-    """Looks at every node, those of subgraphs too, before any is imported; `inside`: they are a body's, which
-    the import may have changed.
+def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:
+    """Looks at every node, those of subgraphs too, before any is imported.
 
     Raises:
         UnsupportedOp: ops that nobody knows; the message lists all of them with their nodes.
     """
     unknown: dict[tuple[str, str], list[str]] = {}
-    _collect(nodes, opsets, unknown, HANDLERS.keys() | (BORDERS.keys() if inside else ()))
+    _collect(nodes, opsets, unknown)
     if not unknown:
         return
     listed = [
@@ -229,16 +221,15 @@ def _collect(
     nodes: Iterable[NodeProto],
     opsets: Mapping[str, int],
     unknown: dict[tuple[str, str], list[str]],
-    handled: AbstractSet[tuple[str, str]],
 ) -> None:
     for node in nodes:
         domain = normal_domain(node.domain)
-        if not (_is_evaluated(node.op_type, domain, opsets) or (domain, node.op_type) in handled):
+        if not (_is_evaluated(node.op_type, domain, opsets) or (domain, node.op_type) in HANDLERS):
             unknown.setdefault((domain, node.op_type), []).append(
                 node.name or next(filter(None, node.output), "")
             )
         for body in subgraphs(node):
-            _collect(body.node, opsets, unknown, handled)
+            _collect(body.node, opsets, unknown)
 
 
 def _is_evaluated(op: str, domain: str, opsets: Mapping[str, int]) -> bool:
