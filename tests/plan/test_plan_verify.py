@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from support.plan_strategies import full_plan, plans
+from support.plan_text import parse_plan
 from support.runtime_plans import one_step
 
 from fqfuse.errors import InternalError, PlanError
@@ -27,7 +28,6 @@ from fqfuse.plan.attributes import (
     Sum,
     ZeroPoint,
 )
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import PLAN, check_plan, verify_plan
