@@ -17,7 +17,6 @@ from .ir.cleanup import erase_dead
 from .ir.graph import Graph
 from .ir.node import Node
 from .ir.ops.spec import Array
-from .ir.ports import demand_tensors
 from .ir.verify import IMPORTED, SPLIT, check
 from .passes import PIPELINE, run_pipeline
 from .passes.base import NodePass, Verdict
@@ -117,7 +116,6 @@ def placed(
     given = checked_sizes(sizes(graph) if callable(sizes) else sizes, symbols_of(graph))
     if given:
         graph = graph_from_onnx(replace(read_model(model, budgets), named=given), budgets=budgets)
-    demand_tensors(graph.ports, "an export", graph.name)
     check(graph, IMPORTED)
     run_pipeline(graph, _STEPS)
     erase_dead(graph)

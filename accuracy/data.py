@@ -14,7 +14,6 @@ from ..errors import InvalidInput
 from ..ir.graph import Graph
 from ..ir.ops import dims
 from ..ir.ops.spec import Array
-from ..ir.ports import demand_tensors
 from ..ir.types import DType, Shape
 from ..measure.feeds import NORMAL, ONES, ZEROS, Kind, drawn_array
 from ..plan.open_sizes import NO_SIZES, checked_sizes, symbols_of, usual_sizes
@@ -163,10 +162,8 @@ def drawn(
         guessed: those that nobody gave, as far as they are known.
 
     Raises:
-        InvalidInput: a name of `sizes` that the model has not, or sizes that make more than 2^28 elements; the
-            model has sequences or optionals.
+        InvalidInput: a name of `sizes` that the model has not, or sizes that make more than 2^28 elements.
     """
-    demand_tensors(graph.ports, "random data", graph.name)
     symbols = symbols_of(graph)
     checked_sizes(sizes, symbols)
     usual = {name: size for name, size in guessed.items() if name in symbols}

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InvalidInput
-from ..ir.ports import demand_tensors
 from ..ir.types import DType
 from ..plan.types import Plan
 
@@ -103,7 +102,6 @@ def ranks_of(plan: Plan) -> dict[str, int]:
     Raises:
         InvalidInput: the model has no inputs, or nothing counts the rows of one.
     """
-    demand_tensors(plan.ports, "a data set", plan.name)
     if not plan.inputs:
         raise InvalidInput(
             "the model has no inputs", where=plan.name, hint="run it once: fqfuse run"

@@ -142,5 +142,4 @@ def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[st
         fate_records=builder.settled_fates(index),
         decision_records=graph.decisions,
         options=MappingProxyType(dict(options)),
-        ports=graph.ports,
     )

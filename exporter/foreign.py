@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from onnx import AttributeProto, NodeProto, defs
 
-from ..frontend.operators.borders import DOMAIN as BORDERS
 from ..frontend.structure import captured_names
 from ..ir.graph import Graph
 from ..ir.node import Node
@@ -51,8 +50,6 @@ def _nested(proto: NodeProto) -> Iterator[NodeProto]:
 
 def _settle(writer: Writer, node: Node, inner: NodeProto, opset: int) -> None:
     """Takes the opset that an operator needs; one that is older must say the same at the model's."""
-    if inner.domain == BORDERS:
-        raise refused(node, "its bodies take or return sequences or optionals")
     if inner.domain:
         writer.opsets[inner.domain] = max(opset, writer.opsets.get(inner.domain, 1))
         return

@@ -277,13 +277,6 @@ def settle(
     return [_told_outside(type_, seen) for type_ in types[: len(node.outputs)]]
 
 
-def first_trip(
-    node: OnnxNode, proto: NodeProto, known: Known, opsets: Mapping[str, int], run: ImportBody
-) -> list[TensorType]:
-    """The types that the first trip of a Loop returns behind its condition. As `settle`."""
-    return _Types(node, proto, known, opsets, run).of_first_trip()
-
-
 class _Types:
     """What flows in and out of the bodies of one node."""
 
@@ -307,21 +300,14 @@ class _Types:
         return (0, 0), [self._joined(*pair) for pair in self._pairs(then, otherwise)]
 
     def of_loop(self) -> tuple[tuple[int, int], list[TensorType]]:
-        states, found = self._stable(self._counters(), self._initial(), [], behind=1)
+        initial = [self._input(name) for name in self._node.inputs[2:]]
+        states, found = self._stable(self._counters(), initial, [], behind=1)
         if found[0].dtype is not DType.BOOL:
             raise self._node.invalid(
                 "the condition that the body of a Loop returns is no truth value"
             )
         rows = [_stacked(dims.UNKNOWN, row) for row in found[1 + len(states) :]]
         return (len(states), 0), [*states, *rows]
-
-    def of_first_trip(self) -> list[TensorType]:
-        (found,) = self._results((*self._counters(), *self._initial()))
-        return found[1:]
-
-    def _initial(self) -> list[TensorType]:
-        """Of the states of a Loop."""
-        return [self._input(name) for name in self._node.inputs[2:]]
 
     def _counters(self) -> list[TensorType]:
         """Of the number of the trip, and the condition."""

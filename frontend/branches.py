@@ -1,25 +1,19 @@
-"""A branch of If, or the body of SequenceMap, in the place of the node: its nodes, with names that the
-model does not use.
-"""
+"""A branch of If in the place of the node: its nodes, with names that the model does not use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 from onnx import GraphProto, NodeProto, TensorProto
 
 from .nodes import origin_of_proto
 from .structure import subgraphs
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
 
 def branch_nodes(
     body: GraphProto,
     outputs: Sequence[str],
     fresh: Callable[[str], str],
-    given: Mapping[str, str] = _NOTHING,
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """The nodes and constants of a branch, as those of the graph around it.
 
@@ -27,19 +21,17 @@ def branch_nodes(
         body: the branch.
         outputs: names of the node's outputs, '' where one is absent: an Identity makes each.
         fresh: a name that nothing has, made of another.
-        given: names of the model's for inputs of the body, and for constants that it has already.
     """
-    held = [tensor for tensor in body.initializer if tensor.name not in given]
-    inner = [tensor.name for tensor in held]
+    inner = [tensor.name for tensor in body.initializer]
     inner += [name for node in body.node for name in node.output if name]
-    names = {name: fresh(name) for name in inner} | dict(given)
+    names = {name: fresh(name) for name in inner}
     constants = []
-    for tensor in held:
+    for tensor in body.initializer:
         copied = TensorProto()
         copied.CopyFrom(tensor)
         copied.name = names[tensor.name]
         constants.append(copied)
-    nodes = [_renamed(node, names) for node in body.node]
+    nodes = [renamed(node, names) for node in body.node]
     for wanted, value in zip(outputs, body.output, strict=True):
         if wanted:
             source = names.get(value.name, value.name)
@@ -47,7 +39,8 @@ def branch_nodes(
     return nodes, constants
 
 
-def _renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+    """A copy of a node that calls values by other names, in its bodies, too."""
     copied = NodeProto()
     copied.CopyFrom(node)
     copied.name = origin_of_proto(node)  # a node without a name is called as its result was

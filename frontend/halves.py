@@ -80,7 +80,6 @@ class _Widening:
             self._add(node)
         self.graph.set_outputs(old.outputs)
         self.graph.quantizers.update(old.quantizers)
-        self.graph.ports = old.ports
         self.graph.fates.extend(old.fates)
         for decision in old.decisions:
             self.graph.decide(decision)

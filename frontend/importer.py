@@ -23,7 +23,6 @@ from ..ir.rule import Refusal
 from ..ir.types import DType, TensorType
 from .budgets import Budgets
 from .folding import Folder
-from .held import Held, Maybe
 from .nodes import DEFAULT_DOMAIN, OnnxNode, free_name, origin_of_proto
 from .source import Source
 from .structure import Wiring, captured_names, names_in_bodies
@@ -71,7 +70,7 @@ class Importer:
         graph: what has been imported so far.
         source: the graph of the model (functions inlined).
         wiring: who makes and who reads each value of the model.
-        opsets: domain -> version; that of what stands at the borders of bodies, too, once a sequence crosses one.
+        opsets: domain -> version.
         tensors: reads constants within the budgets.
         budgets: the limits.
         import_body: the graph of a body of If, Loop or Scan, given as a model.
@@ -82,9 +81,6 @@ class Importer:
             quantizers.
         decoded: (value, scale, zero point, axis) -> the real value that a dialect has already had
             decoded; other texts -> what several nodes of a dialect share.
-        sequences: sequence -> the tensors that hold it.
-        optionals: optional -> what it holds; one that may hold a sequence is not in `sequences`.
-        import_node: imports a node of ONNX, its bodies and sequences included.
         runnable: (domain, op, since) of foreign ops that the reference evaluator is known to have.
         size_names: names of symbolic sizes of the graph's inputs.
         declared: types that the model itself states for its values.
@@ -101,7 +97,6 @@ class Importer:
         budgets: Budgets,
         handler_of: Callable[[str, str], Handler],
         import_body: Callable[[Source], Graph],
-        import_node: Callable[[Importer, NodeProto], None],
         depth: int,
     ) -> None:
         self.graph = Graph(source.name)
@@ -112,13 +107,10 @@ class Importer:
         self.budgets = budgets
         self._handler_of = handler_of
         self.import_body, self.depth = import_body, depth
-        self.import_node = import_node
         self.absorbed: set[int] = set()
         self.model_outputs = frozenset(value.name for value in source.output)
         self.codes: dict[str, tuple[str, ...]] = {}
         self.decoded: dict[tuple[str, ...], str] = {}
-        self.sequences: dict[str, Held] = {}
-        self.optionals: dict[str, Maybe] = {}
         self.runnable: set[tuple[str, str, int]] = set()
         self.size_names: set[str] = set()
         self.late: dict[str, Callable[[], object]] = {}

@@ -11,14 +11,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from ..errors import FqfuseError, InvalidModel, UnsupportedOp
 from ..ir.decision import Decision, Outcome
 from ..ir.graph import Graph
 from ..ir.ops.spec import NotCovered
-from ..ir.ports import TENSOR, Port, Ports
 from ..ir.types import MOST_DIMENSIONS, DType, Shape, TensorType, dimensions
+from .apart import is_apart, refused_port, with_sequences_apart
 from .bodies import with_weights_inside
 from .branches import branch_nodes
 from .budgets import Budgets
@@ -26,15 +26,10 @@ from .element_types import dtype_of
 from .functions import inlined
 from .halves import widened
 from .importer import Importer
-from .nodes import DEFAULT_DOMAIN, OnnxNode, normal_domain, read_node, signature
-from .operators.borders import BORDERS, alias, is_held, with_captured, with_states
+from .nodes import DEFAULT_DOMAIN, OnnxNode, kind_told, normal_domain, read_node, signature
 from .operators.dialects import HANDLERS, check_known, handler_of
-from .operators.grown import with_places, with_rows
-from .operators.ports import add_input, output_port, tensor_of
-from .operators.sequences import SEQUENCES
-from .operators.unrolled import mapped, unrolled
 from .source import Source
-from .structure import captured_names, check_wiring, count_nodes, initializer_names
+from .structure import check_wiring, count_nodes, initializer_names
 from .tensors import Constant, TensorReader
 from .texts import check_texts
 
@@ -61,17 +56,16 @@ def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
     opsets = _opsets(model)
     count_nodes(model.graph.node, budgets)
     graph = with_weights_inside(inlined(model, HANDLERS.keys(), budgets), model.graph)
-    check_known(graph.node, opsets, inside=depth > 0)
+    check_known(graph.node, opsets)
+    graph = with_sequences_apart(graph)
     wiring = check_wiring(graph, model.graph)
     tensors = TensorReader(budgets, source.folder)
 
     def import_body(body: Source) -> Graph:
         return graph_from_source(body, budgets, depth + 1)
 
-    ctx = Importer(
-        graph, wiring, opsets, tensors, budgets, handler_of, import_body, _import_node, depth
-    )
-    inputs = _add_inputs(ctx, source)
+    ctx = Importer(graph, wiring, opsets, tensors, budgets, handler_of, import_body, depth)
+    _add_inputs(ctx, source)
     _add_constants(ctx, source)
     for index in wiring.order:
         if index not in ctx.absorbed:
@@ -81,7 +75,7 @@ def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
             "the model has no outputs, so it computes nothing",
             hint="declare the values that it should return",
         )
-    _set_outputs(ctx, inputs)
+    ctx.graph.set_outputs([value.name for value in graph.output])
     _check_ranks(ctx.graph)
     _keep_weights(ctx.graph)
     return widened(ctx.graph)
@@ -123,18 +117,8 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
         if name in ctx.late:
             ctx.late.pop(name)()
     node = read_node(proto, ctx.node_name(proto), ctx.opsets)
-    if node.op == "Identity" and not node.domain and is_held(ctx, node.input(0)):
-        alias(ctx, node.output(0), node.input(0))
+    if _take_branch(ctx, node):
         return
-    if unrolled(ctx, node, _import_branch) or _take_branch(ctx, node):
-        return
-    if mapped(ctx, node, _import_branch):
-        return
-    # Places in a sequence are read as rows where that is all that bodies do with it, before it is handed in
-    # whole; rows that a loop grows are looked for once its body reads tensors alone, and states are what is left.
-    node = with_captured(ctx, with_places(ctx, node))
-    node = with_states(ctx, with_rows(ctx, node))
-    _check_tensors(ctx, node)
     _check_text_inputs(ctx, node)
     try:
         ctx.take(node)
@@ -142,40 +126,9 @@ def _import_node(ctx: Importer, proto: NodeProto) -> None:
         raise node.invalid(str(error), "correct the types of what feeds this node") from None
 
 
-def _check_tensors(ctx: Importer, node: OnnxNode) -> None:
-    """Refuses sequences and optionals as inputs of operators that take tensors.
-
-    Raises:
-        InvalidModel: a node reads one.
-    """
-    if (node.domain, node.op) in SEQUENCES or (node.domain, node.op) in BORDERS:
-        return
-    for name in (*node.inputs, *captured_names(node.proto)):
-        if is_held(ctx, name):
-            raise node.invalid(
-                f"{node.op} reads {name!r}, which is no tensor but a sequence or an optional",
-                "give it the tensors: SequenceAt, ConcatFromSequence or OptionalGetElement",
-            )
-
-
-def _set_outputs(ctx: Importer, inputs: tuple[Port, ...]) -> None:
-    """The values that the graph returns; and, where the model has sequences or optionals, which of its
-    values hold what is fed and returned.
-    """
-    outputs: list[Port] = []
-    taken: list[str] = [value.name for value in ctx.source.output if not is_held(ctx, value.name)]
-    for value in ctx.source.output:
-        port = output_port(ctx, value, taken)
-        outputs.append(port)
-        taken += port.held if not port.is_tensor else ()
-    ctx.graph.set_outputs([value for port in outputs for value in port.held])
-    if not all(port.is_tensor for port in (*inputs, *outputs)):
-        ctx.graph.ports = Ports(inputs, tuple(outputs))
-
-
 def _take_branch(ctx: Importer, node: OnnxNode) -> bool:
     """Imports the branch of an If whose condition is constant, or follows from sizes, in its place."""
-    if node.op != "If" or node.domain:
+    if node.op != "If" or node.domain or is_apart(node.proto):
         return False
     condition = ctx.constant(node.input(0))
     if condition is None or condition.size != 1:
@@ -259,22 +212,19 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
 # -- inputs ----------------------------------------------------------------------------------------
 
 
-def _add_inputs(ctx: Importer, source: Source) -> tuple[Port, ...]:
-    """Adds the inputs, but those that an initializer of the same name makes constants.
-
-    Returns:
-        Which values of the graph hold each.
-    """
+def _add_inputs(ctx: Importer, source: Source) -> None:
+    """Adds the inputs, but those that an initializer of the same name makes constants."""
     constants = set(initializer_names(source.model.graph))
     inputs = [value for value in ctx.source.input if value.name not in constants]
-    given = (d.dim_param for value in inputs for d in tensor_of(value.type).shape.dim)
+    given = (d.dim_param for value in inputs for d in value.type.tensor_type.shape.dim)
     names = {
         name: ctx.size_name(_UNREADABLE.sub("_", name))
         for name in dict.fromkeys(() if source.apart else given)
         if not _NO_NAME.fullmatch(name)
     }
     sizes = _Sizes(source.size_of, names, source.named)
-    return tuple(_add_input(ctx, value, sizes) for value in inputs)
+    for value in inputs:
+        _add_input(ctx, value, sizes)
 
 
 @dataclass(frozen=True)
@@ -292,7 +242,7 @@ class _Sizes:
     given: Mapping[str, int]
 
 
-def _add_input(ctx: Importer, value: ValueInfoProto, sizes: _Sizes) -> Port:
+def _add_input(ctx: Importer, value: ValueInfoProto, sizes: _Sizes) -> None:
     where = f"graph input {value.name[:200]!r}"
     kind = value.type.WhichOneof("value")
     if kind is None:
@@ -300,21 +250,12 @@ def _add_input(ctx: Importer, value: ValueInfoProto, sizes: _Sizes) -> Port:
             "the input has no type", where=where, hint="declare its element type and shape"
         )
     if kind != "tensor_type":
-        return add_input(ctx, value, partial(_tensor_type, ctx, sizes=sizes, where=where))
-    given = _tensor_type(ctx, value.name, value.type, sizes=sizes, where=where)
-    ctx.graph.add_input(value.name, given)
-    return Port(value.name, TENSOR, (value.name,))
-
-
-def _tensor_type(
-    ctx: Importer, name: str, type_: TypeProto, *, sizes: _Sizes, where: str
-) -> TensorType:
-    """The type of an input, or of the tensors in it. Raises InvalidModel, UnsupportedOp."""
-    tensor = type_.tensor_type
+        raise refused_port("input", value.name, kind_told(kind))
+    tensor, shape = value.type.tensor_type, None
     dtype = dtype_of(tensor.elem_type, where)
-    if not tensor.HasField("shape"):
-        return TensorType(dtype, None)
-    return TensorType(dtype, _input_shape(ctx, name, tensor.shape.dim, sizes, where))
+    if tensor.HasField("shape"):
+        shape = _input_shape(ctx, value.name, tensor.shape.dim, sizes, where)
+    ctx.graph.add_input(value.name, TensorType(dtype, shape))
 
 
 def _input_shape(ctx: Importer, name: str, dims: Sequence[Any], sizes: _Sizes, where: str) -> Shape:

@@ -25,7 +25,6 @@ from .node import GraphError, Node, Use
 from .ops import OPS
 from .ops.spec import Array, Attr, OpSpec, ShapeError, same_bits
 from .order import Rank, in_order
-from .ports import Ports
 from .types import DType, Quantization, TensorType, narrower
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class Graph:
         name: of the model, for people.
         fates: halves of quantizers that passes have already settled.
         quantizers: every quantizer of the user's model, recorded at import.
-        ports: which values hold the model's inputs and outputs, where some are no tensors.
         halved: large f32 constants that half floats hold exactly lie in memory as these.
         joined: nodes of the user's model that are now part of a quantizer's scale and zero point: the
             step that decodes by these computes them.
@@ -65,7 +63,6 @@ class Graph:
         ] = {}  # a decision, a refusal without what was found -> the last such one
         self.fates: list[Fate] = []
         self.quantizers: dict[str, Quantizer] = {}
-        self.ports: Ports | None = None
         self.halved = False
         self.joined: dict[str, None] = {}
         self._inputs: list[str] = []
@@ -567,7 +564,7 @@ class Graph:
 
     def __eq__(self, other: object) -> bool:
         """Same inputs, outputs, nodes (with names, attributes, origins), types, constants (bit by
-        bit), quantizers and ports.
+        bit) and quantizers.
         """
         if not isinstance(other, Graph):
             return NotImplemented
@@ -725,6 +722,5 @@ def _parts(graph: Graph) -> tuple[object, ...]:
         graph.values,
         nodes,
         graph.quantizers,
-        graph.ports,
         graph.constants.keys(),
     )

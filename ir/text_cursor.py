@@ -2,22 +2,16 @@
 what was expected.
 
 The text may come from anywhere: it is only ever matched with regular expressions and built into
-plain values, nesting is bounded, and sizes are compared with `TextLimits` as Python integers before
-anything of that size is allocated.
+plain values, and nesting is bounded.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import json
 import math
 import re
 import struct
-import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -38,70 +32,6 @@ _ELIDED = re.compile(r"\[[0-9]+ values")
 _SPACE = re.compile(r"[ \t]*")
 
 
-@dataclass(frozen=True)
-class TextLimits:
-    """Budgets of the parser.
-
-    Attributes:
-        chars: length of the text.
-        data_bytes: bytes of all constants and byte strings together, decompressed.
-        depth: nesting of attribute lists.
-    """
-
-    chars: int = 1 << 30
-    data_bytes: int = 1 << 31
-    depth: int = 32
-
-
-@dataclass
-class DataSection:
-    """The trailing section of a text: digest -> base64 of a zlib stream; hands out what was asked
-    for, within the budget.
-    """
-
-    limits: TextLimits = field(default_factory=TextLimits)
-    entries: dict[str, list[str]] = field(default_factory=dict)
-    spent: int = 0
-
-    def spend(self, size: int, cursor: Cursor) -> None:
-        """Counts bytes that are about to be allocated.
-
-        Raises:
-            InvalidModel: the budget is used up.
-        """
-        self.spent += size
-        if self.spent > self.limits.data_bytes:
-            cursor.fail_with(
-                f"constants take more than {self.limits.data_bytes} bytes",
-                hint="raise TextLimits.data_bytes",
-            )
-
-    def fetch(self, digest: str, size: int, cursor: Cursor) -> bytes:
-        """The `size` bytes stored under a digest.
-
-        Raises:
-            InvalidModel: they are missing, of another size, damaged, or over budget.
-        """
-        self.spend(size, cursor)
-        if digest not in self.entries:
-            cursor.fail_with(
-                f"the data of #{digest} is not in the text",
-                hint="print with data='full' to get a text that can be read back",
-            )
-        try:
-            packed = base64.b64decode("".join(self.entries[digest]), validate=True)
-            unpacker = zlib.decompressobj()
-            # bounded: a stream that grows beyond its constant is refused, not unpacked
-            raw = unpacker.decompress(packed, size + 1)
-        except (binascii.Error, ValueError, zlib.error) as error:
-            cursor.fail_with(f"the data of #{digest} is damaged ({error})")
-        if len(raw) != size:
-            cursor.fail_with(f"the data of #{digest} is not {size} bytes long")
-        if not hashlib.sha256(raw).hexdigest().startswith(digest):
-            cursor.fail_with(f"the data of #{digest} does not have that digest")
-        return raw
-
-
 class Cursor:
     """A place in one line of a text form.
 
@@ -109,16 +39,12 @@ class Cursor:
         text: the line.
         line: its number, from 1; 0 for text that is not part of a file (`source` then says what it
             is).
-        data: the text's data section.
         source: what is being read, for errors.
     """
 
-    def __init__(
-        self, text: str, line: int = 0, data: DataSection | None = None, source: str = ""
-    ) -> None:
+    def __init__(self, text: str, line: int = 0, source: str = "") -> None:
         self.text = text
         self.line = line
-        self.data = data if data is not None else DataSection()
         self.source = source
         self.at = 0
         self.depth = 0

@@ -4,7 +4,7 @@ the grammar.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,7 +13,6 @@ from .graph import Graph
 from .node import GraphError, Node
 from .ops import OPS
 from .ops.spec import REQUIRED, Attr, Required
-from .ports import Ports
 from .text_write import Writer, name_text, string_text
 
 DataForm = Literal["full", "digest"]
@@ -81,8 +80,6 @@ def render_graph(graph: Graph, *, data: DataForm = "full", explain: bool = True)
     out.add(
         ("  out " + ", ".join(writer.value(v, graph.constants) for v in graph.outputs)).rstrip()
     )
-    for line in port_lines(writer, graph.ports, graph.constants):
-        out.add(line)
     for line in explanation_lines(
         writer, graph.quantizers, graph.decisions if explain else (), graph.fates if explain else ()
     ):
@@ -153,17 +150,6 @@ def tail_text(name: str, origin: tuple[str, ...], quantizer: tuple[str, ...] = (
     if quantizer:
         text += " quantizer " + ", ".join(map(name_text, quantizer))
     return text
-
-
-def port_lines(
-    writer: Writer, ports: Ports | None, constants: Mapping[str, object]
-) -> Iterator[str]:
-    """The lines that say which values hold the model's inputs and outputs, where some are no tensors."""
-    for way, half in () if ports is None else (("in", ports.inputs), ("out", ports.outputs)):
-        for port in half:
-            values = ", ".join(writer.value(value, constants) for value in port.values)
-            there = f" if {writer.value(port.there, constants)}" if port.there else ""
-            yield f"  port {way} {name_text(port.name)} = {port.form}({values}){there}"
 
 
 def explanation_lines(

@@ -1,31 +1,30 @@
-"""Reading literals of the text form: types, attributes and the data of constants. docs/text-form.md
-has the grammar.
-"""
+"""Reading literals of the text form: types and attributes. docs/text-form.md has the grammar."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import math
 import re
 from collections.abc import Mapping
 
-import numpy as np
-
-from .ops.spec import Array, Attr
+from .ops.spec import Attr
 from .text_cursor import INT, NUMBER, Cursor
-from .text_write import BARE_DIM, canonical_nan, type_text
+from .text_write import BARE_DIM
 from .types import Dim, DType, Quantization, TensorType
 
-_BITS = re.compile(r"0x[0-9a-f]{1,16}")
 _BYTES = re.compile(r'b"([A-Za-z0-9+/=]*)"')
-_STORED = re.compile(r"#([0-9a-f]{16,64})")
 _DTYPES = {dtype.value: dtype for dtype in DType}
 _KEYWORDS: Mapping[str, Attr] = {"none": None, "true": True, "false": False}
 
 
 class Reader(Cursor):
-    """A cursor that also reads types, attributes and constants."""
+    """A cursor that also reads types and attributes.
+
+    Attributes:
+        most_nested: how deep the lists of an attribute may be nested.
+    """
+
+    most_nested = 32
 
     # -- types and attributes ----------------------------------------------------------------------
 
@@ -96,25 +95,18 @@ class Reader(Cursor):
     def _tuple(self) -> tuple[Attr, ...]:
         self.refuse_elided()
         self.depth += 1
-        if self.depth > self.data.limits.depth:
-            self.fail_with(f"lists are nested more than {self.data.limits.depth} deep")
+        if self.depth > self.most_nested:
+            self.fail_with(f"lists are nested more than {self.most_nested} deep")
         values = tuple(self.listed("[", "]", self.attr))
         self.depth -= 1
         return values
 
     def _bytes(self) -> bytes:
         found = self.match(_BYTES)
-        if found:
-            return self._base64(found.group(1))
-        self.at += 1  # the `b`
-        stored = self.match(_STORED)
-        digest = stored.group(1) if stored else self.fail("a digest")
-        self.expect(":")
-        return self.data.fetch(digest, self.integer(), self)
-
-    def _base64(self, token: str) -> bytes:
+        if found is None:
+            self.fail('bytes in base64, as b"..."')
         try:
-            return base64.b64decode(token, validate=True)
+            return base64.b64decode(found.group(1), validate=True)
         except binascii.Error:
             self.fail_with("this is no base64")
 
@@ -134,106 +126,3 @@ class Reader(Cursor):
 
         self.listed("{", "}", item)
         return result
-
-    # -- constants ---------------------------------------------------------------------------------
-
-    def constant(self, type_: TensorType) -> Array:
-        """The data of a constant of a static type: elements, `fill(x)`, or `#digest` of the data
-        section.
-        """
-        shape = [d for d in type_.shape or () if isinstance(d, int)]
-        if type_.shape is None or len(shape) != len(type_.shape) or any(d < 0 for d in shape):
-            self.fail_with(f"the constant's shape is not static: {type_text(type_)}")
-        dtype = type_.dtype.numpy
-        count = math.prod(shape)
-        if len(shape) > 64 or count > 1 << 62:
-            self.fail_with(f"no array has the shape {shape}")
-        stored = self.match(_STORED)
-        if stored:
-            if dtype.kind == "O":
-                self.fail_with("strings are not kept by digest")
-            raw = self.data.fetch(stored.group(1), count * dtype.itemsize, self)
-            data = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype, copy=False)
-            return self._shaped(self._checked_bool(data, raw), shape)
-        self.data.spend(count * dtype.itemsize, self)
-        if self.take("fill"):
-            self.expect("(")
-            one = self._array([self._element(dtype)], type_.dtype)
-            self.expect(")")
-            return self._shaped(np.repeat(one, count), shape)
-        return self._elements(type_.dtype, shape, count)
-
-    def _checked_bool(self, data: Array, raw: bytes) -> Array:
-        if data.dtype.kind == "b" and raw.strip(b"\0\1"):
-            self.fail_with("a bool is stored as a byte 0 or 1, found another one")
-        return data
-
-    def _elements(self, dtype: DType, shape: list[int], count: int) -> Array:
-        self.refuse_elided()
-        tokens = (
-            [self._element(dtype.numpy)]
-            if not shape
-            else self.listed("[", "]", lambda: self._element(dtype.numpy))
-        )
-        if len(tokens) != count:
-            self.fail_with(f"expected {count} elements, found {len(tokens)}")
-        return self._shaped(self._array(tokens, dtype), shape)
-
-    @staticmethod
-    def _shaped(data: Array, shape: list[int]) -> Array:
-        data = data.reshape(shape)
-        data.setflags(write=False)
-        return data
-
-    def _element(self, dtype: np.dtype[np.generic]) -> Attr:
-        if dtype.kind == "O":
-            return self._bytes() if self.text.startswith('b"', self.at) else self.string()
-        if dtype.kind == "b":
-            word = self.word("`true` or `false`")
-            return word == "true" if word in ("true", "false") else self.fail("`true` or `false`")
-        if dtype.kind in "iu":
-            return self.integer()
-        bits = self.match(_BITS)
-        if bits:
-            return int(bits.group(), 16)
-        token = self.token(NUMBER, "a number")
-        return (
-            float(token.rstrip("d"))
-            if ":" not in token
-            else self.fail("a NaN of an array by its bits, as 0x7fc00001")
-        )
-
-    def _array(self, tokens: list[Attr], dtype: DType) -> Array:
-        numpy = dtype.numpy
-        if numpy.kind == "O":
-            strings = np.empty(len(tokens), object)
-            strings[:] = tokens
-            return strings
-        if dtype.is_integer:
-            low, high = dtype.range
-            for token in tokens:
-                if not (isinstance(token, int) and low <= token <= high):
-                    self.fail_with(f"{token!r} is no {dtype.value}")
-        if numpy.kind == "f":
-            return self._float_array(tokens, numpy)
-        return np.asarray(tokens, numpy)
-
-    def _float_array(self, tokens: list[Attr], numpy: np.dtype[np.generic]) -> Array:
-        unsigned = np.dtype(f"u{numpy.itemsize}")
-        with np.errstate(all="ignore"):
-            floats = np.asarray(
-                [0.0 if isinstance(t, int) else t for t in tokens], np.float64
-            ).astype(numpy)
-        bits = floats.view(unsigned).copy()
-        for index, token in enumerate(tokens):
-            if isinstance(token, int):
-                if token >> (8 * numpy.itemsize):
-                    self.fail_with(f"0x{token:x} has more bits than {numpy}")
-                bits[index] = token
-            elif isinstance(token, float) and math.isnan(token):
-                bits[index] = canonical_nan(numpy)
-            elif (
-                isinstance(token, float) and math.isfinite(token) and not np.isfinite(floats[index])
-            ):
-                self.fail_with(f"{token} is beyond {numpy}")
-        return bits.view(numpy)

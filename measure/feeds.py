@@ -8,7 +8,6 @@ import numpy as np
 
 from ..errors import InvalidInput
 from ..ir.ops.spec import Array
-from ..ir.ports import demand_tensors
 from ..ir.types import DType, TensorType
 from ..plan.types import Plan
 from ..runtime.foreign_types import in_type
@@ -35,10 +34,8 @@ def made_feeds(plan: Plan, sizes: Mapping[str, int]) -> dict[str, Array]:
         sizes: of what the inputs leave open; what is not in it counts as 1.
 
     Raises:
-        InvalidInput: an input holds strings or is of unknown rank, or is larger than a run may be; the model has
-            sequences or optionals.
+        InvalidInput: an input holds strings or is of unknown rank, or is larger than a run may be.
     """
-    demand_tensors(plan.ports, "what is made up", plan.name)
     shapes = {name: _shape(name, plan.type(name), sizes) for name in plan.inputs}
     run_budget().check(plan, shapes)
     rng = np.random.default_rng(_SEED)

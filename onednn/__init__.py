@@ -22,7 +22,7 @@ arguments that write into those arrays.
 - `workers.py`, `slabs.py`: threads and buffers that runs need beside the library
 - `native/`, `native.py`, `kernels.py`: our functions in C, an optional extension module -> the ones for
   this CPU -> `Kernels`, and calls of them
-- `call_loop.py`: one C call after the other -> one call of them all, once or over and over
+- `call_loop.py`: one C call after the other -> one call of them all
 - `average_kernel.py`, `lookup_kernel.py`, `range_kernel.py`, `block_kernels.py`, `coded_kernels.py`,
   `recurrent_kernel.py`, `lstm_kernel.py`: what each of these computes, and of what
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from .capi import failure
-from .kernels import Kernels, kernels
+from .kernels import kernels
 from .library import Library
 from .memory import Memory
 
@@ -189,69 +189,3 @@ class Pointers:
             place, status = self._work.done, self._work.status
         if status:
             raise failure(status, f"set_data_handle of a memory for {self._memories[place].desc}")
-
-
-# -- the same calls over and over ----------------------------------------------------------------------
-
-
-class Repeated:
-    """Calls that are made several times, each time with some of their words moved on.
-
-    Args:
-        found: the functions of `call_loop`.
-        calls: those of C functions; None: a call of something else.
-        times: how often they can be made in a row.
-
-    Attributes:
-        words: int64 [times, calls, 5]: of each call the address of its function, and what that takes.
-            They may be changed between runs.
-    """
-
-    def __init__(
-        self,
-        found: Kernels,
-        calls: Sequence[CCall | None],
-        times: int,
-    ) -> None:
-        leave = found.functions["leave"].address
-        once = np.zeros((len(calls), _WORDS), np.int64)
-        for row, call in zip(once, calls, strict=True):
-            words = (leave,) if call is None else call.words
-            row[: len(words)] = words
-        self.words = np.tile(once, (times, 1, 1))
-        self._count = len(calls)
-        self._work: Any = found.work("call_all")
-        self._make = found.call("call_all", self._work, held=(self.words, calls))
-
-    def run(self, times: int, others: Mapping[int, Callable[[], int]]) -> tuple[int, int] | None:
-        """Makes all calls so many times, in order, until one fails. Gives the place of that among the
-        calls, and its status; None where all went well.
-
-        Args:
-            times: how often.
-            others: place -> what is called there; where a C function has its place, if that returns
-                another status than 0.
-        """
-        place, end, work = 0, times * self._count, self._work
-        start, apart = self.words.ctypes.data, self.words.strides[1]
-        while place < end:
-            work.calls, work.count = start + place * apart, end - place
-            self._make()
-            status = work.status
-            if not status:
-                return None
-            place += work.done
-            other = others.get(place % self._count)
-            if other is not None:
-                status = other()
-            if status:
-                return place % self._count, status
-            place += 1
-        return None
-
-
-def copying(found: Kernels, to: int, source: int, count: int) -> CCall:
-    """A copy of bytes from one address to another."""
-    address = found.functions["copy_bytes"].address
-    kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    return CCall(ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address), to, source, count)

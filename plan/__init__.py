@@ -11,7 +11,7 @@ to the other scheme of oneDNN.
 - `accumulator.py`: how large sums of products of codes get
 - `saturation.py`, `summation.py`: which of them may come out otherwise on a CPU without VNNI, and how
   oneDNN's implementations sum there
-- `text.py`, `parse.py`: the text form, there and back; `words.py`: that of scales and post-ops
+- `text.py`: the text form; `words.py`: that of scales and post-ops, there and back
 - `file.py`: the plan as one ONNX file; `nodes.py`, `metadata.py` and `seal.py` are its parts
 - `arguments.py`: which argument of a step is which input of its op
 - `recurrent.py`, `recurrent_parameters.py`: what the library can say of a recurrent layer; its parameters in int8

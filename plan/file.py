@@ -6,7 +6,7 @@
                            types as value_info; `fqfuse.type` in a value's metadata repeats a type
                            that ONNX cannot hold (quantization)
     metadata_props         fqfuse.schema (version of this layout), .name, .target, .options,
-                           .quantizers, .weights, .ports, .fates, .decisions (`metadata.py`), and, as the
+                           .quantizers, .weights, .fates, .decisions (`metadata.py`), and, as the
                            last bytes of the file, .digest: SHA-256 of all that is in front of it (`seal.py`)
 
 Constants of more than 2 GiB lie in a second file (`beside.py`) as ONNX's external data, and `fqfuse.data` is that file's name.
@@ -60,7 +60,6 @@ from .metadata import (
     literal_attrs,
     metadata_of,
     plan_metadata,
-    ports_of,
     quantizers_of,
     read_at,
     text_of,
@@ -431,7 +430,6 @@ def _plan_of(
         fate_records=fates_of(metadata),
         decision_records=decisions_of(metadata),
         options=literal_attrs(text_of(metadata, "fqfuse.options"), "fqfuse.options"),
-        ports=ports_of(metadata),
     )
 
 

@@ -23,7 +23,6 @@ from ..ir.decision import (
     Quantizer,
 )
 from ..ir.ops.spec import Attr
-from ..ir.ports import Port, Ports
 from ..ir.text_read import Reader
 from ..ir.text_write import Writer
 from .types import Plan
@@ -75,7 +74,7 @@ def metadata_of(owner: Any) -> dict[str, str]:
 
 def plan_metadata(plan: Plan) -> dict[str, str]:
     """The metadata of a plan: fqfuse.name, .target, .options, .quantizers, .fates, .decisions; and
-    .weights where constants are held as codes, .ports where the model has sequences or optionals.
+    .weights where constants are held as codes.
     """
     writer = Writer(in_place=True)
     weights = [[key, writer.quant(q.quant)] for key, q in plan.quantizers.items() if q.quant]
@@ -89,7 +88,6 @@ def plan_metadata(plan: Plan) -> dict[str, str]:
         "fqfuse.fates": json_text(plan.fate_records),
         "fqfuse.decisions": json_text(plan.decision_records),
         **({"fqfuse.weights": json_text(weights)} if weights else {}),
-        **({"fqfuse.ports": json_text(plan.ports)} if plan.ports is not None else {}),
     }
 
 
@@ -190,35 +188,6 @@ def quantizers_of(metadata: Mapping[str, str]) -> dict[str, Quantizer]:
             found[key] = replace(found[key], quant=reader.quant())
             reader.end()
     return found
-
-
-def ports_of(metadata: Mapping[str, str]) -> Ports | None:
-    """Which values hold the inputs and outputs of the model; None where all are tensors.
-
-    Raises:
-        PlanError: the metadata is malformed.
-    """
-    key = "fqfuse.ports"
-    if key not in metadata:
-        return None
-    halves = json_value(metadata[key], key)
-    if not isinstance(halves, list) or len(halves) != 2:
-        raise broken(f"{key} is no pair of lists")
-    inputs, outputs = (tuple(_port(row, key) for row in _listed(half, key)) for half in halves)
-    return Ports(inputs, outputs)
-
-
-def _listed(value: object, key: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise broken(f"{key} is no pair of lists")
-    return value
-
-
-def _port(row: object, key: str) -> Port:
-    if not isinstance(row, list) or len(row) != 4:
-        raise broken(f"{key} is no list of rows of 4")
-    name, form, there = strings_of([row[0], row[1], row[3]], key)
-    return Port(name, form, tuple(strings_of(row[2], key)), there)
 
 
 def fates_of(metadata: Mapping[str, str]) -> tuple[Fate, ...]:

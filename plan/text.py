@@ -15,7 +15,7 @@ from functools import partial
 from ..ir.constants import as_held
 from ..ir.ops import OPS
 from ..ir.ops.spec import Attr, Required
-from ..ir.text_print import DataForm, Rendered, explanation_lines, port_lines, tail_text
+from ..ir.text_print import DataForm, Rendered, explanation_lines, tail_text
 from ..ir.text_write import Writer, name_text
 from .types import Plan, Step, runs_in_int8
 from .words import factors_text, order_of, post_op_text
@@ -59,8 +59,6 @@ def _render(writer: Writer, out: Rendered, plan: Plan, *, explain: bool) -> None
             _step_line(writer, plan, index, step), node=step.name, values=filter(None, step.outputs)
         )
     out.add(("  out " + ", ".join(writer.value(v, plan.constants) for v in plan.outputs)).rstrip())
-    for line in port_lines(writer, plan.ports, plan.constants):
-        out.add(line)
     for key in sorted(plan.options):
         out.add(f"  option {name_text(key)} = {writer.attr(plan.options[key])}")
     for line in explanation_lines(

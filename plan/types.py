@@ -13,7 +13,6 @@ from ..ir.constants import Constants, as_held
 from ..ir.decision import Decision, Fate, Quantizer
 from ..ir.ops.recurrent import DYNAMIC
 from ..ir.ops.spec import Array, Attr, same_bits
-from ..ir.ports import Ports
 from ..ir.types import DType, TensorType
 from .arguments import SOURCE_BITS
 from .attributes import PrimitiveAttr
@@ -127,8 +126,6 @@ class Plan:
         quantizers, fate_records, decision_records: what the model held, where each half went, and
             what every rule did.
         options: how it was compiled, for people and for reproducing it.
-        ports: which of its inputs and outputs hold those of the model, where some of these are
-            sequences or optionals; None where all are tensors.
     """
 
     name: str
@@ -142,7 +139,6 @@ class Plan:
     fate_records: tuple[Fate, ...] = ()
     decision_records: tuple[Decision, ...] = ()
     options: Mapping[str, Attr] = field(default_factory=dict)
-    ports: Ports | None = None
 
     @property
     def within(self) -> tuple[tuple[str, Plan], ...]:

@@ -16,9 +16,7 @@ from ..ir.decision import DequantizeFate, Half, QuantizeFate
 from ..ir.diagnostic import Diagnostic, Finding, diagnose, save_text, summary
 from ..ir.ops import dims
 from ..ir.ops.recurrent import DYNAMIC
-from ..ir.ports import COUNTS, LIST, PACKED, ROWS, Port
 from ..ir.text_write import name_text, type_text
-from ..ir.types import DType
 from ..ir.verify import quantization_problem
 from .attributes import OPERANDS, DepthwiseConv, Sum
 from .findings import about, called, destination
@@ -158,46 +156,6 @@ def _outputs(plan: Plan) -> Iterator[Finding]:
             yield Finding(
                 f"the plan returns %{name_text(value)}, which nothing writes", value=value
             )
-
-
-def _ports(plan: Plan) -> Iterator[Finding]:
-    """What holds the inputs and outputs of the model are those of the plan, each once, and of types that can."""
-    if plan.ports is None:
-        return
-    halves = ((plan.ports.inputs, plan.inputs), (plan.ports.outputs, plan.outputs))
-    for ports, values in halves:
-        if tuple(value for port in ports for value in port.held) != tuple(values):
-            yield Finding(
-                "the ports of the plan do not hold its inputs and outputs, in their order"
-            )
-        for name, times in Counter(port.name for port in ports).items():
-            if times > 1:
-                yield Finding(f"{times} ports are called {name_text(name)}")
-            if not name:
-                yield Finding("a port has no name")
-        for port in ports:
-            if not _holds(plan, port):
-                yield Finding(f"the values of the port {name_text(port.name)} cannot hold it")
-
-
-def _holds(plan: Plan, port: Port) -> bool:
-    there = plan.find(port.there)
-    if there is not None and (there.dtype is not DType.BOOL or there.shape not in ((), None)):
-        return False
-    types = [plan.find(value) for value in port.values]
-    if port.form == LIST:
-        return not port.there and len({type_ and type_.dtype for type_ in types}) == 1
-    if len(types) != COUNTS.get(port.form):
-        return False
-    ranks = [1, 2] if port.form == PACKED else [None]
-    fits = all(
-        rank is None or type_ is None or type_.shape is None or len(type_.shape) == rank
-        for rank, type_ in zip(ranks, types, strict=True)
-    )
-    sizes = types[-1]
-    whole = port.form != PACKED or sizes is None or sizes.dtype is DType.S64
-    rows = port.form != ROWS or types[0] is None or types[0].shape != ()
-    return fits and whole and rows
 
 
 def _quantization(plan: Plan) -> Iterator[Finding]:
@@ -349,7 +307,6 @@ PLAN: Mapping[str, Callable[[Plan], Iterable[Finding]]] = {
     "defined": _defined,
     "bound-before-use": _bound,
     "outputs-exist": _outputs,
-    "ports": _ports,
     "stated-shapes": stated_shapes_fit,
     "quantization": _quantization,
     "roles": roles_fit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +20,6 @@ from ..plan.shapes import symbol_sizes
 from ..plan.types import Bodies, Plan, Step
 from .budget import MOST_TRIPS, RunBudget
 from .executor import Executor
-from .trips import Trips, TripsDone
 
 NO_BODIES: Mapping[str, BodyRunner] = MappingProxyType({})
 """Of a plan without If, Loop and Scan."""
@@ -88,14 +88,12 @@ class BodyRunner:
         given = _whole(arrays[2:])
         number, condition = (plan.type(name).static_shape for name in plan.inputs[:2])
         return self._trips(
-            Trips(
+            _Trips(
                 front=[np.zeros(number, np.int64), np.full(condition, going)],
                 states=given[:states],
                 sources=(),
                 same=given[states:],
                 most=most if going else 0,
-                taken=self._count,
-                where=self._where,
             )
         )
 
@@ -109,31 +107,23 @@ class BodyRunner:
             raise self._refusal(f"a Scan runs over {shapes}, which have no one number of rows")
         (count,) = counts
         return self._trips(
-            Trips(
+            _Trips(
                 front=[],
                 states=given[:states],
                 sources=sources,
                 same=given[split:],
                 most=count,
-                taken=self._count,
-                where=self._where,
             )
         )
 
     # -- trips -------------------------------------------------------------------------------------
 
-    def _trips(self, trips: Trips) -> list[Array]:
-        """What the last trip leaves, and the rows of all."""
+    def _trips(self, trips: _Trips) -> list[Array]:
+        """What the last trip leaves, and the rows of all; each is a run of its own."""
         if trips.most < 1:
             return [*trips.states, *self._no_rows(trips)]
-        self._check(self._bodies.plans[0], trips.given(0, trips.states))
-        executor = self._executor(0)
-        done = executor.run_trips(trips) or self._in_turn(executor, trips)
-        return [*done.states, *done.rows]
-
-    def _in_turn(self, executor: Executor, trips: Trips) -> TripsDone:
-        """Each trip as a run of its own."""
-        plan, front, count = self._bodies.plans[0], int(trips.has_condition), len(trips.states)
+        plan, executor = self._bodies.plans[0], self._executor(0)
+        front, count = int(trips.has_condition), len(trips.states)
         rows = _Rows(plan.outputs[front + count :], self._budget, self._where)
         states, known = trips.states, list[object]()
         for number in range(trips.most):
@@ -148,14 +138,14 @@ class BodyRunner:
             rows.add(found[front + count :])
             if front and not self._truth(found[0]):
                 break
-        return TripsDone(list(states), [self._stacked(*row) for row in rows.found.items()])
+        return [*states, *(self._stacked(*row) for row in rows.found.items())]
 
     def _stacked(self, name: str, rows: Sequence[Array]) -> Array:
         if len({row.shape for row in rows}) > 1:
             raise self._refusal(f"the rows of {name} have different shapes")
         return np.stack(rows)
 
-    def _no_rows(self, trips: Trips) -> Iterator[Array]:
+    def _no_rows(self, trips: _Trips) -> Iterator[Array]:
         """No rows, of the sizes that the body's inputs tell."""
         plan = self._bodies.plans[0]
         rows = [np.empty(source.shape[1:], source.dtype) for source in trips.sources]
@@ -208,6 +198,38 @@ class BodyRunner:
             where=self._where,
             hint="check the inputs of this node",
         )
+
+
+@dataclass(frozen=True)
+class _Trips:
+    """What the body of a Loop or a Scan is run for; what it takes and gives in which order, `Bodies`
+    says.
+
+    Attributes:
+        front: of a Loop the number of the first trip, 0, and the condition in front of it; else none.
+        states: what the first trip is given.
+        sources: each trip is given a row of each.
+        same: what all trips are given.
+        most: how many trips at most.
+    """
+
+    front: Sequence[Array]
+    states: Sequence[Array]
+    sources: Sequence[Array]
+    same: Sequence[Array]
+    most: int
+
+    @property
+    def has_condition(self) -> bool:
+        """Whether a trip gives a condition in front of what it hands on."""
+        return bool(self.front)
+
+    def given(self, number: int, states: Sequence[Array]) -> list[Array]:
+        """What a trip is given, in the order of the body's inputs; the condition holds."""
+        front = [
+            np.full_like(array, number if k == 0 else True) for k, array in enumerate(self.front)
+        ]
+        return [*front, *states, *(source[number, ...] for source in self.sources), *self.same]
 
 
 class _Rows:

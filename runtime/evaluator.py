@@ -28,7 +28,6 @@ from ..ir.ops.movement import tiled
 from ..ir.ops.resize import cubic_weights
 from ..ir.ops.rows import A
 from ..ir.ops.windows import pad_spatial, window
-from ..ir.ports import PACKED, ROWS, packed, unpacked
 from ..ir.types import DType
 
 _REDUCTIONS: Final[dict[str, Any]] = {
@@ -82,6 +81,121 @@ class Loop(_ReferenceLoop):
             for k, value in enumerate(declared)
         ]
         return (*state, *stacked)
+
+
+class SequenceMap(OpRun):
+    """SequenceMap whose body reads values of the graph around it, which the evaluator's own does not find."""
+
+    op_domain = ""
+
+    def need_context(self) -> bool:
+        """True: the body reads what is around it."""
+        return True
+
+    def _run(
+        self,
+        *given: Any,
+        context: Any = None,
+        body: Any = None,  # noqa: ARG002
+        **more: Any,
+    ) -> tuple[Any, ...]:
+        own: Any = self
+        counts = {len(each) for each in given if isinstance(each, list)}
+        if len(counts) != 1:
+            raise ValueError(f"sequences of {', '.join(map(str, sorted(counts)))} tensors")
+        made = []
+        for place in range(*counts):
+            each = [value[place] if isinstance(value, list) else value for value in given]
+            feeds = {**(context or {}), **dict(zip(own.body.input_names, each, strict=True))}
+            made.append(own._run_body(feeds, **more))  # noqa: SLF001  (`own` is this node)
+        return tuple([row[k] for row in made] for k in range(len(self.output)))
+
+
+class SequenceAt(OpRun):
+    """SequenceAt whose place may be a list of one."""
+
+    op_domain = ""
+
+    def _run(self, given: list[A], place: A) -> tuple[A]:
+        return (given[int(place.item())],)
+
+
+class SequenceInsert(OpRun):
+    """SequenceInsert at the place that ONNX says; the evaluator's own takes that behind the last tensor for the
+    first one, and places that there are not.
+    """
+
+    op_domain = ""
+
+    def _run(self, given: list[A], tensor: A, place: A | None = None) -> tuple[list[A]]:
+        count = len(given)
+        at = count if place is None else int(place.item())
+        if not -count <= at <= count:
+            raise IndexError(f"a sequence of {count} has no place {at}")
+        at %= max(count, 1) if at < count else count + 1
+        return ([*given[:at], tensor, *given[at:]],)
+
+
+class SplitToSequence(OpRun):
+    """SplitToSequence into sizes that add up; the evaluator's own takes any."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: A, sizes: A | None = None, axis: int | None = None, keepdims: int | None = None
+    ) -> tuple[list[A]]:
+        along = axis or 0
+        whole = x.shape[along]
+        if sizes is None or not sizes.ndim:
+            step = 1 if sizes is None else int(sizes)
+            if step < 1:
+                raise ValueError(f"pieces of {step} elements")
+            ends = [min(start + step, whole) for start in range(0, whole, step)]
+        else:
+            ends = np.cumsum(sizes).tolist()
+            if (sizes < 0).any() or sizes.sum() != whole:
+                raise ValueError(f"pieces of {sizes.tolist()} of {whole} elements")
+        pieces = np.split(x, ends[:-1], along) if ends else []
+        if sizes is None and keepdims == 0:
+            pieces = [piece.squeeze(along) for piece in pieces]
+        return (list(pieces),)
+
+
+class _Held(list[Any]):
+    """What an optional holds: one value, or nothing. The evaluator passes lists on."""
+
+    def copy(self) -> _Held:
+        """Another one, which Identity gives."""
+        return _Held(self)
+
+
+class Optional(OpRun):
+    """Optional that may hold nothing; the evaluator's own is a list of None then."""
+
+    op_domain = ""
+
+    def _run(self, held: Any = None, type: Any = None) -> tuple[_Held]:  # noqa: ARG002
+        return (_Held([] if held is None else [held]),)
+
+
+class OptionalHasElement(OpRun):
+    """Whether there is something in an optional of ours; a tensor and a sequence are something."""
+
+    op_domain = ""
+
+    def _run(self, given: Any = None) -> tuple[A]:
+        return (np.array(len(given) > 0 if isinstance(given, _Held) else given is not None),)
+
+
+class OptionalGetElement(OpRun):
+    """What an optional of ours holds; of a tensor or a sequence itself."""
+
+    op_domain = ""
+
+    def _run(self, given: Any) -> tuple[Any]:
+        if isinstance(given, _Held) and not given:
+            raise ValueError("the optional holds nothing")
+        return (given[0] if isinstance(given, _Held) else given,)
 
 
 def _no_rows(value: onnx.ValueInfoProto) -> A:
@@ -296,41 +410,6 @@ def _scattered(data: A, places: Sequence[Any], updates: A, reduction: str) -> A:
     return found
 
 
-class Whole(OpRun):
-    """The sequence or optional that tensors hold at the border of a body (`frontend/operators/borders.py`)."""
-
-    op_domain = "fqfuse.borders"
-
-    def _run(
-        self,
-        *parts: A,
-        holds: str = "",
-        optional: int = 0,
-        element: int = 0,  # noqa: ARG002
-    ) -> tuple[Any, ...]:
-        arrays: Any = parts[optional:]
-        if optional and not parts[0]:
-            return (None,)
-        if holds == PACKED:
-            return (unpacked(*arrays),)
-        return ([np.array(row) for row in arrays[0]] if holds == ROWS else arrays[0],)
-
-
-class Parts(OpRun):
-    """The tensors that hold a sequence or an optional at the border of a body."""
-
-    op_domain = "fqfuse.borders"
-
-    def _run(
-        self, given: Any, holds: str = "", optional: int = 0, element: int = 0
-    ) -> tuple[Any, ...]:
-        there = (np.asarray(given is not None),) if optional else ()
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
-        if holds == PACKED:
-            return (*there, *packed(given or [], dtype))
-        return (*there, np.empty(0, dtype) if given is None else given)
-
-
 _CARRIERS = {
     **dict.fromkeys(("int2", "int4"), np.int8),
     **dict.fromkeys(("uint2", "uint4"), np.uint8),
@@ -385,7 +464,9 @@ def _by_row(op: str) -> type[OpRun]:
 
 _ROWS: Final = ("DequantizeLinear", "GlobalLpPool", "LpPool", "QuantizeLinear")
 IN_PLACE: Final[tuple[type[OpRun], ...]] = (
-    *(GridSample, Loop, MaxPool, Parts, ScatterElements, ScatterND, Tile, Whole),
+    *(GridSample, Loop, MaxPool, ScatterElements, ScatterND, Tile),
+    *(Optional, OptionalGetElement, OptionalHasElement),
+    *(SequenceAt, SequenceInsert, SequenceMap, SplitToSequence),
     *map(_by_row, _ROWS),
 )
 """What the evaluator is given."""

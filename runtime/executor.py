@@ -8,7 +8,6 @@ from typing import Protocol
 
 from ..ir.ops.spec import Array
 from .footprint import SessionMemory
-from .trips import Trips, TripsDone
 
 
 @dataclass(frozen=True)
@@ -60,14 +59,6 @@ class Executor(Protocol):
 
     def run_timed(self, feeds: Mapping[str, Array]) -> StepTimes:
         """Runs as `run` does, looks at the clock behind each step, and forgets the outputs."""
-        ...
-
-    def run_trips(self, trips: Trips) -> TripsDone | None:
-        """Runs the plan, a body, trip after trip; None where each has to be a run of its own.
-
-        Raises:
-            InvalidInput: as `run`.
-        """
         ...
 
     def memory(self) -> SessionMemory:

@@ -41,7 +41,6 @@ from .padding import bytes_by_position
 from .pool import WorkerPool, single_threaded_blas
 from .processors import default_threads, run_budget
 from .program import StepProgram
-from .trips import Trips, TripsDone
 
 KERNELS: dict[str, Callable[[Binding], Kernel]] = {
     "convolution": bind_any_convolution,
@@ -180,10 +179,6 @@ class NumpyExecutor:
 
         self._run(feeds, partial(self._walk_watched, stamp))
         return StepTimes(stamps[0], tuple(after - before for before, after in pairwise(stamps)))
-
-    def run_trips(self, trips: Trips) -> TripsDone | None:  # noqa: ARG002
-        """None: each trip is a run of its own."""
-        return None
 
     def memory(self) -> SessionMemory:
         """What the plan's constants take, and a run with the shapes that were bound last. Steps of

@@ -20,7 +20,6 @@ from onnx.backend.base import BackendRep, namedtupledict
 from ..errors import FqfuseError, InvalidInput
 from ..inference import InferenceSession
 from ..plan.types import Plan
-from .ports import ports_of
 
 Runtime = Literal["auto", "numpy", "onednn"]
 
@@ -36,10 +35,10 @@ class Prepared(BackendRep):
     def __init__(self, session: InferenceSession, model: onnx.ModelProto) -> None:
         self.session = session
         self._inputs = tuple(value.name for value in model.graph.input)
-        self._types = {value.name: _element(value.type) for value in model.graph.output}
+        self._types = {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs, by position and by name: arrays, for a sequence a list of them, None for nothing.
+        """The outputs, by position and by name.
 
         Args:
             inputs: the same by name, or in the order of the model's inputs, those with an
@@ -52,26 +51,24 @@ class Prepared(BackendRep):
         if kwargs:
             raise InvalidInput(f"run has no option {', '.join(kwargs)}", hint="leave it out")
         plan = self.session.plan
-        ports = {port.name: port for port in ports_of(plan).inputs}
         feeds = {
-            name: _carried(value, plan.type(ports[name].values[0]).dtype.numpy)
+            name: _carried(value, plan.type(name).dtype.numpy)
             for name, value in self._by_name(inputs).items()
-            if name in ports
+            if name in plan.inputs
         }
-        names = [port.name for port in ports_of(plan).outputs]
         found = self.session.run(None, feeds)
         outputs = [
             _as_stated(array, self._types.get(name, 0))
-            for name, array in zip(names, found, strict=True)
+            for name, array in zip(plan.outputs, found, strict=True)
         ]
-        result: tuple[Any, ...] = namedtupledict("Outputs", names)(*outputs)
+        result: tuple[Any, ...] = namedtupledict("Outputs", plan.outputs)(*outputs)
         return result
 
     def _by_name(self, inputs: Any) -> Mapping[str, Any]:
         if isinstance(inputs, Mapping):
             return inputs
         given = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-        own = [port.name for port in ports_of(self.session.plan).inputs]
+        own = self.session.plan.inputs
         for names in (own, self._inputs):
             if len(names) == len(given):
                 return dict(zip(names, given, strict=True))
@@ -82,9 +79,7 @@ class Prepared(BackendRep):
 
 
 def _carried(value: Any, dtype: np.dtype[Any]) -> Any:
-    """An array of a type that NumPy lacks, or of texts, in the type that carries it; those of a list alike."""
-    if value is None or isinstance(value, (list, tuple)):
-        return value and [_carried(each, dtype) for each in value]
+    """An array of a type that NumPy lacks, or of texts, in the type that carries it."""
     array = np.asarray(value)
     foreign = array.dtype.kind in "UV" or array.dtype.isbuiltin == 2  # registered by ml_dtypes
     return array.astype(dtype) if foreign else array
@@ -92,20 +87,9 @@ def _carried(value: Any, dtype: np.dtype[Any]) -> Any:
 
 def _as_stated(array: Any, element: int) -> Any:
     """An output in the type that the model states."""
-    if array is None or isinstance(array, list):
-        return array and [_as_stated(each, element) for each in array]
     if element in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
         return array
     return array.astype(helper.tensor_dtype_to_np_dtype(element), copy=False)
-
-
-def _element(type_: onnx.TypeProto) -> int:
-    """The element type of the tensors in what an output is."""
-    if type_.HasField("optional_type"):
-        type_ = type_.optional_type.elem_type
-    if type_.HasField("sequence_type"):
-        type_ = type_.sequence_type.elem_type
-    return type_.tensor_type.elem_type
 
 
 class OnnxBackend(BackendBase):

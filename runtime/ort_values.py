@@ -12,7 +12,6 @@ import numpy as np
 from ..errors import InvalidInput
 from ..ir.element_types import DTYPES, ELEMENT_TYPES
 from ..ir.ops.spec import Array
-from ..ir.types import DType
 from .foreign_types import dtype_of, foreign_type
 from .like_onnxruntime import NodeArg, type_name, without
 
@@ -37,13 +36,13 @@ class Session(Protocol):
 
 @without(as_sparse_tensor=_SPARSE, ort_value_from_sparse_tensor=_SPARSE)
 class OrtValue:
-    """A tensor, a sequence of tensors, or an optional that holds nothing, in the memory of the CPU.
+    """A tensor in the memory of the CPU.
 
     Args:
-        value: an array, which is shared, a list of arrays, or None.
+        value: an array, which is shared.
     """
 
-    def __init__(self, value: Array | list[Array] | None) -> None:
+    def __init__(self, value: Array) -> None:
         self._value = value
 
     @classmethod
@@ -109,16 +108,7 @@ class OrtValue:
         return cls.ortvalue_from_numpy(np.from_dlpack(data))
 
     def numpy(self) -> Array:
-        """The array itself.
-
-        Raises:
-            InvalidInput: it is no tensor.
-        """
-        if not isinstance(self._value, np.ndarray):
-            raise InvalidInput(
-                f"the value is no tensor but {self.data_type()}",
-                hint="session.run gives sequences as lists, and nothing as None",
-            )
+        """The array itself."""
         return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -146,11 +136,7 @@ class OrtValue:
         return list(self.numpy().shape)
 
     def data_type(self) -> str:
-        """`tensor(float)`, `seq(tensor(int64))`."""
-        if self._value is None:
-            return ""
-        if isinstance(self._value, list):
-            return f"seq({type_name(dtype_of(self._value[0]) if self._value else DType.F32)})"
+        """`tensor(float)`, say."""
         return type_name(dtype_of(self._value))
 
     def element_type(self) -> int:
@@ -171,20 +157,20 @@ class OrtValue:
         return "cpu"
 
     def has_value(self) -> bool:
-        """False of an optional that holds nothing."""
-        return self._value is not None
+        """True."""
+        return True
 
     def is_tensor(self) -> bool:
-        """True of a tensor."""
-        return isinstance(self._value, np.ndarray)
+        """True."""
+        return True
 
     def is_sparse_tensor(self) -> bool:
         """False."""
         return False
 
     def is_tensor_sequence(self) -> bool:
-        """True of a sequence."""
-        return isinstance(self._value, list)
+        """False."""
+        return False
 
 
 @without(

@@ -12,25 +12,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import BackendUnavailable, InvalidInput
 from ..ir.ops.spec import Array
-from ..ir.ports import Ports
 from ..ir.types import MOST_DIMENSIONS, DType, TensorType, dimensions, is_static
 from ..locks import ProcessLock
 from ..plan.file import plan_bytes, read_plan
 from ..plan.saturation import StepSums, sums_of_plan
 from ..plan.shapes import UnlikeSizes, symbol_sizes
+from ..plan.stated import stated_shapes
 from ..plan.types import Plan, short_name
 from .budget import RunBudget
 from .executor import StepTimes
 from .footprint import SessionMemory
 from .foreign_types import called, carried, conversion_of, foreign_types
-from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state
+from .like_onnxruntime import CPU, ModelMeta, NodeArg, meta_from_state, type_name
 from .numerics import PROFILES, check_isa
 from .numpy_runtime import NumpyExecutor
 from .placement import Placement
-from .ports import Fed, described, plan_feeds, ports_of, returned
 from .processors import default_threads, run_budget
 from .profile import Profile, checked_runs, measure
 
@@ -154,11 +154,11 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the model, in its order."""
-        return described(self.plan, ports_of(self.plan).inputs)
+        return _described(self.plan, self.plan.inputs)
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs of the model, in its order."""
-        return described(self.plan, ports_of(self.plan).outputs)
+        return _described(self.plan, self.plan.outputs)
 
     def get_modelmeta(self) -> ModelMeta:
         """What the model's file says about it; of a plan the name of the graph only."""
@@ -236,24 +236,23 @@ class InferenceSession:
     def run(
         self,
         output_names: Sequence[str] | None,
-        feeds: Mapping[str, Fed] | None = None,
+        feeds: Mapping[str, npt.ArrayLike] | None = None,
         run_options: object = None,
         *,
-        input_feed: Mapping[str, Fed] | None = None,
+        input_feed: Mapping[str, npt.ArrayLike] | None = None,
     ) -> list[Any]:
         """Runs the model.
 
         Args:
             output_names: which outputs, in which order; None or empty: all.
             feeds: an array for each input; for types that NumPy lacks one of ml_dtypes, or of the type
-                that carries their values (f32, s8, u8), with no other value in it. For a sequence a list of
-                arrays, for an optional that holds nothing None.
+                that carries their values (f32, s8, u8), with no other value in it.
             run_options: `fqfuse.RunOptions` or onnxruntime's; once their `terminate` is True, the run ends
                 behind the step that it is in.
             input_feed: ONNX Runtime's name for `feeds`.
 
         Returns:
-            The outputs, as arrays of the caller's own, lists of such or None; those of bf16 and of other
+            The outputs, as arrays of the caller's own; those of bf16 and of other
             types that NumPy lacks in types of ml_dtypes.
 
         Raises:
@@ -261,8 +260,6 @@ class InferenceSession:
                 shape; more memory than the run may take; it was terminated.
         """
         given = input_feed if feeds is None else feeds
-        if self.plan.ports is not None:
-            return self._run_ports(self.plan.ports, output_names, given, run_options)
         found = self._run_carried(output_names, given, run_options)
         if not self._foreign:
             return found
@@ -272,41 +269,26 @@ class InferenceSession:
             for array, type_ in zip(found, types, strict=True)
         ]
 
-    def _run_ports(
-        self,
-        ports: Ports,
-        output_names: object,
-        feeds: Mapping[str, Fed] | None,
-        run_options: object,
-    ) -> list[Any]:
-        """As `run`, of a model with sequences or optionals."""
-        outputs = {port.name: port for port in ports.outputs}
-        names = () if output_names is None else self._wanted(output_names, tuple(outputs))
-        found = dict(
-            zip(self.plan.outputs, self._run_carried(None, feeds, run_options), strict=True)
-        )
-        return [returned(self.plan, outputs[name], found) for name in names or outputs]
-
     @_unlike_too
     def run_carried(
         self,
         output_names: Sequence[str] | None,
-        feeds: Mapping[str, Fed] | None = None,
+        feeds: Mapping[str, npt.ArrayLike] | None = None,
         *,
-        input_feed: Mapping[str, Fed] | None = None,
+        input_feed: Mapping[str, npt.ArrayLike] | None = None,
     ) -> list[Array]:
         """The outputs of the plan, each in the NumPy type that carries its elements: bf16 in f32, integers
-        of 4 bits in 8. A sequence is the arrays that hold it (`plan.ports`), and may be fed so.
+        of 4 bits in 8.
         """
         return self._run_carried(output_names, input_feed if feeds is None else feeds)
 
     def _run_carried(
         self,
         output_names: Sequence[str] | None,
-        feeds: Mapping[str, Fed] | None,
+        feeds: Mapping[str, npt.ArrayLike] | None,
         run_options: object = None,
     ) -> list[Array]:
-        wanted = () if output_names is None else self._wanted(output_names, self.plan.outputs)
+        wanted = () if output_names is None else self._wanted(output_names)
         arrays = self._checked(feeds)
         run = self._executor.run
         if run_options is not None and hasattr(run_options, "terminate"):
@@ -342,7 +324,7 @@ class InferenceSession:
         _within_memory(self._executor.bind, {name: array.shape for name, array in arrays.items()})
 
     @_unlike_too
-    def run_steps(self, feeds: Mapping[str, Fed]) -> dict[str, Array]:
+    def run_steps(self, feeds: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """Every value that a step of the plan writes, by name, in execution order.
 
         Raises:
@@ -352,7 +334,7 @@ class InferenceSession:
         return _within_memory(self._executor.run_all, arrays)
 
     @_unlike_too
-    def profile(self, feeds: Mapping[str, Fed], runs: int = 20) -> Profile:
+    def profile(self, feeds: Mapping[str, npt.ArrayLike], runs: int = 20) -> Profile:
         """How long each step takes for these feeds, measured in runs of their own, in turns with
         plain ones; `run` is no slower for it.
 
@@ -374,7 +356,7 @@ class InferenceSession:
             checked_runs(runs),
         )
 
-    def _run_timed(self, feeds: Mapping[str, Fed]) -> StepTimes:
+    def _run_timed(self, feeds: Mapping[str, npt.ArrayLike]) -> StepTimes:
         arrays = self._checked(feeds)
         return _within_memory(self._executor.run_timed, arrays)
 
@@ -451,7 +433,7 @@ class InferenceSession:
 
     # -- feeds -------------------------------------------------------------------------------------
 
-    def _checked(self, feeds: Mapping[str, Fed] | None) -> dict[str, Array]:
+    def _checked(self, feeds: Mapping[str, npt.ArrayLike] | None) -> dict[str, Array]:
         """The feeds as arrays of the right types and shapes."""
         if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInput(
@@ -460,9 +442,7 @@ class InferenceSession:
                 hint="give a dictionary: {name: array}",
             )
         if feeds.keys() != self._inputs.keys():
-            ports = ports_of(self.plan).inputs
-            self._refuse_names(feeds, [port.name for port in ports])
-            feeds = plan_feeds(self.plan, ports, feeds)
+            self._refuse_names(feeds)
         arrays = {}
         for name, exactly in self._exactly.items():
             fed = feeds[name]
@@ -478,7 +458,7 @@ class InferenceSession:
             symbol_sizes(self.plan, {name: array.shape for name, array in arrays.items()})
         return arrays
 
-    def _wanted(self, output_names: object, outputs: Sequence[str]) -> tuple[str, ...]:
+    def _wanted(self, output_names: object) -> tuple[str, ...]:
         """The names of outputs that a caller gave; none for all."""
         if isinstance(output_names, (str, bytes)) or not isinstance(
             output_names, (Sequence, AbstractSet)
@@ -488,16 +468,18 @@ class InferenceSession:
                 what, where=self.plan.name, hint="give a list of names, or None for all outputs"
             )
         names = tuple(output_names)
-        unknown = [name for name in names if not isinstance(name, str) or name not in outputs]
+        unknown = [
+            name for name in names if not isinstance(name, str) or name not in self.plan.outputs
+        ]
         if unknown:
-            hint = f"the model's outputs are: {_listed(outputs)}"
+            hint = f"the model's outputs are: {_listed(self.plan.outputs)}"
             raise InvalidInput(
                 f"unknown outputs: {_listed(unknown)}", where=self.plan.name, hint=hint
             )
         return names
 
-    def _refuse_names(self, feeds: Mapping[str, object], inputs: Sequence[str]) -> None:
-        names = _listed(inputs)
+    def _refuse_names(self, feeds: Mapping[str, object]) -> None:
+        inputs, names = self.plan.inputs, _listed(self.plan.inputs)
         unknown = [name for name in feeds if name not in inputs]
         missing = [name for name in inputs if name not in feeds]
         wrong = [f"unknown inputs: {_listed(unknown)}"] if unknown else []
@@ -508,6 +490,19 @@ class InferenceSession:
                 where=self.plan.name,
                 hint=f"the model's inputs are: {names}",
             )
+
+
+def _described(plan: Plan, names: Sequence[str]) -> list[NodeArg]:
+    """Inputs or outputs, as ONNX Runtime describes them."""
+    shapes = stated_shapes(plan, names)
+    return [
+        NodeArg(
+            name,
+            None if (shape := shapes[name]) is None else list(shape),
+            type_name(plan.type(name).dtype),
+        )
+        for name in names
+    ]
 
 
 def _check_going_on(run_options: Any, _step: int) -> None:

@@ -122,7 +122,11 @@ def _differences(
 
 def _described(graphs: Path, models: list[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
     from fqfuse.frontend import graph_from_onnx  # of the checkout that PYTHONPATH names
-    from fqfuse.ir.text_parse import parse_graph
+
+    try:
+        from fqfuse.ir.text_parse import parse_graph  # where a checkout has it itself
+    except ImportError:
+        from support.graph_text import parse_graph
 
     sources = [
         (path.stem, lambda path=path: parse_graph(path.read_text()))

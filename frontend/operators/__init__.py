@@ -3,16 +3,13 @@ checked. Out: nodes of the op table.
 
 - `upgrade.py`, `upgrade_inputs.py`, `windows.py`: ONNX's own operators in their newest form
 - `standard.py`, `foreign.py`: rows of the op table; operators that stay as they are
-- `scan.py`, `batched_scan.py`: Scan along any axis, and over a batch
-- `sequences.py`, `packed.py`: what reads and changes sequences and optionals; those whose length a run tells
-- `grown.py`, `borders.py`: sequences that a Loop grows as rows; sequences and optionals that go into bodies and come out
-- `ports.py`, `unrolled.py`: those that models take and return; SequenceMap, and Loops over known lists
+- `scan.py`: Scan along any axis
 - `derived.py`: how a dialect says what its nodes mean
 - `fake_quantize.py`, `quantize_dequantize.py`, `run_time.py`, `blocked.py`,
   `qoperator.py`, `qonnx.py`, `quark.py`: a file for each dialect; `block_floats.py`: floats of few bits
 - `cast_and_scale.py`, `written_out.py`: what a model writes out as arithmetic; `past_codes.py`: a past of codes
 - `recurrent.py`, `linear_attention.py`: recurrent layers, and recurrent states of language models
-- `experts.py`, `relative.py`, `streams.py`: mixtures of experts; biases by distance; residual streams
-- `codebook.py`, `renamed.py`: weights that name numbers of a table; ONNX's own under other names
+- `experts.py`, `relative.py`: mixtures of experts; biases by distance
+- `codebook.py`: weights that name numbers of a table
 - `dialects.py`: who imports which operator
 """

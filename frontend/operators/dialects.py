@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Final
 
@@ -33,17 +32,13 @@ from . import (
     quark,
     recurrent,
     relative,
-    renamed,
     rotary,
     run_time,
     standard_attention,
-    streams,
 )
-from .borders import BORDERS
 from .cast_and_scale import import_decoded
 from .einsums import EINSUMS
 from .foreign import import_foreign
-from .sequences import SEQUENCES
 from .standard import import_newest, keep
 from .upgrade import newest
 from .written_out import import_written_out
@@ -61,7 +56,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **recurrent.HANDLERS,
         **fused.HANDLERS,
         **gated.HANDLERS,
-        **renamed.HANDLERS,
         **attention.HANDLERS,
         **group_query.HANDLERS,
         **experts.HANDLERS,
@@ -69,7 +63,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = MappingProxyType(
         **embedding.HANDLERS,
         **rotary.HANDLERS,
         **relative.HANDLERS,
-        **streams.HANDLERS,
         **channel_blocks.HANDLERS,
         **standard_attention.HANDLERS,
     }
@@ -103,6 +96,32 @@ _SEARCH: Final = "it is a program that runs a model: export the decoder by itsel
 _TEXTS: Final = "texts are no numbers: run the tokenizer in front of the model"
 _ON_GPUS: Final = "it has a kernel for GPUs only: save the model as it is optimized for CPUs"
 _TRAINING: Final = "export the model for inference"
+UNWRITTEN: Final = (
+    "BranchwiseRMSNorm",
+    "CDist",
+    "EngramGate",
+    "ExpandDims",
+    "GatedRelativePositionBias",
+    "GatherND",
+    "GemmaRotaryEmbedding",
+    "HyperConnectionPostMix",
+    "HyperConnectionPreMix",
+    "MRotaryEmbedding",
+    "MoEGroupRouter",
+    "Pad",
+    "QLinearReduceMean",
+    "Range",
+    "ScaledSiLU",
+    "TorchEmbedding",
+    "TransposeMatMul",
+    "UnfoldTensor",
+    "Unique",
+)
+"""Ops of com.microsoft that no exporter, builder or optimizer of today writes."""
+
+_UNWRITTEN: Final = (
+    "no exporter or optimizer of today writes it: write the node as ONNX's own operators"
+)
 _BINARIES: Final = "it is a program for one device: export the model as ONNX"
 _OTHER_OPS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -151,16 +170,15 @@ _OTHER_OPS: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("BitmaskDropout", "BitmaskBiasDropout", "IsAllFinite"), _TRAINING),
     **dict.fromkeys(("EPContext", "Snpe"), _BINARIES),
+    **dict.fromkeys(UNWRITTEN, _UNWRITTEN),
 }
-"""Ops of com.microsoft that exporters write, and no optimizer -> what to do about them."""
+"""Ops of com.microsoft that are not taken, and not ONNX Runtime's fusions for CPUs -> what to do about them."""
 
 
 def handler_of(op: str, domain: str) -> Handler:
     """Who imports the op: its dialect, the op table, or nobody (then it stays as it is)."""
     return (
         HANDLERS.get((domain, op))
-        or SEQUENCES.get((domain, op))
-        or BORDERS.get((domain, op))
         or EINSUMS.get((domain, op))
         or (_import_standard if domain == DEFAULT_DOMAIN else import_foreign)
     )
@@ -177,17 +195,14 @@ def _import_standard(ctx: Importer, node: OnnxNode) -> None:
     import_newest(ctx, upgraded)
 
 
-def check_known(
-    nodes: Iterable[NodeProto], opsets: Mapping[str, int], *, inside: bool = False
-) -> None:
-    """Looks at every node, those of subgraphs too, before any is imported; `inside`: they are a body's, which
-    the import may have changed.
+def check_known(nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> None:
+    """Looks at every node, those of subgraphs too, before any is imported.
 
     Raises:
         UnsupportedOp: ops that nobody knows; the message lists all of them with their nodes.
     """
     unknown: dict[tuple[str, str], list[str]] = {}
-    _collect(nodes, opsets, unknown, HANDLERS.keys() | (BORDERS.keys() if inside else ()))
+    _collect(nodes, opsets, unknown)
     if not unknown:
         return
     listed = [
@@ -206,16 +221,15 @@ def _collect(
     nodes: Iterable[NodeProto],
     opsets: Mapping[str, int],
     unknown: dict[tuple[str, str], list[str]],
-    handled: AbstractSet[tuple[str, str]],
 ) -> None:
     for node in nodes:
         domain = normal_domain(node.domain)
-        if not (_is_evaluated(node.op_type, domain, opsets) or (domain, node.op_type) in handled):
+        if not (_is_evaluated(node.op_type, domain, opsets) or (domain, node.op_type) in HANDLERS):
             unknown.setdefault((domain, node.op_type), []).append(
                 node.name or next(filter(None, node.output), "")
             )
         for body in subgraphs(node):
-            _collect(body.node, opsets, unknown, handled)
+            _collect(body.node, opsets, unknown)
 
 
 def _is_evaluated(op: str, domain: str, opsets: Mapping[str, int]) -> bool:

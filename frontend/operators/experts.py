@@ -21,7 +21,6 @@ from ..importer import Handler
 from .derived import Derived
 from .forms import Form, handlers
 from .fused import MICROSOFT
-from .heads import known_size, unsqueezed
 
 _ACTIVATIONS: Final = ("relu", "gelu", "silu", "swiglu", "identity")
 _SEPARATE, _INTERLEAVED, _ONE_BEHIND_THE_OTHER = range(3)
@@ -86,18 +85,12 @@ def _routes(at: Derived, experts: int, weights: str) -> tuple[str, str]:
     return routes, used
 
 
-def _largest(at: Derived, value: str, count: int, role: str) -> tuple[str, str]:
-    """The largest elements along the last axis, and where they are."""
-    inputs = [value, at.integers(f"count {role}", [count])]
-    made = at.ctx.derived(at.node, f"best {role}", "TopK", inputs, {"axis": -1})
-    outputs = tuple(at.ctx.fresh(f"{at.node.name}.{name} {role}") for name in ("best", "places"))
-    at.ctx.take(made.rewritten(outputs=outputs))
-    return outputs[0], outputs[1]
-
-
 def _chosen(at: Derived, value: str, count: int, size: int, role: str) -> str:
     """1 for the largest so many of each row [T, size], 0 for the others."""
-    _, places = _largest(at, value, count, role)
+    inputs = [value, at.integers(f"count {role}", [count])]
+    made = at.ctx.derived(at.node, f"best {role}", "TopK", inputs, {"axis": -1})
+    best, places = (at.ctx.fresh(f"{at.node.name}.{name} {role}") for name in ("best", "places"))
+    at.ctx.take(made.rewritten(outputs=(best, places)))
     one_of_all = at.constant(f"one of all {role}", np.eye(size))
     each = at.real("Gather", [one_of_all, places], {"axis": 0}, role=f"each {role}")
     axes = at.integers(f"choices {role}", [1])
@@ -339,52 +332,6 @@ def _quantized_moe(at: Derived) -> None:
             at.ctx.release(at.input(index))
 
 
-# -- groups of experts -----------------------------------------------------------------------------
-
-
-def _group_router(at: Derived) -> None:
-    """MoEGroupRouter(logits, expert_bias){top_k, n_group, topk_group, group_topk, router_sentinel}: log(sigmoid(logits)) of the chosen
-    experts [T, E], router_sentinel of the others. The topk_group groups are chosen in which the group_topk largest of sigmoid +
-    expert_bias add up to most, and of their experts the top_k with most of it.
-    """
-    attrs = at.node.attrs
-    experts = known_size(at, at.input(1), 0, "number of experts")
-    groups, most = attrs["n_group"], attrs["topk_group"]
-    if groups < 1 or experts % groups or not 0 < most <= groups:
-        raise at.node.invalid(
-            f"{at.node.op} chooses {most} of {groups} groups of {experts} experts"
-        )
-    each = experts // groups
-    count = attrs["top_k"]
-    if not 0 < count <= most * each or attrs["group_topk"] < 1:
-        raise at.node.invalid(f"{at.node.op} chooses {count} of {most * each} experts")
-    flat = at.integers("flat", [-1, experts])
-    logits = at.ctx.cast(at.node, at.input(0), DType.F32, "f32")
-    logits = at.real("Reshape", [logits, flat], role="tokens")
-    scores = at.real("Sigmoid", [logits], role="scores")
-    biased = at.real("Add", [scores, at.input(1)], role="biased")
-    if most < groups:
-        shape = at.integers("groups", [-1, groups, each])
-        apart = at.real("Reshape", [biased, shape], role="apart")
-        values, _ = _largest(at, apart, min(attrs["group_topk"], each), "of groups")
-        sums = at.real(
-            "ReduceSum", [values, at.integers("best", [2])], {"keepdims": 0}, role="sums"
-        )
-        taken = unsqueezed(at, _chosen(at, sums, most, groups, "groups"), [2], "taken")
-        taken = at.real("Expand", [taken, at.integers("all", [1, 1, each])], role="all of them")
-        taken = at.real("Reshape", [taken, flat], role="of groups")
-        seen = at.real("Greater", [taken, at.constant("no group", 0.0)], role="seen")
-        biased = at.real("Where", [seen, biased, at.constant("unseen", -np.inf)], role="in groups")
-    chosen = _chosen(at, biased, count, experts, "experts")
-    wanted = at.real("Greater", [chosen, at.constant("no expert", 0.0)], role="wanted")
-    least = at.real("Max", [scores, at.constant("least", 1e-20)], role="above")
-    logs = at.real("Log", [least], role="logs")
-    sentinel = at.constant("sentinel", attrs["router_sentinel"])
-    routes = at.real("Where", [wanted, logs, sentinel], role="routes")
-    kind = at.ctx.type(at.input(0)).dtype
-    at.ctx.cast(at.node, routes, kind, "given", output=at.node.output(0))
-
-
 _ATTRS: Final[Mapping[str, Any]] = {
     "k": 1,
     "activation_type": "relu",
@@ -407,18 +354,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = handlers(
             _moe,
             _ATTRS,
             _OF_GPUS,
-        ),
-        "MoEGroupRouter": Form(
-            "logits expert_bias projection_weight-",
-            "router_probs selection_scores- router_weights-",
-            _group_router,
-            {
-                "top_k": int,
-                "n_group": 1,
-                "topk_group": 1,
-                "group_topk": 2,
-                "router_sentinel": -10000.0,
-            },
         ),
         "QMoE": Form(
             "input router_probs fc1_experts_weights fc1_scales? fc1_experts_bias? fc2_experts_weights fc2_scales? fc2_experts_bias? "

@@ -29,14 +29,20 @@ from ...ir.rule import Refusal
 from ...ir.types import DType, Shape, TensorType
 from ...plan.foreign import INPUTS_KEY, OPSETS_KEY, declared, known_tensor, shown_problem
 from ...plan.types import MOST_DEPTH
-from ..bodies import LARGE, Known, first_trip, has_bodies, own_names, settle
+from ..apart import is_apart
+from ..bodies import LARGE, Known, has_bodies, own_names, settle
 from ..element_types import dtype_of
 from ..importer import Importer
 from ..nodes import OnnxNode, kind_told
 from ..structure import captured_names, subgraphs
-from .batched_scan import unbatched
 from .scan import is_forward, turned_forward
 
+_OF_LISTS: Final = Refusal(
+    "sequences and optionals run on ONNX's reference evaluator, with all that is computed between them",
+    "tensors alone",
+    "",
+    "join and split tensors in place of lists: Concat, Split and Gather in ONNX, torch.cat and torch.stack in PyTorch",
+)
 _SCHEMA_TYPES: Final = {
     "tensor(float)": DType.F32,
     "tensor(int64)": DType.S64,
@@ -54,13 +60,16 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
         quantizer: names of quantizers whose halves it is.
 
     Raises:
-        UnsupportedOp: the reference evaluator does not know it, or its outputs are no tensors of
-            known type.
+        UnsupportedOp: the reference evaluator does not know it, its outputs are no tensors of
+            known type, or it is a Scan of opset 8.
         InvalidModel: a constant in it is broken.
     """
     if node.op == "Scan" and node.since == 8:
-        unbatched(ctx, node)
-        return
+        raise UnsupportedOp(
+            "Scan of opset 8 runs over a batch of sequences",
+            where=node.where,
+            hint="export the model with opset 9 or newer, whose Scan runs over one sequence",
+        )
     if node.op == "Scan" and not is_forward(node):
         turned_forward(ctx, node, import_foreign)
         return
@@ -77,7 +86,9 @@ def import_foreign(ctx: Importer, node: OnnxNode, *, quantizer: Sequence[str] = 
     reads = (*node.inputs, *(name for name in captured_names(proto) if name not in node.inputs))
     opsets = {**ctx.opsets, node.domain: node.version}
     types: Sequence[TensorType] | FqfuseError | None = None
-    if has_bodies(node):
+    if is_apart(node.proto):
+        ctx.refuse(node, "compile_bodies", _OF_LISTS)
+    elif has_bodies(node):
         proto, types = _with_bodies(ctx, node, proto, opsets)
     if types is None or isinstance(types, FqfuseError):
         model = _single_node_model(ctx, proto, reads, opsets)
@@ -187,24 +198,6 @@ def _single_node_model(
         graph,
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()],
     )
-
-
-def types_of_first_trip(ctx: Importer, node: OnnxNode) -> list[TensorType]:
-    """The types of the states, and of the rows, that the first trip of a Loop returns; none where its body
-    cannot be imported.
-    """
-    proto = _self_contained(ctx, node)
-    with suppress(FqfuseError):  # importing the node tells
-        return first_trip(node, proto, _known(ctx, node, proto), ctx.opsets, ctx.import_body)
-    return []
-
-
-def types_of_loop(ctx: Importer, node: OnnxNode) -> list[TensorType]:
-    """The types of the outputs of a Loop; none where its body cannot be imported."""
-    proto = _self_contained(ctx, node)
-    with suppress(FqfuseError):
-        return settle(node, proto, _known(ctx, node, proto), ctx.opsets, ctx.import_body)
-    return []
 
 
 def _known(ctx: Importer, node: OnnxNode, proto: NodeProto) -> Known:

@@ -112,7 +112,7 @@ def _convolution(at: Derived) -> None:
 
 
 def _matrix_product(at: Derived) -> None:
-    """FusedMatMul, TransposeMatMul(A, B){alpha, transA, transB, transBatchA, transBatchB}: alpha * A @ B, matrices
+    """FusedMatMul(A, B){alpha, transA, transB, transBatchA, transBatchB}: alpha * A @ B, matrices
     transposed where asked, and those of a batch gathered from the first dimension by transBatch.
     """
     _product_of_transposed(at, at.node.output(0))
@@ -334,26 +334,16 @@ def _triangle(at: Derived) -> None:
     at.real("Trilu", at.node.inputs, kept(at, {"upper": 1}), output=at.node.output(0))
 
 
-def _range(at: Derived) -> None:
-    """Range(start, limit, delta?): ONNX's, with steps of 1 where there is no delta."""
-    kind = at.ctx.type(at.input(0)).dtype
-    one = at.input(2) or at.ctx.add_constant(at.node, "one", 1, kind)
-    at.real("Range", [at.input(0), at.input(1), one], output=at.node.output(0))
+def _grid_sample(at: Derived) -> None:
+    """GridSample(X, Grid){align_corners, mode, padding_mode}: ONNX's, whose modes are called linear and cubic."""
+    mode = at.node.attrs["mode"]
+    if mode not in _GRID_MODES:
+        raise at.node.invalid(f"the mode of {at.node.op} is none of {', '.join(_GRID_MODES)}")
+    attrs = {**kept(at, {"align_corners": 0, "padding_mode": ""}), "mode": _GRID_MODES[mode]}
+    at.real("GridSample", at.node.inputs, attrs, output=at.node.output(0))
 
 
-def _expand_dims(at: Derived) -> None:
-    """ExpandDims(X, axis): Unsqueeze."""
-    axis = at.data(at.input(1), "axis").reshape(-1)
-    at.real("Unsqueeze", [at.input(0), at.integers("axes", axis)], output=at.node.output(0))
-
-
-def _pad(at: Derived) -> None:
-    """Pad(data, pads, value?){mode}: ONNX's; pads may have a dimension of 1 in front."""
-    pads = at.integers("pads", at.data(at.input(1), "pads").reshape(-1))
-    inputs = [at.input(0), pads, *([at.input(2)] if at.input(2) else [])]
-    at.real("Pad", inputs, kept(at, {"mode": ""}), output=at.node.output(0))
-
-
+_GRID_MODES: Final = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 _PRODUCT: Final = {"alpha": 1.0, "transA": 0, "transB": 0}
 _BATCHED: Final = {**_PRODUCT, "transBatchA": 0, "transBatchB": 0}
 _NAMED: Final = {"activation_alpha": None, "activation_beta": None, "activation_gamma": None}
@@ -364,7 +354,6 @@ _GROUPS: Final = {"groups": int, "epsilon": 1e-5, "activation": int, "channels_l
 _ROWS: Final[Mapping[str, Form]] = {
     "FusedConv": Form("X W B? Z?", "Y", _convolution, FUSED_CONVOLUTION),
     "FusedMatMul": Form("A B", "Y", _matrix_product, _BATCHED),
-    "TransposeMatMul": Form("A B", "Y", _matrix_product, _PRODUCT),
     "FusedMatMulActivation": Form(
         "A B",
         "Y",
@@ -393,9 +382,12 @@ _ROWS: Final[Mapping[str, Form]] = {
     ),
     "BiasSoftmax": Form("data bias", "output", _softmax, {"axis": 1, "is_inner_broadcast": int}),
     "Trilu": Form("X k?", "Y", _triangle, {"upper": 1}),
-    "Range": Form("start limit delta?", "Y", _range),
-    "ExpandDims": Form("X axis", "Y", _expand_dims),
-    "Pad": Form("data pads value?", "output", _pad, {"mode": "constant"}),
+    "GridSample": Form(
+        "X Grid",
+        "Y",
+        _grid_sample,
+        {"align_corners": 0, "mode": "bilinear", "padding_mode": "zeros"},
+    ),
 }
 
 _OVER_LAST_AXES: Final = {"axis": -1, "epsilon": 1e-5, "stash_type": 1}

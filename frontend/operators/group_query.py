@@ -41,7 +41,6 @@ from .heads import (
     split_parts,
     unsqueezed,
 )
-from .packed import checked
 from .past_codes import coding_of
 from .rotary import rotated
 
@@ -160,7 +159,7 @@ def _evicted(at: Derived, count: str, buffer: str, role: str) -> str:
     fits = at.real("LessOrEqual", [window, buffer], role=f"{role} fits")
     fits = at.real("Squeeze", [fits], role=f"{role} window fits")
     room = at.real("Squeeze", [room], role=f"{role} room of all")
-    room = checked(at, room, fits, f"{role} room for the window")
+    room = _checked(at, room, fits, f"{role} room for the window")
     over = at.real("Sub", [count, buffer], role=f"{role} over")
     over = at.real("Max", [over, at.integers("none over", 0)], role=f"{role} beyond")
     last = at.real("Sub", [room, at.integers("one of room", 1)], role=f"{role} last")
@@ -168,6 +167,15 @@ def _evicted(at: Derived, count: str, buffer: str, role: str) -> str:
         "Div", [at.real("Add", [over, last], role=f"{role} up"), room], role=f"{role} times"
     )
     return at.real("Mul", [times, room], role=role)
+
+
+def _checked(at: Derived, value: str, holds: str, role: str) -> str:
+    """The value where `holds`, a bool, is true; the run ends where it is not."""
+    places = [at.integers("it is there", 0), at.integers("it is not there", 1)]
+    place = at.real("Where", [holds, *places], role=f"place of {role}")
+    return at.real(
+        "Gather", [unsqueezed(at, value, [0], f"{role}, if any"), place], {"axis": 0}, role=role
+    )
 
 
 def _before(at: Derived, new: str) -> str:

@@ -178,16 +178,10 @@ def _pointwise(op: str, *kept: str) -> _Run:
     return run
 
 
-def _unary(op: str, *kept: str, version: int = 0) -> _Run:
-    """`version`: the opset whose meaning the op has, 0 for the newest."""
-
-    def run(at: Derived) -> None:
-        """QLinearGlobalAveragePool, QLinearReduceMean(X, xs, xz, ys, yz){attributes of the op, channels_last}."""
-        value = _decoded_channels_first(at)
-        result = at.real(op, [value], _attrs(at, *kept), version=version)
-        at.quantized(result, 3, perm=_channels_last(at, result))
-
-    return run
+def _global_average(at: Derived) -> None:
+    """QLinearGlobalAveragePool(X, xs, xz, ys, yz){channels_last}."""
+    result = at.real("GlobalAveragePool", [_decoded_channels_first(at)])
+    at.quantized(result, 3, perm=_channels_last(at, result))
 
 
 def _average_pool(at: Derived) -> None:
@@ -367,11 +361,10 @@ _OF_MICROSOFT: Final[Mapping[str, _Run]] = {
     "QLinearAdd": _elementwise("Add"),
     "QLinearMul": _elementwise("Mul"),
     "QLinearAveragePool": _average_pool,
-    "QLinearGlobalAveragePool": _unary("GlobalAveragePool"),
+    "QLinearGlobalAveragePool": _global_average,
     "QLinearLeakyRelu": _pointwise("LeakyRelu", "alpha"),
     "QLinearSigmoid": _pointwise("Sigmoid"),
     "QLinearSoftmax": _softmax,
-    "QLinearReduceMean": _unary("ReduceMean", "axes", "keepdims", version=13),
     "QLinearConcat": _concat,
     "QLinearWhere": _where,
 }

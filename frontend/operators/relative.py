@@ -1,4 +1,4 @@
-"""Biases of attention by the distance of query and key, of com.microsoft: those of T5, and WavLM's gate for them."""
+"""Biases of attention by the distance of query and key, of com.microsoft: those of T5."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..importer import Handler
 from .derived import Derived
 from .forms import Form, handlers
 from .fused import MICROSOFT
-from .heads import constant_like, distances, known_size, split_heads
+from .heads import distances, known_size
 
 
 def _bias(at: Derived) -> None:
@@ -70,28 +70,6 @@ def _buckets(count: int, most: int, both: bool) -> npt.NDArray[np.int64]:
     return np.asarray(offset + np.where(away < exact, away, wide), np.int64)
 
 
-def _gated_bias(at: Derived) -> None:
-    """GatedRelativePositionBias(query_layer, query_bias, rel_pos, weight, bias, eco_a){num_heads}: of each head [B, N, S, H] of
-    query_layer + query_bias its product with weight plus bias, whose two halves are summed up and go through a sigmoid: u
-    and r; rel_pos * (u * (r * eco_a - 1) + 2).
-    """
-    biased = at.real("Add", [at.input(0), at.input(1)], role="biased")
-    heads = split_heads(at, biased, at.node.attrs["num_heads"], "query")
-    product = at.real("MatMul", [heads, at.input(3)], role="product")
-    product = at.real("Add", [product, at.input(4)], role="gates")
-    width = known_size(at, at.input(3), -1, "number of gates")
-    halves = at.integers("halves", (0, 0, 0, 2, width // 2))
-    apart = at.real("Reshape", [product, halves], role="apart")
-    sums = at.real("ReduceSum", [apart, at.integers("last", [-1])], {"keepdims": 0}, role="sums")
-    gates = at.real("Sigmoid", [sums], role="open")
-    first, second = at.pieces(gates, -1, count=2)
-    one, two = (constant_like(at, f"number {number}", number, gates) for number in (1.0, 2.0))
-    inner = at.real("Mul", [second, at.input(5)], role="inner")
-    inner = at.real("Sub", [inner, one], role="less")
-    outer = at.real("Add", [at.real("Mul", [first, inner], role="outer"), two], role="gate")
-    at.real("Mul", [outer, at.input(2)], output=at.node.output(0))
-
-
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = handlers(
     MICROSOFT,
     {
@@ -100,12 +78,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = handlers(
             "output",
             _bias,
             {"max_distance": int, "is_bidirectional": 0},
-        ),
-        "GatedRelativePositionBias": Form(
-            "query_layer query_bias rel_pos weight bias eco_a token_offset-",
-            "output",
-            _gated_bias,
-            {"num_heads": int},
         ),
     },
 )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
 from ...errors import UnsupportedOp
-from ...ir.ops.spec import Array
 from ..importer import Handler
 from ..nodes import DEFAULT_DOMAIN
 from .derived import Derived
@@ -128,71 +125,6 @@ def _standard(at: Derived) -> None:
     _embedded(at, angles)
 
 
-def _multimodal(at: Derived) -> None:
-    """MRotaryEmbedding(input, position_ids, cos_cache, sin_cache){mrope_section, mrope_layout, interleaved, num_heads,
-    rotary_embedding_dim}: a RotaryEmbedding whose position_ids [3, B, S] are those of time, height and width, each for so
-    many of the angles: one behind the other (layout 0), or in turns (1).
-    """
-    sections, layout = at.node.attrs["mrope_section"], at.node.attrs["mrope_layout"]
-    half = known_size(at, at.input(2), -1, "number of angles")
-    if len(sections) != 3 or min(sections) < 0 or sum(sections) != half or layout not in (0, 1):
-        raise at.node.invalid(
-            f"{at.node.op} with layout {layout} shares {half} angles out as {list(sections)}"
-        )
-    owners = np.repeat(np.arange(3), sections)
-    if layout:
-        owners = np.zeros(half, np.int64)
-        for owner in (1, 2):
-            owners[owner : 3 * sections[owner] : 3] = owner
-    order = np.argsort(owners, kind="stable")
-    each = [np.flatnonzero(owners == owner) for owner in range(3)]
-    cosine, sine = (
-        _shared_out(at, at.input(index), each, np.argsort(order), f"table {index}")
-        for index in (2, 3)
-    )
-    _embedded(at, (cosine, sine))
-
-
-def _shared_out(at: Derived, table: str, each: Sequence[Array], back: Array, role: str) -> str:
-    """Angles [B, S, width / 2] of three streams of positions, `each` for columns of the table of its own; `back`: where
-    a column is among those that stand behind each other.
-    """
-    parts = []
-    for stream, columns in enumerate(each):
-        if not len(columns):
-            continue
-        name = f"{role} stream {stream}"
-        own = at.real(
-            "Gather", [table, at.integers(f"{name} columns", columns)], {"axis": 1}, role=name
-        )
-        number = at.integers(f"{name} number", stream)
-        ids = at.real("Gather", [at.input(1), number], {"axis": 0}, role=f"{name} ids")
-        parts.append(at.real("Gather", [own, ids], {"axis": 0}, role=f"{name} angles"))
-    joined = at.real("Concat", parts, {"axis": -1}, role=f"{role} joined")
-    if (back == np.arange(len(back))).all():
-        return joined
-    return at.real(
-        "Gather", [joined, at.integers(f"{role} back", back)], {"axis": -1}, role=f"{role} in turns"
-    )
-
-
-def _turned_already(at: Derived) -> None:
-    """GemmaRotaryEmbedding(emb, q, q_rot, k, k_rot): q * cos(emb) + q_rot * sin(emb), and the same of k, heads [B, N, S, H] that
-    share the angles.
-    """
-    kind = at.ctx.type(at.input(1)).dtype
-    cosine, sine = (
-        unsqueezed(at, at.ctx.cast(at.node, at.real(op, [at.input(0)], role=op), kind, op), [1], op)
-        for op in ("Cos", "Sin")
-    )
-    for output, index in enumerate((1, 3)):
-        if not at.node.output(output):
-            continue
-        first = at.real("Mul", [at.input(index), cosine], role=f"cos {output}")
-        second = at.real("Mul", [at.input(index + 1), sine], role=f"sin {output}")
-        at.real("Add", [first, second], role=f"turned {output}", output=at.node.output(output))
-
-
 def _embedded(at: Derived, angles: tuple[str, str]) -> None:
     """`angles`: cosines and sines [B, S, width / 2] or [S, width / 2]."""
     value, attrs = at.input(0), at.node.attrs
@@ -255,16 +187,6 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
                 # of packed batches: there may be more positions than the tables have
                 {**_ATTRS, "is_packed_batching": 0},
                 {"scale": 1.0},
-            ),
-            "MRotaryEmbedding": Form(
-                "input position_ids cos_cache sin_cache",
-                "output",
-                _multimodal,
-                {**_ATTRS, "is_packed_batching": 0, "mrope_section": tuple, "mrope_layout": 0},
-                {"scale": 1.0},
-            ),
-            "GemmaRotaryEmbedding": Form(
-                "emb q q_rot k k_rot", "output1? output2?", _turned_already
             ),
         },
     ),

@@ -18,15 +18,6 @@ static void call_all(CallsWork *work) {
   }
 }
 
-/* Copies bytes. */
-static int copy_bytes(void *to, const void *from, int64_t count) {
-  memcpy(to, from, (size_t)count);
-  return 0;
-}
-
-/* Ends the calls: what follows in their place is none of C. */
-static int leave(void) { return 1; }
-
 /* A function of a work, in several threads where `team` is there to run it (GNU OpenMP's GOMP_parallel). */
 typedef struct {
   void (*team)(void (*)(void *), void *, unsigned, unsigned);
@@ -51,8 +42,6 @@ static int share(const Share *next, int64_t count) {
 
 static const Function functions_calls[] = {
   FUNCTION("call_loop", "call_all", call_all, CallsWork_members),
-  FUNCTION("call_loop", "copy_bytes", copy_bytes, ""),
-  FUNCTION("call_loop", "leave", leave, ""),
   FUNCTION("call_loop", "share", share, ""),
   {0},
 };

@@ -13,6 +13,5 @@ primitives and host calls, and its runs.
 - `joining.py`: neighbouring dimensions that become one
 - `host.py`, `host_calls.py`: steps that no primitive takes run on NumPy
 - `binding.py`: one plan bound to shapes; `program.py`: what came of it; `runs.py`: memory of a run
-- `chained.py`: the trips of a Loop or Scan as one list of calls
 - `executor.py`: which lowering serves which primitive; sessions and their threads
 """

@@ -30,10 +30,8 @@ from ..kept import KEPT_BYTES, KEPT_BYTES_OF_BODY, KeptPrograms, Shapes
 from ..padding import bytes_by_position
 from ..placement import Placement
 from ..processors import default_threads, run_budget
-from ..trips import Trips, TripsDone
 from .binary import binary
 from .binding import RESHAPES, Binder, Lowering, scratchpad_of
-from .chained import run_trips
 from .compute import convolution, deconvolution
 from .constants import Constants
 from .matmul import matmul
@@ -222,16 +220,6 @@ class OneDnnExecutor:
     def run_timed(self, feeds: Mapping[str, Array]) -> StepTimes:
         """Runs as `run` does, looks at the clock behind each primitive, and forgets the outputs."""
         return self._with_run(_shapes(feeds), lambda run: run.execute_timed(feeds))
-
-    def run_trips(self, trips: Trips) -> TripsDone | None:
-        """Runs the plan, a body, trip after trip; None where they cannot be made in one go.
-
-        Raises:
-            InvalidInput: as `run`.
-        """
-        given = trips.given(0, trips.states)
-        shapes = {name: array.shape for name, array in zip(self._plan.inputs, given, strict=True)}
-        return self._with_run(shapes, lambda run: run_trips(run, trips, self._budget))
 
     def placement(self) -> tuple[Placement, ...]:
         """Where each step runs, for the shapes that were bound last.

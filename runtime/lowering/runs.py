@@ -33,7 +33,7 @@ from .averages import AverageAction
 from .coded import CodedAction
 from .decoder import PartsAction, RowsAction, part_of
 from .host import HostAction
-from .host_calls import SingleCall, call_in_c, tried_in_c
+from .host_calls import call_in_c, tried_in_c
 from .program import Action, Buffer, Owner, PrimitiveAction, Program, Tensor
 from .recurrent_f32 import StepsAction
 from .rows import RowsProduct
@@ -54,8 +54,6 @@ class Run:
         plan, program: the same.
         library: the engine's.
         calls: for each action of the program a call that returns a status.
-        singles: step on NumPy -> the one call that it comes to.
-        repeating: what runs it several times in a row, where somebody does.
     """
 
     def __init__(self, plan: Plan, program: Program, engine: Engine) -> None:
@@ -76,8 +74,6 @@ class Run:
             engine, row_major(engine.library, scratchpad.shape, DataType.u8), scratchpad
         )
         self._held: list[object] = []  # the calls point into these
-        self.repeating: object = None
-        self.singles: dict[HostAction, SingleCall] = {}
         self.calls = [self._call(action) for action in program.actions]
         self._stretches = joined(engine.library, self.calls)
         self._outputs = [self._reader(name) for name in plan.outputs]
@@ -97,14 +93,14 @@ class Run:
             if behind is not None:
                 self._call_each(feeds, behind)
                 return [read() for read in self._outputs]
-            self.feed(feeds)
+            self._feed(feeds)
             for stretch in self._stretches:
                 status = stretch.call()
                 if status:
-                    raise self.failure(stretch.failed(), status)
+                    raise self._failure(stretch.failed(), status)
             return [read() for read in self._outputs]
         finally:
-            self.release()
+            self._release()
 
     def execute_all(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a step writes, read as soon as it is there: its memory may hold another
@@ -120,7 +116,7 @@ class Run:
         try:
             self._call_each(feeds, keep)
         finally:
-            self.release()
+            self._release()
         return {value: found[value] for step in self.plan.steps for value in step.outputs if value}
 
     def execute_timed(self, feeds: Mapping[str, Array]) -> StepTimes:
@@ -131,7 +127,7 @@ class Run:
             for read in self._outputs:
                 read()
         finally:
-            self.release()
+            self._release()
         spent = [0] * (len(self.plan.steps) + 1)
         for step, (before, after) in zip(self.program.steps, pairwise(stamps), strict=True):
             spent[step] += after - before
@@ -139,36 +135,15 @@ class Run:
 
     def _call_each(self, feeds: Mapping[str, Array], behind: Callable[[int], None]) -> None:
         """Feeds, and makes one call after the other; `behind` comes before the first (-1) and behind each."""
-        self.feed(feeds)
+        self._feed(feeds)
         behind(-1)
         for index, call in enumerate(self.calls):
             status = call()
             if status:
-                raise self.failure(index, status)
+                raise self._failure(index, status)
             behind(index)
 
-    # -- what those who make other calls of it ask --------------------------------------------------
-
-    def root(self, value: str) -> str:
-        """The value that another one, which only NumPy sees, is another shape of."""
-        while value in self.program.host_views:
-            value = self.program.host_views[value]
-        return value
-
-    def fixed(self, value: str, tensor: Tensor | None) -> Array | None:
-        """A value as a tensor in the arena holds it, where it is in each run; None where it lies
-        elsewhere.
-        """
-        return self._viewer(value, tensor)() if self._stays(value, tensor) else None
-
-    def output(self, name: str) -> Array:
-        """An output as it is now, without a copy."""
-        constant = self.plan.constants.get(name)
-        if constant is not None:
-            return constant
-        return self._viewer(name, self.program.outputs.get(name))()
-
-    def failure(self, index: int, status: int) -> Exception:
+    def _failure(self, index: int, status: int) -> Exception:
         """What the status of a call means."""
         action = self.program.actions[index]
         if isinstance(action, PrimitiveAction):
@@ -179,7 +154,7 @@ class Run:
 
     # -- arrays of this run ------------------------------------------------------------------------
 
-    def feed(self, feeds: Mapping[str, Array]) -> None:
+    def _feed(self, feeds: Mapping[str, Array]) -> None:
         """Begins a run with an array for each input, and with what their sizes settle."""
         arrays, aimed = self._arrays, self._aimed
         if aimed is None or aimed.known != len(self._memories):
@@ -202,17 +177,13 @@ class Run:
         enough.
         """
         for name, array in (*feeds.items(), *self._settled):
-            self.keep(name, array)
+            _keep(self._arrays, self._loose, name, array)
         for buffer, memory in self._results.items():
             _keep(self._arrays, self._loose, buffer, memory.take()[0])
         fed: list[Key] = [*feeds, *(name for name, _ in self._settled)]
         self._aimed = _Aimed.of(self.library, self._loose, fed, self._results, len(self._memories))
 
-    def keep(self, value: str, array: Array) -> None:
-        """Takes the array of a value into the run."""
-        _keep(self._arrays, self._loose, value, array)
-
-    def release(self) -> None:
+    def _release(self) -> None:
         """Forgets the arrays of the run; the memories' stale addresses are replaced before they are
         used again.
         """
@@ -236,10 +207,9 @@ class Run:
         if tensor is not None and not tensor.desc.is_plain:
             shape = self.program.shapes[name]
             return lambda: self._straightened(tensor).reshape(shape)
-        fixed = self.fixed(name, tensor)
-        if fixed is not None and fixed.nbytes < WORTHWHILE:
-            return fixed.copy
         see = self._viewer(name, tensor)
+        if self._stays(name, tensor) and see().nbytes < WORTHWHILE:
+            return see().copy
         if tensor is None or first or tensor.desc.size < WORTHWHILE:
             return lambda: np.array(see(), order="C")
         memory = ResultMemory(self.program.shapes[name], self.plan.type(name).dtype.numpy)
@@ -477,7 +447,6 @@ class Run:
         ]
         source = runner.inputs[0]
         single, read = runner.single_call(*outs), readers[source]
-        self.singles[action] = single
 
         def evaluated() -> int:
             general()  # says what is wrong

@@ -16,11 +16,11 @@ import onnx
 import pytest
 from support.onnx_cases import model as onnx_model
 from support.onnx_cases import node
+from support.plan_text import parse_plan
 from support.terminals import ESCAPES, in_terminal
 
 import fqfuse
 from fqfuse.cli.encoding import _SIGNS, use_ascii_forms
-from fqfuse.plan.parse import parse_plan
 
 ROOT = Path(__file__).parents[2]
 ASCII = {"PYTHONIOENCODING": "ascii"}

@@ -17,6 +17,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.json_documents import problems
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.cli.outputs import write_outputs
@@ -24,7 +25,6 @@ from fqfuse.errors import BackendUnavailable, InvalidInput
 from fqfuse.models.digits import digits_model_path
 from fqfuse.onednn.loading import load
 from fqfuse.onednn.native import missing
-from fqfuse.plan.parse import parse_plan
 from fqfuse.report.tables import TABLES
 
 

@@ -17,6 +17,7 @@ from laws.formulas import CHANNELS, UNIFIED, V2, V3, conv, store
 from laws.programs import Draws, points, source
 from laws.rational import after_all, composed_value, entry, front_value
 from laws.rule_cases import Fires, Refuses, rule_tests
+from support.graph_text import parse_graph
 
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.composer.formula.approximating import APPROXIMATING
@@ -41,7 +42,6 @@ from fqfuse.composer.mapping.composed import Composed
 from fqfuse.composer.mapping.post_ops_composer import PostOpsComposer
 from fqfuse.ir.approximations import MIDDLE_ROUNDING, RESIDUAL_ROUNDING
 from fqfuse.ir.decision import Outcome
-from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.types import DType
 from fqfuse.passes import optimize
 from fqfuse.plan.attributes import Binary, Eltwise

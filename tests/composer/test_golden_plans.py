@@ -5,9 +5,9 @@ attributes, fates and decisions.
 from __future__ import annotations
 
 import pytest
+from support.graph_text import parse_graph
 
 from fqfuse.composer.compose import plan_from_graph
-from fqfuse.ir.text_parse import parse_graph
 from fqfuse.passes import optimize
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.verify import verify_plan

@@ -16,6 +16,7 @@ from support.judge import optimized_model
 from support.onnx_cases import model, node, random, run_import, run_ort
 
 import fqfuse
+from fqfuse.frontend.operators.dialects import UNWRITTEN
 
 WEIGHTS = {"w": random([8, 24]), "b": random([24])}
 
@@ -515,20 +516,6 @@ def test_weights_of_a_table_that_are_not_turned() -> None:
     )
 
 
-def test_rows_of_a_table() -> None:
-    table, rows = random([5, 3]), np.array([[4, 0], [1, 1]])
-    close(found_of("TorchEmbedding", {"w": table, "i": rows})[0], table[rows])
-
-
-def test_heads_that_are_turned_already() -> None:
-    angles, heads = random([2, 3, 8]), [random([2, 4, 3, 8], seed) for seed in range(4)]
-    arrays = dict(zip(("e", "q", "qr", "k", "kr"), (angles, *heads), strict=True))
-    found = found_of("GemmaRotaryEmbedding", arrays, ("a", "b"))
-    cosine, sine = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    close(found[0], heads[0] * cosine + heads[1] * sine)
-    close(found[1], heads[2] * cosine + heads[3] * sine)
-
-
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("limit", [0.0, 0.5])
 def test_a_gate_with_limits(apart, limit) -> None:
@@ -569,19 +556,6 @@ def test_biases_by_distance(both, queries, keys) -> None:
         for key in range(keys):
             wanted[0, :, query, key] = by_head[:, bucket(key - query, 16, 20, both)]
     np.testing.assert_array_equal(found, wanted)
-
-
-def test_gates_of_biases_by_distance() -> None:
-    n, h, s, d = 2, 4, 3, 8
-    query, bias = random([2, s, n * h]), random([n * h], 1)
-    position, weight = random([1, n, s, s], 2), random([h, d], 3)
-    gates, eco = random([d], 4), random([1, n, 1, 1], 5)
-    arrays = {"q": query, "b": bias, "p": position, "w": weight, "g": gates, "e": eco}
-    found = found_of("GatedRelativePositionBias", arrays, num_heads=n)[0]
-    heads = (query + bias).reshape(2, s, n, h).transpose(0, 2, 1, 3)
-    sums = (heads @ weight + gates).reshape(2, n, s, 2, d // 2).sum(-1)
-    first, second = np.split(1 / (1 + np.exp(-sums)), 2, -1)
-    close(found, (first * (second * eco - 1) + 2) * position)
 
 
 def test_a_convolution_with_channels_last_and_what_is_behind_it() -> None:
@@ -676,3 +650,15 @@ def test_a_past_of_float8_is_decoded() -> None:
     # sums of f32 near 1, of which some nearly cancel
     np.testing.assert_allclose(found[0][0], scores / scores.sum() @ keys, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(np.asarray(found[1], np.float64)[0, 0, :3], kept)
+
+
+def test_what_nothing_of_today_writes_is_refused() -> None:
+    for op in UNWRITTEN:
+        with pytest.raises(fqfuse.UnsupportedOp, match=f"com.microsoft.{op}") as caught:
+            fqfuse.compile(node_alone(op))
+        assert "ONNX's own operators" in (caught.value.hint or "")
+
+
+def node_alone(op: str) -> onnx.ModelProto:
+    made = node(op, ["x", "x"], name="n", domain=MICROSOFT)
+    return model([made], inputs={"x": [2, 3]}, domains={MICROSOFT: 1})

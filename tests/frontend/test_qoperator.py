@@ -399,20 +399,6 @@ def test_softmax_of_its_opset(opset, axis):
     )
 
 
-def test_reduce_mean():
-    proto = q(
-        "QLinearReduceMean",
-        UNARY,
-        pick("xs", "xz", "ys", "yz"),
-        shapes={"x": [2, 3, 8, 9]},
-        axes=[2, 3],
-        keepdims=0,
-    )
-    _, (found,) = run_import(proto, {"x": X})  # ONNX Runtime has a schema for it, and no kernel
-    mean = ((X.astype(np.float64) - 120) * S["xs"]).mean((2, 3))
-    assert np.abs(found - np.clip(np.rint(mean / S["ys"]) + 131, 0, 255)).max() <= 1
-
-
 def test_concat():
     constants = pick("xs", "xz", "bs", "bz", "ys", "yz")
     proto = q(

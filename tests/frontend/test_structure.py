@@ -246,7 +246,7 @@ def test_inputs_that_are_no_tensors():
     proto.graph.input[0].CopyFrom(
         helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2])
     )
-    refused(proto, "Relu reads 'x', which is no tensor but a sequence or an optional")
+    refused(proto, "no tensor but a sequence", UnsupportedOp)
     pairs = helper.make_map_type_proto(
         TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     )

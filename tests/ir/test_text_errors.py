@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.graph_text import parse_graph
+from support.text_reader import TextLimits
 
 from fqfuse.errors import FqfuseError, InvalidModel
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text_cursor import TextLimits
-from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.types import DType, TensorType
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.graph_text import parse_graph
 from support.text_strategies import arrays, attrs, exactly, graphs, names, types
 
 from fqfuse.errors import InvalidModel
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.text_read import Reader
 from fqfuse.ir.text_write import Writer, name_text

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from support.graph_text import parse_graph
 from support.text_strategies import graphs
 
 from fqfuse.errors import InternalError, InvalidModel
 from fqfuse.ir import diagnostic
 from fqfuse.ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, Quantizer
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.types import DType, Quantization, TensorType
 from fqfuse.ir.verify import IMPORTED, SPLIT, WELL_FORMED, Stage, check, verify
 

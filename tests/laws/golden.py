@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from laws.contracts import broken_by
 from laws.registry import feeds_for
+from support.graph_text import parse_graph
 
 from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.graph import Graph
-from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.verify import WELL_FORMED, verify
 from fqfuse.passes import Pass

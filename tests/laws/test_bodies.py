@@ -27,10 +27,10 @@ from support.body_cases import (
     without_fakes,
 )
 from support.onnx_cases import run_ort
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.plan.file import plan_bytes, read_plan
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan, runs_in_int8
 

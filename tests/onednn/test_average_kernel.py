@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from support.executor_plans import F32, S8, U8, Builder
 from support.guarded import Guarded
+from support.plan_text import parse_plan
 
 from fqfuse.ir.types import DType
 from fqfuse.onednn.average_kernel import MOST_POSITIONS, average_call, average_kernel
 from fqfuse.onednn.kernels import Kernels
 from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.runtime.lowering import averages
 from fqfuse.runtime.lowering.executor import OneDnnExecutor

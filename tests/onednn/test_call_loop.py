@@ -12,11 +12,11 @@ import pytest
 from support.executor_plans import F32, U8, Builder, scales
 
 from fqfuse.onednn import call_loop
-from fqfuse.onednn.call_loop import CCall, Repeated, Tried, copying, joined
+from fqfuse.onednn.call_loop import CCall, Tried, joined
 from fqfuse.onednn.capi import OneDnnError
 from fqfuse.onednn.coded_kernels import coded_kernels
 from fqfuse.onednn.enums import DataType
-from fqfuse.onednn.kernels import Kernels, kernels
+from fqfuse.onednn.kernels import kernels
 from fqfuse.onednn.layouts import row_major
 from fqfuse.onednn.library import Library
 from fqfuse.onednn.lookup_kernel import lookup_kernel
@@ -128,48 +128,6 @@ def test_what_is_tried_in_vain_python_does(library, compiled, place, monkeypatch
 
 def test_nothing_to_join(library: Library) -> None:
     assert joined(library, []) == []
-
-
-@pytest.fixture
-def found(library: Library) -> Kernels:
-    there = kernels(library, "call_loop")
-    if there is None:
-        pytest.skip(f"no functions in C: {missing()}")
-    return there
-
-
-def test_calls_are_repeated_with_their_words_moved_on(found: Kernels) -> None:
-    recorder = Recorder()
-    table = Repeated(found, [recorder.in_c(1, 10), None, recorder.in_c(2, 20)], 4)
-    table.words[:, 2, 2] += np.arange(4)
-    assert table.run(3, {1: recorder.in_python(3)}) is None
-    assert [words[:2] for words in recorder.seen] == [
-        each for time in range(3) for each in ((1, 10), (3,), (2, 20 + time))
-    ]
-    recorder.seen.clear()
-    assert table.run(0, {}) is None
-    assert not recorder.seen
-
-
-@pytest.mark.parametrize("helps", [True, False])
-def test_a_call_of_python_helps_where_one_in_c_fails(found: Kernels, helps: bool) -> None:
-    recorder = Recorder()
-    table = Repeated(found, [recorder.in_c(1), recorder.in_c(2), recorder.in_c(3)], 4)
-    recorder.statuses[2] = 5
-    others = {1: recorder.in_python(4)} if helps else {}
-    assert table.run(2, others) == (None if helps else (1, 5))
-    assert [words[0] for words in recorder.seen] == ([1, 2, 4, 3] * 2 if helps else [1, 2])
-    recorder.statuses[4] = -1
-    if helps:
-        assert table.run(2, others) == (1, -1)
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 4096])
-def test_bytes_are_copied(found: Kernels, count: int) -> None:
-    source = np.random.default_rng(1).integers(0, 256, count).astype(np.uint8)
-    to = np.zeros(count + 2, np.uint8)
-    assert copying(found, to[1:].ctypes.data, source.ctypes.data, count)() == 0
-    np.testing.assert_array_equal(to, [0, *source, 0])
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -13,9 +13,9 @@ import onnx
 import pytest
 from laws.recurrent import draw_dynamic
 from support.onnx_cases import model, node, random, run_ort
+from support.plan_text import parse_plan
 
 import fqfuse
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan

@@ -250,7 +250,7 @@ import json
 from dataclasses import replace
 import numpy as np
 import fqfuse
-from fqfuse.plan.parse import parse_plan
+from support.plan_text import parse_plan
 TEXT = """
 plan layer target=onednn-v3
   in %x : s8[1,16,5,5]
@@ -279,7 +279,7 @@ import json
 from dataclasses import replace
 import numpy as np
 import fqfuse
-from fqfuse.plan.parse import parse_plan
+from support.plan_text import parse_plan
 TEXT = '''
 plan layer target=onednn-v3
   in %x : s8[8,64]
@@ -314,7 +314,7 @@ def test_a_matrix_product_of_signed_codes_runs_where_its_pairs_fit(
         pytest.skip(f"this CPU has no {isa}")
     ran = subprocess.run(
         [sys.executable, "-c", SHIFTED],
-        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa},
+        env={**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": isa},
         check=True,
         capture_output=True,
         text=True,
@@ -348,7 +348,7 @@ RECURRENT = '''
 import json
 import numpy as np
 import fqfuse
-from fqfuse.plan.parse import parse_plan
+from support.plan_text import parse_plan
 TEXT = """
 plan layer target=onednn-v3
   in %x : u8[3,2,4]

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.codes import emulated
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.onednn.enums import CpuIsa
 from fqfuse.onednn.library import Library
 from fqfuse.plan.attributes import PrimitiveAttr, ZeroPoint
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.summation import ISAS, depth_blocks, summation
 from fqfuse.primitives import gemm_u8s8s32, prim
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from laws.registry import feeds_for
+from support.graph_text import parse_graph
 from support.onnx_cases import model, node
 
 import fqfuse
 from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.interpret import run_graph
-from fqfuse.ir.text_parse import parse_graph
 from fqfuse.ir.text_print import print_graph
 from fqfuse.ir.verify import WELL_FORMED, verify
 from fqfuse.passes.skip_unread_steps import SKIP_UNREAD_STEPS

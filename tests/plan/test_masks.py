@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from support.plan_text import parse_plan
 
 from fqfuse.errors import InvalidInput, PlanError
 from fqfuse.masks import mask_of, mask_text
 from fqfuse.onednn.attributes import Attributes, PRelu
 from fqfuse.onednn.enums import Arg
 from fqfuse.plan.attributes import Prelu, Scale, ZeroPoint
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import check_plan, verify_plan

@@ -5,11 +5,11 @@ from __future__ import annotations
 import onnx
 import pytest
 from support.onnx_cases import model, node
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.plan.open_sizes import sizes_for, sizes_like, sizes_of_shapes, symbols_of
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.plan_text import parse_plan
 
 from fqfuse import InferenceSession, files
 from fqfuse.errors import InvalidInput, PlanError
 from fqfuse.plan import beside
 from fqfuse.plan.file import files_of, plan_bytes, read_plan, save_plan
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.seal import seal
 from fqfuse.plan.types import Plan
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from laws.runtimes import EACH_RUNTIME
 from support.onnx_cases import model, node, run_ort
+from support.plan_text import parse_plan
 
 import fqfuse
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.targets import TARGETS
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.verify import verify_plan

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from support.plan_strategies import full_plan, tiny_plan
+from support.plan_text import parse_plan
 
 from fqfuse.errors import InvalidInput, PlanError
 from fqfuse.plan import seal as plan_seal
 from fqfuse.plan.file import plan_bytes, read_plan
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.seal import check_structure, seal
 from fqfuse.plan.verify import verify_plan
 

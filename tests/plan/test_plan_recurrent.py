@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.plan_text import parse_plan
 from support.qparams import with_qparams
 
 import fqfuse
 from fqfuse.plan.attributes import PrimitiveAttr, Scale
 from fqfuse.plan.conversion.convert import convert
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.recurrent_parameters import qparams_of, with_scales
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan

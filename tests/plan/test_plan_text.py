@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.plan_strategies import full_plan, plans, tiny_plan
+from support.plan_text import parse_plan
 from support.text_strategies import exactly, loose_plans
 
 from fqfuse.errors import FqfuseError, InvalidModel
 from fqfuse.ir.text_write import shortened, string_text
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.verify import verify_plan
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from support.plan_strategies import full_plan, plans
+from support.plan_text import parse_plan
 from support.runtime_plans import one_step
 
 from fqfuse.errors import InternalError, PlanError
 from fqfuse.ir import diagnostic
 from fqfuse.ir.decision import DequantizeFate, Fate, Half, QuantizeFate, Quantizer
-from fqfuse.ir.ports import Port, Ports
 from fqfuse.ir.types import DType, Quantization, TensorType
 from fqfuse.plan.attributes import (
     Binary,
@@ -28,7 +28,6 @@ from fqfuse.plan.attributes import (
     Sum,
     ZeroPoint,
 )
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import PLAN, check_plan, verify_plan
@@ -170,14 +169,6 @@ SABOTAGE: dict[str, Callable[[Plan], Plan]] = {
     ),
     "outputs-exist": lambda plan: changed(plan, outputs=("gone",)),
     "outputs-exist.none": lambda plan: changed(plan, outputs=()),
-    "ports": lambda plan: changed(plan, ports=Ports((), ())),
-    "ports.form": lambda plan: changed(
-        plan,
-        ports=Ports(
-            tuple(Port(name, "tensor", (name,)) for name in plan.inputs),
-            (Port("heap", "heap", tuple(plan.outputs)),),
-        ),
-    ),
     "stated-shapes": lambda plan: changed(plan, options={"shapes": "N"}),
     "stated-shapes.row": lambda plan: changed(plan, options={"shapes": (("x", "N"),)}),
     "stated-shapes.size": lambda plan: changed(plan, options={"shapes": (("x", (1.5,)),)}),

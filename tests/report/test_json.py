@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from support.finding_cases import CASES
 from support.json_documents import problems
 from support.plan_corpus import every_plan
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.ir.decision import DequantizeFate, QuantizeFate
 from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.attributes import OPERANDS, Eltwise, PrimitiveAttr
-from fqfuse.plan.parse import parse_plan
 from fqfuse.report.json import plan_json
 from fqfuse.report.schema import json_schema
 from fqfuse.report.verdict.machine import machine_from

@@ -7,9 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.plan_text import parse_plan
 
 from fqfuse.plan.attributes import Binary, Eltwise, Prelu, Scale, Sum, ZeroPoint
-from fqfuse.plan.parse import parse_plan
 from fqfuse.report.columns import columns
 from fqfuse.report.notation import (
     Notation,

@@ -6,12 +6,12 @@ import pytest
 from laws.recurrent import draw_dynamic
 from onnx import TensorProto, helper
 from support.onnx_cases import model, node, random
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.ir.ops.recurrent import DYNAMIC
 from fqfuse.models.digits import digits_model_path
 from fqfuse.plan.file import save_plan
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.targets import TARGETS
 from fqfuse.plan.types import runs_in_int8
 from fqfuse.report.summary import Kind, summary_of

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.finding_cases import CASES
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.models.digits import digits_model_path
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.notebook import notebook_html
 from fqfuse.report.tables import TABLES, csv_text, decisions_table, fates_table, steps_table

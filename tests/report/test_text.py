@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.plan_text import parse_plan
 
 from fqfuse.ir.decision import (
     Alternative,
@@ -20,7 +21,6 @@ from fqfuse.ir.decision import (
 )
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import Eltwise, PrimitiveAttr
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan, Step
 from fqfuse.report.json import plan_json
 from fqfuse.report.layout import PIPE, Layout

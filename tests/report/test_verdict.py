@@ -12,13 +12,13 @@ import pytest
 from support.finding_cases import CASES, f32_operands
 from support.finding_networks import Net
 from support.onnx_cases import ort_session
+from support.plan_text import parse_plan
 from support.screen_networks import NETWORKS
 
 import fqfuse
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.models.digits import digits_model_path
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.layout import PIPE, Layout
 from fqfuse.report.verdict.catalogue import CATALOGUE

@@ -7,9 +7,9 @@ import pytest
 from support.finding_networks import Net
 from support.onnx_cases import model, node, random
 from support.ort_quantizer import quantized_by_ort
+from support.plan_text import parse_plan
 
 import fqfuse
-from fqfuse.plan.parse import parse_plan
 from fqfuse.report.verdict.catalogue import CATALOGUE
 from fqfuse.report.verdict.changes import change_of
 from fqfuse.report.verdict.estimate import costs_of

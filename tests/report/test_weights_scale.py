@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.plan_text import parse_plan
 
 import fqfuse
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan
 from fqfuse.report.diff.compare import difference_of

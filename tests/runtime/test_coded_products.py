@@ -11,6 +11,7 @@ import onnx
 import pytest
 from support.onnx_cases import run_ort
 from support.packed_models import FORMS, Net, Scheme, network
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.errors import PlanError
@@ -18,7 +19,6 @@ from fqfuse.ir.decision import DequantizeFate, Half, Outcome, QuantizeFate
 from fqfuse.onednn.coded_kernels import coded_kernels
 from fqfuse.onednn.loading import load
 from fqfuse.plan.file import plan_bytes, read_plan
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan, runs_in_int8
 from fqfuse.plan.verify import verify_plan

@@ -151,15 +151,6 @@ def test_addresses_are_looked_at() -> None:
     assert fqfuse.OrtValue.ortvalue_from_numpy(np.zeros(2, ml_dtypes.bfloat16)).element_type() == 16
 
 
-def test_sequences_and_nothing_are_values() -> None:
-    value, nothing = fqfuse.OrtValue([X]), fqfuse.OrtValue(None)
-    assert (value.data_type(), value.is_tensor_sequence()) == ("seq(tensor(float))", True)
-    assert (nothing.has_value(), nothing.is_tensor()) == (False, False)
-    for each in (value, nothing):
-        with pytest.raises(InvalidInput, match="no tensor"):
-            each.numpy()
-
-
 CUT = [[0.5, 2.5]]
 """What ONNX Runtime makes 0 and 2 of, for integers."""
 

@@ -159,7 +159,7 @@ def test_batches_of_rows():
 
 
 def test_rows_near_the_largest_float_in_the_trips_of_a_scan() -> None:
-    """Trips in C go on behind a product that is made again."""
+    """Each trip goes on behind a product that is made again."""
     codes = RNG.integers(0, 256, (24, 2, 16)).astype(np.uint8)
     scales = np.full(48, 2.0**-20, np.float32)
     body = helper.make_graph(

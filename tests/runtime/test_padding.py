@@ -14,13 +14,13 @@ import onnx
 import pytest
 from laws.runtimes import EACH_RUNTIME
 from support.onnx_cases import model, node, random, run_ort
+from support.plan_text import parse_plan
 
 import fqfuse
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.types import DType, Quantization, TensorType
 from fqfuse.plan.attributes import PrimitiveAttr, Scale, ZeroPoint
 from fqfuse.plan.conversion.convert import convert
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan, Step
 from fqfuse.plan.verify import verify_plan

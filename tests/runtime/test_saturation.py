@@ -13,6 +13,7 @@ import onnx
 import pytest
 from support.finding_networks import Net
 from support.onnx_cases import model, node
+from support.plan_text import parse_plan
 from support.runtime_plans import one_step
 from support.screen_networks import NETWORKS
 
@@ -22,7 +23,6 @@ from fqfuse.accuracy.simulation import samples_for, subject_of
 from fqfuse.errors import InvalidInput
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import Binary, DepthwiseConv, Eltwise, PrimitiveAttr, Scale, ZeroPoint
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.saturation import (
     StepSums,
     codes_of_plan,

@@ -1,11 +1,9 @@
 """Trips of loops: states that change places, rows that are states, conditions, numbers of trips that
-pick rows, and memory that a run before left; all as ONNX Runtime has them.
+pick rows; all as ONNX Runtime has them.
 """
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,12 +17,6 @@ from support.body_cases import BOOL, F32, S64, fed, info
 from support.onnx_cases import model, node, run_ort, tensor
 
 import fqfuse
-from fqfuse.onednn.enums import CpuRuntime
-from fqfuse.onednn.loading import load
-from fqfuse.runtime.lowering.chained import Chained
-
-LENGTHS = [1, 63, 64, 65, 200]
-"""Addresses of 64 trips are laid out together."""
 
 
 def loop(
@@ -75,39 +67,12 @@ def loop(
     )
 
 
-def agrees(
-    proto: onnx.ModelProto, runtime: str, n: int, *, length: int = 3, **states: Any
-) -> fqfuse.InferenceSession:
+def agrees(proto: onnx.ModelProto, runtime: str, n: int, *, length: int = 3, **states: Any) -> None:
     feeds = {"n": np.array(n), "x": fed([length, 4], 7), **states}
     session = fqfuse.InferenceSession(proto, runtime, threads=1)
     for _ in range(2):
         for found, wanted in zip(session.run(None, feeds), run_ort(proto, feeds), strict=True):
             np.testing.assert_array_equal(found, wanted, strict=True)
-        poison(session)
-    return session
-
-
-def chains(session: fqfuse.InferenceSession) -> list[Chained]:
-    """What makes the trips of the session's loops in one go."""
-    runners = getattr(session._executor, "_bodies", {}).values()
-    executors = [executor for runner in runners for executor in runner._executors.values()]
-    bounds = [bound for each in executors for bound in each._state.programs]
-    runs = [run for bound in bounds for run in bound.idle if run.repeating is not None]
-    return [chained for run in runs for chained in run.repeating._made.values()]
-
-
-def poison(session: fqfuse.InferenceSession) -> None:
-    """Fills all memory of the trips that no run may read before it has written it."""
-    if session.backend == "numpy":
-        return
-    for chained in chains(session):
-        chained._run._arena[:] = 0xFF
-        for array in (*chained._own.values(), *chained._picked.values(), *chained._kept.values()):
-            array.reshape(-1).view(np.uint8)[:] = 0xFF
-
-
-def in_one_go(session: fqfuse.InferenceSession) -> bool:
-    return bool(chains(session))
 
 
 HALF = {"half": np.float32(0.5)}
@@ -115,7 +80,7 @@ ONE, OTHER = fed([4], 1), fed([4], 2)
 
 
 @EACH_RUNTIME
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n", [1, 3])
 def test_states_change_places(runtime: str, n: int) -> None:
     """What one trip leaves as `a` is what it was given as `b`, and the other way round."""
     proto = loop(
@@ -125,8 +90,7 @@ def test_states_change_places(runtime: str, n: int) -> None:
         constants=HALF,
     )
     given = {"a0": ONE, "b0": OTHER, "c0": ONE, "d0": OTHER}
-    session = agrees(proto, runtime, n, **given)
-    assert runtime == "numpy" or in_one_go(session)
+    agrees(proto, runtime, n, **given)
 
 
 @EACH_RUNTIME
@@ -148,7 +112,7 @@ def test_values_may_have_any_name(runtime: str, name: str) -> None:
 
 
 @EACH_RUNTIME
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n", [1, 3])
 def test_the_number_of_the_trip_picks_a_row(runtime: str, n: int) -> None:
     nodes = [
         node("Gather", ["x", "trip"], ["part"], axis=0),
@@ -156,11 +120,7 @@ def test_the_number_of_the_trip_picks_a_row(runtime: str, n: int) -> None:
         node("Mul", ["sum", "half"], ["less"]),
     ]
     proto = loop(nodes, {"a": ("less", F32)}, ["part"], constants=HALF)
-    session = agrees(proto, runtime, n, length=n, a0=ONE)
-    # on SYCL Python waits behind each primitive
-    in_c = runtime != "numpy" and load().version.cpu_runtime != CpuRuntime.sycl
-    for chained in chains(session) if in_c else ():
-        assert not chained._others  # nothing of it goes through Python
+    agrees(proto, runtime, n, length=n, a0=ONE)
     agrees(proto, runtime, n, length=n + 1, a0=ONE)
 
 
@@ -177,8 +137,8 @@ def test_a_row_that_is_not_there_is_refused(runtime: str) -> None:
 
 
 @EACH_RUNTIME
-@pytest.mark.parametrize("until", [1, 2, 63, 64, 65, 130])
-@pytest.mark.parametrize("n", [100, 2**62])
+@pytest.mark.parametrize("until", [1, 2, 70])
+@pytest.mark.parametrize("n", [60, 2**62])
 def test_a_condition_ends_it_early(runtime: str, until: int, n: int) -> None:
     nodes = [
         node("Mul", ["a", "half"], ["less"]),
@@ -202,7 +162,7 @@ def test_a_condition_may_be_constant(runtime: str, holds: bool) -> None:
 
 
 @EACH_RUNTIME
-@pytest.mark.parametrize("n", [3, 70])
+@pytest.mark.parametrize("n", [3])
 def test_integers_and_truth_values_are_handed_on(runtime: str, n: int) -> None:
     """They lie in no primitive's memory: NumPy computes them in each trip."""
     nodes = [
@@ -254,7 +214,6 @@ def test_large_results_of_the_body_are_handed_on(runtime: str) -> None:
     feeds = {"a0": fed([128, 256], 1), "x": fed([3, 128, 256], 2)}
     session = fqfuse.InferenceSession(proto, runtime, threads=1)
     held = [session.run(None, feeds) for _ in range(3)]
-    poison(session)
     for found in held:
         for one, wanted in zip(found, run_ort(proto, feeds), strict=True):
             np.testing.assert_array_equal(one, wanted, strict=True)
@@ -297,20 +256,6 @@ def test_a_number_in_a_list_may_count_the_trips(runtime: str, axes: int) -> None
     np.testing.assert_array_equal(found, ONE + np.float32(10))
 
 
-def test_memory_of_the_trips_goes_with_the_session() -> None:
-    """Without waiting for the collector of garbage."""
-    proto = loop([node("Mul", ["a", "half"], ["less"])], {"a": ("less", F32)}, constants=HALF)
-    session = agrees(proto, "onednn", 3, a0=ONE)
-    watches = [weakref.ref(each) for one in chains(session) for each in (one, one._run._arena)]
-    assert watches
-    gc.disable()
-    try:
-        del session
-        assert [watch() for watch in watches] == [None] * len(watches)
-    finally:
-        gc.enable()
-
-
 @pytest.mark.of_3_2("3.2 stores a NaN as 0 or the largest code, later versions as the other")
 def test_ranges_of_zeros_and_of_infinities_in_a_trip() -> None:
     """The kernel leaves infinities to NumPy, in the middle of a trip."""
@@ -331,3 +276,18 @@ def test_ranges_of_zeros_and_of_infinities_in_a_trip() -> None:
             )
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(one, other, strict=True)
+
+
+def test_a_scan_over_a_batch_is_refused() -> None:
+    """That of opset 8."""
+    body = helper.make_graph(
+        [node("Add", ["a", "part"], ["sum"])],
+        "body",
+        [info("a", F32, [4]), info("part", F32, [4])],
+        [info("sum", F32, [4])],
+    )
+    scan = node("Scan", ["", "a0", "x"], ["y"], name="scan", body=body, num_scan_inputs=1)
+    proto = model([scan], inputs={"a0": [2, 4], "x": [2, 3, 4]}, opset=8)
+    with pytest.raises(fqfuse.UnsupportedOp, match="Scan of opset 8") as caught:
+        fqfuse.compile(proto)
+    assert "opset 9" in (caught.value.hint or "")

@@ -180,24 +180,6 @@ def _rotary(rng: Generator) -> Case:
     return Case("RotaryEmbedding", inputs, attrs, some(rng, "cos", "sin"))
 
 
-def _multimodal(rng: Generator) -> Case:
-    case = _rotary(rng)
-    half, most = case.inputs["cos"].shape[1], case.inputs["cos"].shape[0]
-    b, s = case.inputs["x"].shape[0], case.inputs["x"].shape[-2]
-    if case.inputs["x"].ndim == 3:
-        s = case.inputs["x"].shape[1]
-        case.attrs.setdefault("num_heads", case.inputs["x"].shape[-1] // (2 * half))
-    case.inputs["ids"] = rng.integers(0, most, (3, b, s))
-    layout = int(rng.integers(2))
-    turns = half // 3  # in turns: what height and width take lies inside the table
-    first = int(rng.integers(0, (turns if layout else half) + 1))
-    second = int(rng.integers(0, (turns if layout else half - first) + 1))
-    case.attrs |= {"mrope_section": [half - first - second, first, second]}
-    case.attrs |= {"mrope_layout": layout} if layout or rng.random() < 0.5 else {}
-    case.op = "MRotaryEmbedding"
-    return case
-
-
 def _group_query(rng: Generator) -> Case:
     b, few, n_of, new = sizes(rng, 4, 4)
     prompt = rng.random() < 0.4
@@ -395,7 +377,6 @@ ATTENTION: Mapping[str, Draw] = {
     "GroupQueryAttention": _group_query,
     "QAttention": _attention_on_codes,
     "RotaryEmbedding": _rotary,
-    "MRotaryEmbedding": _multimodal,
     "EmbedLayerNormalization": _embedded,
     "QEmbedLayerNormalization": _embedded_codes,
     "ai.onnx.Attention": _standard,

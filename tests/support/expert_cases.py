@@ -77,15 +77,5 @@ def _bytes(rng: Generator, *shape: int) -> Any:
     return rng.integers(0, 256, shape).astype(np.uint8)
 
 
-def _group_router(rng: Generator) -> Case:
-    groups, each = sizes(rng, 2)
-    taken = int(rng.integers(1, groups + 1))
-    attrs = {"top_k": int(rng.integers(1, taken * each + 1)), "n_group": groups}
-    attrs |= {"topk_group": taken} | given(rng, {"group_topk": 1, "router_sentinel": -99.0})
-    logits, _ = _tokens(rng, groups * each)
-    inputs = {"x": logits * 3, "bias": floats(rng, groups * each) / 4}
-    return Case("MoEGroupRouter", inputs, attrs, frozenset({"bias"}))
-
-
-MIXTURES: Mapping[str, Draw] = {"MoE": _moe, "QMoE": _quantized, "MoEGroupRouter": _group_router}
+MIXTURES: Mapping[str, Draw] = {"MoE": _moe, "QMoE": _quantized}
 """Op -> draws a case of it that ONNX Runtime runs on a CPU."""

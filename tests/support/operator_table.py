@@ -23,8 +23,7 @@ from onnx.reference import ReferenceEvaluator
 
 import fqfuse
 from fqfuse import FqfuseError, Plan
-from fqfuse.frontend.operators.dialects import HANDLERS
-from fqfuse.frontend.operators.sequences import SEQUENCES
+from fqfuse.frontend.operators.dialects import HANDLERS, UNWRITTEN
 from fqfuse.ir.ops import OPS
 from fqfuse.ir.ops.spec import Trait
 from fqfuse.ir.types import DType
@@ -61,11 +60,9 @@ product, and what the plans said stands here. A test holds this file to them.
   `session.placement()` tells the reason for each step. *bodies*: its bodies are plans of their own, on that runtime. *reference* is
   ONNX's reference evaluator in Python, which is slow. The NumPy runtime runs all that is not refused.
 
-Sequences and optionals are taken apart into their tensors while importing: where the length of a sequence follows from the model,
-nothing is left of it. Where a run tells it, the elements of all its tensors lie one behind the other in one value, and their shapes in
-another; its tensors have one rank then (of a list that is made while the model runs, and of one that is fed). A session takes and gives
-lists of arrays, and None for an optional that holds nothing; `fqfuse run` takes and writes the two values. Maps, sequences of sequences,
-and `compare`, `bench`, `batch` and `export` of a model that takes or returns a list, are refused.
+Sequences and optionals stay between tensors: the nodes that make, change and read them, and what is computed between these, are one
+step `onnx.If`, which ONNX's reference evaluator runs. Layers around it are what they are without it; a decision `compile_bodies` names the
+place. Models that take or return sequences, optionals or maps are refused.
 
 `*`: what it becomes stands among the [dialects](dialects.md). Cells hold the best that a test model gave: another type, another
 attribute, or an input that is computed at run time may keep an operator outside of the primitives. `fqfuse inspect` says what became of
@@ -346,7 +343,17 @@ def operators_document() -> str:
     for domain in sorted({domain for domain, _ in known}):
         rows = [_row(key, found.get(key)) for key in sorted(known) if key[0] == domain]
         parts.append("\n".join([f"## {domain or 'ai.onnx'}", "", *_COLUMNS, *rows, ""]))
-    return "\n".join(parts)
+    return "\n".join([*parts, _of_microsoft()])
+
+
+def _of_microsoft() -> str:
+    """Which operators of com.microsoft are read."""
+    read = ", ".join(sorted(op for domain, op in HANDLERS if domain == _QUANTIZERS))
+    return (
+        f"## com.microsoft\n\nRead, and [described](dialects.md), is what ONNX Runtime's optimizers and quantizers, "
+        f"onnxruntime-genai's builder and exporters write: {read}.\n\n"
+        f"Refused, because none of them writes it today: {', '.join(UNWRITTEN)}.\n"
+    )
 
 
 _COLUMNS = (
@@ -359,8 +366,8 @@ def _row(key: tuple[str, str], found: Found | None) -> str:
     domain, op = key
     name = f"{op} *" if key in HANDLERS else op
     head = f"| {name} | {_opsets(domain, op)} |"
-    if key in SEQUENCES or key == ("", "SequenceMap"):
-        return f"{head} - | - | its tensors, see above | - |"
+    if not domain and re.search(r"Sequence|Optional", op) and op != "ReverseSequence":
+        return f"{head} - | - | `onnx.If`, see above | reference |"
     if found is None:
         return f"{head} - | - | {_untried(domain, op)} |"
     if not found.alone:

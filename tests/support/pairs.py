@@ -12,8 +12,9 @@ import sys
 import time
 from pathlib import Path
 
+from support.plan_text import parse_plan
+
 from fqfuse.plan.file import read_plan, save_plan
-from fqfuse.plan.parse import parse_plan
 from fqfuse.plan.types import Plan
 
 LIMIT = 1 << 12

@@ -67,56 +67,10 @@ def _gate(rng: Generator) -> Case:
     return Case("LinearAttentionGate", inputs, {}, some(rng, "bias", "factor"), outputs)
 
 
-def _streams(rng: Generator) -> tuple[dict[str, Any], int, int, Any, Any]:
-    """Attributes, C, H, streams [B, S, C, H] or flat, and factors."""
-    b, s, c, h = sizes(rng, 4)
-    flat = rng.random() < 0.4
-    streams = floats(rng, b, s, *((c * h,) if flat else (c, h)))
-    factors = floats(rng, b, s, *chosen(rng, (c,), (c, 1), (c, h)))
-    return {"num_branches": c} if flat else {}, c, h, streams, factors
-
-
-def _reduced(rng: Generator) -> Case:
-    attrs, _, _, streams, factors = _streams(rng)
-    attrs |= given(rng, {"reduction_scale": number(rng, 0.5, 2)})
-    return Case("HyperConnectionPreMix", {"x": streams, "mix": factors}, attrs)
-
-
-def _spread(rng: Generator) -> Case:
-    attrs, c, h, streams, factors = _streams(rng)
-    b, s = streams.shape[:2]
-    inputs = {
-        "x": streams,
-        "block": floats(rng, b, s, h),
-        "mix": factors,
-        "streams": maybe(rng, floats(rng, b, s, c, c)),
-    }
-    return Case("HyperConnectionPostMix", inputs, attrs)
-
-
-def _looked_up_gate(rng: Generator) -> Case:
-    b, s, c, h = sizes(rng, 4)
-    normalized = rng.random() < 0.5
-    inputs = {
-        "key": floats(rng, b, s, c, h),
-        "query": floats(rng, b, s, c, h),
-        "value": floats(rng, b, s, h),
-        "scale1": floats(rng, c, h),
-        "scale2": floats(rng, c, h),
-        "scale3": floats(rng, c, h) if normalized else None,
-    }
-    attrs = given(rng, {"epsilon": 1e-3})
-    outputs = ("y", "normalized") if normalized else ("y",)
-    return Case("EngramGate", inputs, attrs, some(rng, "scale1", "scale3"), outputs)
-
-
 STATES: Mapping[str, Draw] = {
     "CausalConvWithState": _causal,
     "LinearAttention": _attention,
     "LinearAttentionGate": _gate,
-    "HyperConnectionPreMix": _reduced,
-    "HyperConnectionPostMix": _spread,
-    "EngramGate": _looked_up_gate,
 }
 """Op -> draws a case of it that ONNX Runtime runs on a CPU."""
 

@@ -7,10 +7,12 @@ gives; a type that the text states and the table contradicts is an error at that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ..errors import InvalidModel
-from .decision import (
+from support.text_reader import DataSection, TextLimits, TextReader
+
+from fqfuse.errors import InvalidModel
+from fqfuse.ir.decision import (
     Alternative,
     Decision,
     DequantizeFate,
@@ -20,13 +22,10 @@ from .decision import (
     QuantizeFate,
     Quantizer,
 )
-from .graph import Graph
-from .node import GraphError
-from .ports import Port, Ports
-from .text_cursor import DataSection, TextLimits
-from .text_read import Reader
-from .text_write import type_text
-from .types import DType, TensorType
+from fqfuse.ir.graph import Graph
+from fqfuse.ir.node import GraphError
+from fqfuse.ir.text_write import type_text
+from fqfuse.ir.types import DType, TensorType
 
 _FATES: Mapping[Half, Mapping[str, QuantizeFate | DequantizeFate]] = {
     Half.QUANTIZE: {fate.value: fate for fate in QuantizeFate},
@@ -67,7 +66,7 @@ class Tail:
     quantizer: tuple[str, ...] = ()
 
 
-def body_and_data(text: str, limits: TextLimits, source: str) -> Iterator[Reader]:
+def body_and_data(text: str, limits: TextLimits, source: str) -> Iterator[TextReader]:
     """A cursor for each line in front of the data section that is neither blank nor a comment.
 
     Raises:
@@ -81,7 +80,8 @@ def body_and_data(text: str, limits: TextLimits, source: str) -> Iterator[Reader
     data = DataSection(limits)
     _read_data(lines, cut + 1, data, source)
     cursors = (
-        Reader(line.rstrip(), number, data, source) for number, line in enumerate(lines[:cut], 1)
+        TextReader(line.rstrip(), number, data, source)
+        for number, line in enumerate(lines[:cut], 1)
     )
     return (cursor for cursor in cursors if not cursor.done and not cursor.peek(";"))
 
@@ -95,10 +95,10 @@ def _read_data(lines: list[str], start: int, data: DataSection, source: str) -> 
         elif line and current is not None:
             current.append(line)
         elif line:
-            Reader(lines[number], number + 1, data, source).fail("`#` and a digest")
+            TextReader(lines[number], number + 1, data, source).fail("`#` and a digest")
 
 
-def header_from(cursor: Reader, kind: str) -> tuple[str, dict[str, str]]:
+def header_from(cursor: TextReader, kind: str) -> tuple[str, dict[str, str]]:
     """`graph NAME key=value ...`: the name, and the pairs.
 
     Raises:
@@ -115,7 +115,7 @@ def header_from(cursor: Reader, kind: str) -> tuple[str, dict[str, str]]:
     return name, pairs
 
 
-def check_totals(cursor: Reader, stated: Mapping[str, str], found: Mapping[str, int]) -> None:
+def check_totals(cursor: TextReader, stated: Mapping[str, str], found: Mapping[str, int]) -> None:
     """Compares the header's totals, where they are given, with what was read.
 
     Raises:
@@ -128,7 +128,7 @@ def check_totals(cursor: Reader, stated: Mapping[str, str], found: Mapping[str, 
             cursor.fail_with(what, hint="mend the header, or leave the total out", at=at)
 
 
-def tail_from(cursor: Reader) -> Tail | None:
+def tail_from(cursor: TextReader) -> Tail | None:
     """`; NAME from ORIGIN quantizer NAMES`, or nothing.
 
     Raises:
@@ -144,7 +144,7 @@ def tail_from(cursor: Reader) -> Tail | None:
     return Tail(name, origin, quantizer)
 
 
-def quantizer_from(cursor: Reader) -> tuple[str, Quantizer]:
+def quantizer_from(cursor: TextReader) -> tuple[str, Quantizer]:
     """The rest of a line `quantizer NAME : FORM of VALUE`: its key, and the quantizer."""
     key = cursor.name()
     cursor.expect(":")
@@ -157,7 +157,7 @@ def quantizer_from(cursor: Reader) -> tuple[str, Quantizer]:
     return key, Quantizer(name, form, value, quant)
 
 
-def fate_from(cursor: Reader) -> Fate:
+def fate_from(cursor: TextReader) -> Fate:
     """The rest of a line `fate QUANTIZER HALF of CONSUMER -> FATE at #STEP : "reason"`."""
     quantizer = cursor.name("the name of a quantizer")
     halves = {half.value: half for half in Half}
@@ -178,7 +178,7 @@ def fate_from(cursor: Reader) -> Fate:
     return Fate(quantizer, half, fate, reason, consumer, step)
 
 
-def decision_from(cursor: Reader) -> Decision:
+def decision_from(cursor: TextReader) -> Decision:
     """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..."
     hint "..." weighed HOME COST ...`.
     """
@@ -209,7 +209,7 @@ class _GraphParser:
     returned: bool = False
     fates: list[Fate] = field(default_factory=list)
 
-    def parse(self, cursors: Iterator[Reader]) -> Graph:
+    def parse(self, cursors: Iterator[TextReader]) -> Graph:
         header = next(cursors, None)
         if header is None:
             raise InvalidModel("the text form is empty", hint="the grammar is in docs/text-form.md")
@@ -231,31 +231,30 @@ class _GraphParser:
         )
         return graph
 
-    def _line(self, cursor: Reader) -> None:
+    def _line(self, cursor: TextReader) -> None:
         if cursor.text.startswith(("%", "_"), cursor.at):
             self._node(cursor)
             return
-        readers: Mapping[str, Callable[[Reader], None]] = {
+        readers: Mapping[str, Callable[[TextReader], None]] = {
             "in": self._input,
             "const": self._constant,
             "out": self._outputs,
-            "port": self._port,
             "quantizer": self._quantizer,
             "fate": lambda cursor: self.graph.fates.append(fate_from(cursor)),
             "decision": lambda cursor: self.graph.decide(decision_from(cursor)),
         }
         cursor.keyword(
             readers,
-            "`in`, `const`, a node (`%y : f32[1,8] = Relu(%x) ; relu`), `out`, `port`, `quantizer`, `fate` or `decision`",
+            "`in`, `const`, a node (`%y : f32[1,8] = Relu(%x) ; relu`), `out`, `quantizer`, `fate` or `decision`",
         )(cursor)
 
-    def _input(self, cursor: Reader) -> None:
+    def _input(self, cursor: TextReader) -> None:
         name = self._new(cursor, "%")
         cursor.expect(":")
         self.graph.add_input(name, cursor.type())
         _end(cursor)
 
-    def _constant(self, cursor: Reader) -> None:
+    def _constant(self, cursor: TextReader) -> None:
         name = self._new(cursor, "@")
         cursor.expect(":")
         type_ = cursor.type()
@@ -263,7 +262,7 @@ class _GraphParser:
         self.graph.add_constant(name, cursor.constant(type_), type_.dtype, type_.quant)
         _end(cursor)
 
-    def _new(self, cursor: Reader, sigil: str) -> str:
+    def _new(self, cursor: TextReader, sigil: str) -> str:
         start = cursor.at
         found, name = cursor.reference()
         if found != sigil:
@@ -272,7 +271,7 @@ class _GraphParser:
             cursor.fail_with(f"{sigil}{name} is defined a second time", at=start)
         return name
 
-    def _use(self, cursor: Reader) -> str:
+    def _use(self, cursor: TextReader) -> str:
         start = cursor.at
         sigil, name = cursor.reference()
         if name and name not in self.graph.values:
@@ -282,7 +281,7 @@ class _GraphParser:
             cursor.fail_with(f"{name} is {wanted}{name}", at=start)
         return name
 
-    def _node(self, cursor: Reader) -> None:
+    def _node(self, cursor: TextReader) -> None:
         start = cursor.at
         outputs = cursor.separated(lambda: self._defined(cursor))
         names = [name for name, _ in outputs]
@@ -319,7 +318,7 @@ class _GraphParser:
             cursor.fail_with(f"a second node is called {tail.name}", at=tail_at)
         self._compare(cursor, start, outputs)
 
-    def _defined(self, cursor: Reader) -> tuple[str, TensorType | None]:
+    def _defined(self, cursor: TextReader) -> tuple[str, TensorType | None]:
         if cursor.take("_"):
             return "", None
         name = self._new(cursor, "%")
@@ -327,7 +326,7 @@ class _GraphParser:
 
     @staticmethod
     def _foreign_types(
-        cursor: Reader, outputs: list[tuple[str, TensorType | None]]
+        cursor: TextReader, outputs: list[tuple[str, TensorType | None]]
     ) -> list[TensorType]:
         for name, type_ in outputs:
             if name and type_ is None:
@@ -335,7 +334,7 @@ class _GraphParser:
         return [type_ or TensorType(DType.F32, None) for _, type_ in outputs]
 
     def _compare(
-        self, cursor: Reader, start: int, outputs: list[tuple[str, TensorType | None]]
+        self, cursor: TextReader, start: int, outputs: list[tuple[str, TensorType | None]]
     ) -> None:
         for name, stated in outputs:
             if name and name not in self.graph.values:
@@ -345,7 +344,7 @@ class _GraphParser:
                 what = f"%{name} is stated as {type_text(stated)}, and the op gives {gives}"
                 cursor.fail_with(what, hint="leave the type out", at=start)
 
-    def _outputs(self, cursor: Reader) -> None:
+    def _outputs(self, cursor: TextReader) -> None:
         if self.returned:
             cursor.fail_with("a second line `out`")
         self.returned = True
@@ -353,34 +352,14 @@ class _GraphParser:
         _end(cursor)
         self.graph.set_outputs(values)
 
-    def _port(self, cursor: Reader) -> None:
-        self.graph.ports = with_port(cursor, self.graph.ports, lambda: self._use(cursor))
-        _end(cursor)
-
-    def _quantizer(self, cursor: Reader) -> None:
+    def _quantizer(self, cursor: TextReader) -> None:
         key, quantizer = quantizer_from(cursor)
         if key in self.graph.quantizers:
             cursor.fail_with(f"the quantizer {key} stands here twice")
         self.graph.quantizers[key] = quantizer
 
 
-def with_port(cursor: Reader, ports: Ports | None, use: Callable[[], str]) -> Ports:
-    """The ports with the one of a line `port`; `use` reads a value."""
-    way = cursor.word("`in` or `out`")
-    if way not in ("in", "out"):
-        cursor.fail("`in` or `out`")
-    name = cursor.name("the name of an input or output of the model")
-    cursor.expect("=")
-    form = cursor.word("a form")
-    values = tuple(cursor.listed("(", ")", use))
-    port = Port(name, form, values, use() if cursor.take("if") else "")
-    known = ports or Ports((), ())
-    if way == "in":
-        return replace(known, inputs=(*known.inputs, port))
-    return replace(known, outputs=(*known.outputs, port))
-
-
-def _end(cursor: Reader) -> None:
+def _end(cursor: TextReader) -> None:
     """The end of a line, or a comment."""
     if not cursor.peek(";"):
         cursor.end()

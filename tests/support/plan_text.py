@@ -10,13 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ..errors import InvalidModel
-from ..ir.decision import Decision, Fate, Quantizer
-from ..ir.ops import OPS
-from ..ir.ops.spec import Array, Attr, Required
-from ..ir.ports import Ports
-from ..ir.text_cursor import TextLimits
-from ..ir.text_parse import (
+from support.graph_text import (
     Tail,
     body_and_data,
     check_totals,
@@ -25,14 +19,18 @@ from ..ir.text_parse import (
     header_from,
     quantizer_from,
     tail_from,
-    with_port,
 )
-from ..ir.text_read import Reader
-from ..ir.text_write import type_text
-from ..ir.types import TensorType
-from .attributes import SCALES, PrimitiveAttr, Scale, ZeroPoint
-from .types import MOST_DEPTH, Bodies, Plan, Step
-from .words import factors_from, post_op_from
+from support.text_reader import TextLimits, TextReader
+
+from fqfuse.errors import InvalidModel
+from fqfuse.ir.decision import Decision, Fate, Quantizer
+from fqfuse.ir.ops import OPS
+from fqfuse.ir.ops.spec import Array, Attr, Required
+from fqfuse.ir.text_write import type_text
+from fqfuse.ir.types import TensorType
+from fqfuse.plan.attributes import SCALES, PrimitiveAttr, Scale, ZeroPoint
+from fqfuse.plan.types import MOST_DEPTH, Bodies, Plan, Step
+from fqfuse.plan.words import factors_from, post_op_from
 
 _T = TypeVar("_T")
 
@@ -62,10 +60,9 @@ class _PlanParser:
     fates: list[Fate] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     options: dict[str, Attr] = field(default_factory=dict)
-    ports: Ports | None = None
     depth: int = 0
 
-    def parse(self, readers: Iterator[Reader]) -> Plan:
+    def parse(self, readers: Iterator[TextReader]) -> Plan:
         """The plan of the lines up to the last one, or up to `end` where it is that of a body."""
         header = next(readers, None)
         if header is None:
@@ -102,17 +99,15 @@ class _PlanParser:
             tuple(self.fates),
             tuple(self.decisions),
             self.options,
-            self.ports,
         )
 
-    def _line(self, reader: Reader) -> None:
-        lines: Mapping[str, Callable[[Reader], object]] = {
+    def _line(self, reader: TextReader) -> None:
+        lines: Mapping[str, Callable[[TextReader], object]] = {
             "in": lambda r: self.inputs.append(self._bound(r)),
             "const": self._constant,
             "value": self._bound,
             "#": self._step,
             "out": self._outputs,
-            "port": self._port,
             "option": self._option,
             "quantizer": self._quantizer,
             "fate": lambda r: self.fates.append(fate_from(r)),
@@ -125,10 +120,10 @@ class _PlanParser:
                     reader.end()
                 return
         reader.fail(
-            "`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `port`, `option`, `quantizer`, `fate`, `decision` or `body`"
+            "`in`, `const`, a step (`#0 %y : f32[1,8] = ...`), `out`, `option`, `quantizer`, `fate`, `decision` or `body`"
         )
 
-    def _body(self, reader: Reader, readers: Iterator[Reader]) -> None:
+    def _body(self, reader: TextReader, readers: Iterator[TextReader]) -> None:
         """`body #3 states scanned`, and the lines of the body's plan up to `end`."""
         reader.expect("#")
         index = reader.integer("the index of the step")
@@ -142,7 +137,7 @@ class _PlanParser:
         plan = _PlanParser(depth=self.depth + 1).parse(readers)
         self.steps[index] = replace(step, bodies=Bodies((*before, plan), *counts))
 
-    def _bound(self, reader: Reader) -> str:
+    def _bound(self, reader: TextReader) -> str:
         """`%name : type`, `_` for an absent output, `?` for a type that is not known (which the
         verifier refuses).
         """
@@ -161,7 +156,7 @@ class _PlanParser:
                 self.values[name] = reader.type()
         return name
 
-    def _constant(self, reader: Reader) -> None:
+    def _constant(self, reader: TextReader) -> None:
         start = reader.at
         sigil, name = reader.reference()
         if sigil != "@" or name in self.constants or name in self.values:
@@ -180,7 +175,7 @@ class _PlanParser:
         reader.expect("=")
         self.constants[name] = reader.constant(type_)
 
-    def _use(self, reader: Reader) -> str:
+    def _use(self, reader: TextReader) -> str:
         start = reader.at
         sigil, name = reader.reference()
         if (sigil == "@") != (name in self.constants):
@@ -192,7 +187,7 @@ class _PlanParser:
             )
         return name
 
-    def _step(self, reader: Reader) -> None:
+    def _step(self, reader: TextReader) -> None:
         index = reader.integer("the index of the step")
         if index != len(self.steps):
             reader.fail_with(f"expected step #{len(self.steps)}, found #{index}")
@@ -213,7 +208,7 @@ class _PlanParser:
             Step(tail.name, primitive, op, tuple(args), tuple(outputs), params, attr, tail.origin)
         )
 
-    def _attr(self, reader: Reader) -> PrimitiveAttr:
+    def _attr(self, reader: TextReader) -> PrimitiveAttr:
         scales: list[tuple[str, Scale]] = []
         points: list[tuple[str, ZeroPoint]] = []
         if reader.take("scales"):
@@ -231,7 +226,7 @@ class _PlanParser:
             *alone,
         )
 
-    def _scale(self, reader: Reader, word: str) -> Scale | None:
+    def _scale(self, reader: TextReader, word: str) -> Scale | None:
         """`word(scale)`, where it stands here."""
         if not reader.take(word):
             return None
@@ -240,29 +235,26 @@ class _PlanParser:
         reader.expect(")")
         return found
 
-    def _outputs(self, reader: Reader) -> None:
+    def _outputs(self, reader: TextReader) -> None:
         if self.outputs is not None:
             reader.fail_with("a second line `out`")
         self.outputs = () if reader.done else tuple(reader.separated(lambda: self._use(reader)))
 
-    def _port(self, reader: Reader) -> None:
-        self.ports = with_port(reader, self.ports, lambda: self._use(reader))
-
-    def _option(self, reader: Reader) -> None:
+    def _option(self, reader: TextReader) -> None:
         key = reader.name("the name of an option")
         if key in self.options:
             reader.fail_with(f"the option {key} stands here twice")
         reader.expect("=")
         self.options[key] = reader.attr()
 
-    def _quantizer(self, reader: Reader) -> None:
+    def _quantizer(self, reader: TextReader) -> None:
         key, quantizer = quantizer_from(reader)
         if key in self.quantizers:
             reader.fail_with(f"the quantizer {key} stands here twice")
         self.quantizers[key] = quantizer
 
 
-def _params(reader: Reader, op: str) -> dict[str, Attr]:
+def _params(reader: TextReader, op: str) -> dict[str, Attr]:
     """`{alpha=0.5,!axis}`: what differs from the row's defaults; `!axis`: the step does not have
     that parameter.
     """
@@ -294,7 +286,7 @@ def _params(reader: Reader, op: str) -> dict[str, Attr]:
     return plain | told
 
 
-def _by_role(reader: Reader, item: Callable[[], _T]) -> list[tuple[str, _T]]:
+def _by_role(reader: TextReader, item: Callable[[], _T]) -> list[tuple[str, _T]]:
     """`(role=item, ...)`."""
 
     def pair() -> tuple[str, _T]:
@@ -305,7 +297,7 @@ def _by_role(reader: Reader, item: Callable[[], _T]) -> list[tuple[str, _T]]:
     return reader.listed("(", ")", pair)
 
 
-def _once(reader: Reader, pairs: list[tuple[str, _T]]) -> dict[str, _T]:
+def _once(reader: TextReader, pairs: list[tuple[str, _T]]) -> dict[str, _T]:
     if len(dict(pairs)) != len(pairs):
         reader.fail_with("a role stands here twice")
     return dict(pairs)
