@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
@@ -19,7 +19,8 @@ from .ir.node import Node
 from .ir.ops.spec import Array
 from .ir.verify import IMPORTED, SPLIT, check
 from .passes import PIPELINE, run_pipeline
-from .passes.base import NodePass, Verdict
+from .passes.base import NodePass, Pass, Verdict
+from .passes.split_fake_quantize import SPLIT_FAKE_QUANTIZE
 from .passes.split_weights_zero_point import SPLIT_WEIGHTS_ZERO_POINT, split_weights_zero_point
 from .passes.tabulate import TABULATE
 from .plan.open_sizes import NO_SIZES, checked_sizes, symbols_of
@@ -48,6 +49,8 @@ _STEPS = tuple(
     for step in PIPELINE
     if step is not TABULATE
 )
+
+_SPLIT_AT = _STEPS.index(SPLIT_FAKE_QUANTIZE) + 2  # constants behind it become codes
 
 
 def export(
@@ -85,14 +88,14 @@ def export(
         UnsupportedOp: an operation cannot be said in standard ONNX; the node is named.
         InvalidInput: no such file or form, a plan, samples that do not fit, or the path is the model's or cannot be written.
     """
-    graph = placed(model, path, to=to, sizes=sizes, budgets=budgets)
+    refuse_over(path, model)
+    graph = placed(model, to=to, sizes=sizes, budgets=budgets)
     samples = [calibrate] if isinstance(calibrate, Mapping) else calibrate
     return write_placed(graph, path, to, samples)
 
 
 def placed(
     model: ModelSource,
-    path: str | PathLike[str],
     *,
     to: str,
     sizes: Mapping[str, int] | Callable[[Graph], Mapping[str, int]] = NO_SIZES,
@@ -111,13 +114,28 @@ def placed(
             where="" if isinstance(model, Plan | bytes) else os.fspath(model),
             hint="export the ONNX model that it was compiled from",
         )
-    _refuse_over(model, path)
     graph = graph_from_onnx(model, budgets=budgets)
     given = checked_sizes(sizes(graph) if callable(sizes) else sizes, symbols_of(graph))
     if given:
         graph = graph_from_onnx(replace(read_model(model, budgets), named=given), budgets=budgets)
     check(graph, IMPORTED)
-    run_pipeline(graph, _STEPS)
+    return _through(graph, _STEPS)
+
+
+def split_graph(graph: Graph) -> Graph:
+    """An imported graph with every quantizer as codes and what decodes them, where the model has it: what a
+    repair edits. It is changed.
+    """
+    return _through(graph, _STEPS[:_SPLIT_AT])
+
+
+def written(graph: Graph) -> Exported:
+    """A graph of `split_graph` as Q/DQ; it is used up. Raises as `export`."""
+    return model_from_graph(_through(graph, _STEPS), FORMS[0])
+
+
+def _through(graph: Graph, steps: Sequence[Pass]) -> Graph:
+    run_pipeline(graph, steps)
     erase_dead(graph)
     check(graph, SPLIT, blame="the pipeline of passes")
     return graph
@@ -135,12 +153,20 @@ def write_placed(
     return exported
 
 
-def _refuse_over(model: ModelSource, path: str | PathLike[str]) -> None:
-    """Refuses to write over the model, or over a plan's file."""
-    if not isinstance(model, str | PathLike):
-        return
-    source, target = checked_path(model), checked_path(path)
-    if is_there(source) and is_there(target) and target.samefile(source):
-        raise InvalidInput(
-            "the export would replace the model", where=str(target), hint="name another file"
-        )
+def refuse_over(path: str | PathLike[str], *sources: ModelSource | None) -> None:
+    """Refuses to write over a model that is read.
+
+    Raises:
+        InvalidInput: the path is one of them.
+    """
+    target = checked_path(path)
+    for source in sources:
+        if not isinstance(source, str | PathLike) or not is_there(target):
+            continue
+        read = checked_path(source)
+        if is_there(read) and target.samefile(read):
+            raise InvalidInput(
+                "the new file would replace a model that is read",
+                where=str(target),
+                hint="name another file",
+            )

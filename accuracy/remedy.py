@@ -11,9 +11,9 @@ from typing import Any
 
 from ..compiler import compile as compile_model
 from ..errors import UnsupportedOp
-from ..exporter.original import Original
 from ..exporter.seven_bits import Channels, activation_in_7_bits, weights_in_7_bits
-from ..frontend import DEFAULT, Budgets
+from ..exporting import split_graph, written
+from ..frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
 from ..inference import InferenceSession
 from ..ir.decision import DequantizeFate, Half, Quantizer
 from ..ir.types import DType
@@ -61,14 +61,14 @@ class Fixed:
     """The model with the changes.
 
     Attributes:
-        model: in the dialect that it had; its `model` is the ONNX model.
+        model: the ONNX model, as `export` writes it.
         plan: compiled; no step is left that may saturate on that CPU.
         changes: that were made.
         rounded: layers whose sums may pass 2^24.
         left: other instruction set without VNNI -> the layers that may saturate there.
     """
 
-    model: Original
+    model: Any
     plan: Plan
     changes: tuple[Change, ...]
     rounded: tuple[str, ...]
@@ -138,28 +138,39 @@ def fixed(subject: Subject, budgets: Budgets = DEFAULT) -> Fixed:
     """Changes quantizers until no step is left that may saturate.
 
     Raises:
-        UnsupportedOp: a step needs a change that cannot be made in this dialect; it is named.
+        UnsupportedOp: a step needs a change that its quantizer has no form for, or standard ONNX cannot
+            say the model; the node is named.
     """
-    original, plan = Original(subject.source, budgets), subject.plan
+    plan, source = subject.plan, subject.source
     made: list[Change] = []
     at_risk: Sequence[StepSums] = subject.at_risk
     for _ in range(_ROUNDS):
         changes = changes_for(plan, at_risk)
         halved = {change.quantizer.value for change in changes if change.what is What.WEIGHTS}
         changes = [c for c in changes if c.what is not What.EVEN or c.quantizer.value not in halved]
-        for change in changes:
-            _make(original, change)
+        model = _changed(source, changes, budgets)
         made += changes
-        original.drop_unread()
-        plan = compile_model(original.model, budgets=budgets) if made else plan
+        plan, source = compile_model(model, budgets=budgets), model
         every = sums_of_plan(plan, subject.isa)
         at_risk = [sums for sums in every if sums.saturates]
         if not at_risk:
             rounded = tuple(layer_of(plan, sums) for sums in every if sums.rounded)
-            return Fixed(original, plan, tuple(made), rounded, _left_elsewhere(plan, subject.isa))
+            return Fixed(model, plan, tuple(made), rounded, _left_elsewhere(plan, subject.isa))
         if not changes:
             break
     raise _left(plan, at_risk)
+
+
+def _changed(source: ModelSource, changes: Iterable[Change], budgets: Budgets) -> Any:
+    """A model with changes, as Q/DQ."""
+    graph = split_graph(graph_from_onnx(source, budgets=budgets))
+    for change in changes:
+        if change.what is What.ACTIVATION:
+            activation_in_7_bits(graph, change.quantizer)
+        else:
+            channels, even = Channels(change.channels, change.of), change.what is What.EVEN
+            weights_in_7_bits(graph, change.quantizer, channels, even=even)
+    return written(graph).model
 
 
 def _left_elsewhere(plan: Plan, isa: str) -> dict[str, tuple[str, ...]]:
@@ -168,14 +179,6 @@ def _left_elsewhere(plan: Plan, isa: str) -> dict[str, tuple[str, ...]]:
         for other in ISAS
         if other not in ("vnni", isa)
     }
-
-
-def _make(model: Original, change: Change) -> None:
-    if change.what is What.ACTIVATION:
-        activation_in_7_bits(model, change.quantizer)
-        return
-    channels = Channels(change.channels, change.of)
-    weights_in_7_bits(model, change.quantizer, channels, even=change.what is What.EVEN)
 
 
 def _left(plan: Plan, at_risk: Sequence[StepSums]) -> UnsupportedOp:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ..errors import InvalidInput
 from ..exporter.file import save_model
-from ..files import checked_path, is_there
+from ..exporting import refuse_over
 from ..frontend import ModelSource
 from ..plan.open_sizes import NO_SIZES
 from .data import given, listed
 from .measures import Measure
-from .remedy import Change, Fixed, Outcome, changes_for, fixed, outcome_of
+from .remedy import Change, Outcome, changes_for, fixed, outcome_of
 from .simulation import Answer, Effect, Simulation, layer_of, samples_for, simulated, subject_of
 
 
@@ -48,7 +47,7 @@ def simulate(
             change that cannot be made in the model's dialect.
     """
     if fix is not None:
-        check_destination(fix, model, f32)
+        refuse_over(fix, model, f32)
     subject = subject_of(model, isa, f32)
     samples = (
         samples_for(subject, sizes)
@@ -59,35 +58,8 @@ def simulate(
     outcome = None
     if fix is not None:
         outcome = outcome_of(subject, fixed(subject), samples)
-        write_fixed(outcome.fixed, fix)
+        save_model(outcome.fixed.model, fix)
     return as_data(found, outcome)
-
-
-def check_destination(
-    path: str | PathLike[str], *sources: ModelSource | None, option: str = "fix"
-) -> None:
-    """Refuses to write over a model that is read.
-
-    Raises:
-        InvalidInput: the path is one of them.
-    """
-    target = checked_path(path)
-    for source in sources:
-        if not isinstance(source, str | PathLike) or not is_there(target):
-            continue
-        read = checked_path(source)
-        if is_there(read) and target.samefile(read):
-            what = "the changed model would replace one that is read"
-            raise InvalidInput(what, where=str(target), hint=f"name another file with {option}")
-
-
-def write_fixed(found: Fixed, path: str | PathLike[str]) -> None:
-    """Writes the changed model, at once or not at all.
-
-    Raises:
-        InvalidInput: it cannot be written.
-    """
-    save_model(found.model.model, path)
 
 
 # -- as data ---------------------------------------------------------------------------------------

@@ -119,13 +119,14 @@ def _exported(
     sizes: Callable[[Graph], Mapping[str, int]],
 ) -> Exported:
     from ..accuracy.data import given
-    from ..exporting import placed, write_placed
+    from ..exporting import placed, refuse_over, write_placed
     from .feeds import read_samples
     from .progress import Progress
 
     with Progress() as progress:
         progress.say(f"exporting {model.name}")
-        graph = placed(model, output, to=to.value, sizes=sizes)
+        refuse_over(output, model)
+        graph = placed(model, to=to.value, sizes=sizes)
         if calibrate is None:
             return write_placed(graph, output, to.value)
         read = read_samples(calibrate, tuple(graph.inputs))

@@ -72,19 +72,20 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Simulates a CPU."""
-    from ..accuracy.simulate import check_destination, write_fixed
     from ..accuracy.simulation import subject_of
+    from ..exporter.file import save_model
+    from ..exporting import refuse_over
 
     refuse_with_data(data, size, shape)
     check_bound(min_sqnr)
     if fix is not None:
-        check_destination(fix, model, f32, option="--fix")
+        refuse_over(fix, model, f32)
     subject = subject_of(model, isa.value, f32)
     (sizes,) = given_sizes([subject.graph], size, shape, least=1)
     samples = _samples(subject, data, sizes)
     found, outcome = _measured(subject, samples, model.name, fixing=fix is not None)
     if fix is not None and outcome is not None:
-        write_fixed(outcome.fixed, fix)
+        save_model(outcome.fixed.model, fix)
     _report(found, outcome, model, fix, all_rows=all_rows, as_json=as_json, color=color)
     if min_sqnr is not None and (found.void or not found.worst >= min_sqnr):
         raise typer.Exit(1)

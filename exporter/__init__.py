@@ -26,8 +26,7 @@ out: an `onnx.ModelProto` that other runtimes load.
     signs.py        signed codes as unsigned ones, which operators on codes want throughout
     model.py        the model around the nodes
     file.py         the model on disk
-    original.py     the user's own model, opened for editing
-    seven_bits.py   its quantizers with 7 bits in place of 8, in each dialect
+    seven_bits.py   quantizers with 7 bits in place of 8
 """
 
 from __future__ import annotations

@@ -61,9 +61,7 @@ def test_the_file_gives_the_same_numbers_everywhere(
     for model, told in ((digits_model_path(form), True), (out, False)):
         result = call("compile", model, "-o", tmp_path / "plan.onnx")
         assert ("  without VNNI " in result.stdout) is told
-    before, after = (onnx.load(path) for path in (digits_model_path(form), out))
-    kinds = [[node.op_type for node in model.graph.node] for model in (before, after)]
-    assert kinds[0] == kinds[1], "the dialect stays"
+    assert {node.domain for node in onnx.load(out).graph.node} == {""}, "any runtime reads it"
     again = call("simulate", out, "--data", digits)
     assert "Proven for any data" in again.stdout
     assert "--fix" not in again.stdout
@@ -223,15 +221,14 @@ def test_nothing_is_written_over_what_is_read(call, tmp_path: Path, digits: Path
     before = model.read_bytes()
     result = call("simulate", model, "--data", digits, "--fix", model)
     assert result.exit_code == 2
-    assert "would replace one that is read" in result.stderr
-    assert "--fix" in result.stderr
+    assert "would replace a model that is read" in result.stderr
     assert model.read_bytes() == before
     assert call("simulate", model, "--fix", tmp_path / "nowhere" / "out.onnx").exit_code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx"]
 
 
 def test_what_cannot_be_changed_leaves_no_file(call, tmp_path: Path) -> None:
-    """The source of a product of computed factors is read by an operator on codes."""
+    """The model returns the codes of the source of a product of computed factors."""
     model, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
     net = Net()
     left = net.constant(np.float32(0.03)), net.constant(np.uint8(120))
@@ -240,10 +237,12 @@ def test_what_cannot_be_changed_leaves_no_file(call, tmp_path: Path) -> None:
     turned = net.op("QuantizeLinear", net.op("Transpose", "x", perm=[1, 0]), *right)
     product = net.op("QLinearMatMul", codes, *left, turned, *right, *left)
     net.op("DequantizeLinear", product, *left, out="y")
-    onnx.save(net.proto(inputs={"x": [4, 16]}), model)
+    made = net.proto(inputs={"x": [4, 16]})
+    made.graph.output.append(helper.make_tensor_value_info(codes, TensorProto.UINT8, [4, 16]))
+    onnx.save(made, model)
     result = call("simulate", model, "--fix", out)
     assert result.exit_code == 2, result.stdout
-    assert "QLinearMatMul reads its codes" in result.stderr
+    assert "the model returns its codes" in result.stderr
     assert "source" in result.stderr
     assert not out.exists()
 
