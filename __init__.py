@@ -18,6 +18,7 @@ The names, each with help of its own (`help(fqfuse.compile)`):
     diff                what differs between two plans, step by step
     compare             how far a quantized model is from its f32 original, layer by layer
     simulate            what a quantized model answers on CPUs without VNNI, and 7 bits for its layers
+    fix                 a quantized model repaired, as far as that takes no training
     bench               how fast a model runs, beside other runtimes and step by step
     Plan                the steps, with findings(), steps_table(), fates(), decisions()
     InferenceSession    runs a plan or a model
@@ -53,6 +54,7 @@ from fqfuse.errors import (
 
 if TYPE_CHECKING:
     from fqfuse.accuracy.document import compare
+    from fqfuse.accuracy.fix import fix
     from fqfuse.accuracy.simulate import simulate
     from fqfuse.batch.predictor import Predictor
     from fqfuse.compiler import compile, load_plan
@@ -89,6 +91,7 @@ __all__ = [
     "diff",
     "export",
     "findings",
+    "fix",
     "load_plan",
     "save_plan",
     "simulate",
@@ -108,6 +111,7 @@ _LAZY = {
     "diff": "fqfuse.explain",
     "export": "fqfuse.exporting",
     "findings": "fqfuse.report.verdict.findings",
+    "fix": "fqfuse.accuracy.fix",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
     "simulate": "fqfuse.accuracy.simulate",

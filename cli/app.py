@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from . import batch, bench, convert, demo, diff, export, inspect, simulate, why
+from . import batch, bench, convert, demo, diff, export, fix, inspect, simulate, why
 from . import compare as compare_command
 from . import compile as compile_command
 from . import run as run_command
@@ -97,6 +97,7 @@ for module in (
     diff,
     compare_command,
     simulate,
+    fix,
     bench,
     run_command,
     batch,

@@ -82,7 +82,7 @@ def command(
         refuse_over(fix, model, f32)
     subject = subject_of(model, isa.value, f32)
     (sizes,) = given_sizes([subject.graph], size, shape, least=1)
-    samples = _samples(subject, data, sizes)
+    samples = samples_of(subject, data, sizes)
     found, outcome = _measured(subject, samples, model.name, fixing=fix is not None)
     if fix is not None and outcome is not None:
         save_model(outcome.fixed.model, fix)
@@ -91,7 +91,8 @@ def command(
         raise typer.Exit(1)
 
 
-def _samples(subject: Subject, data: Path | None, sizes: Mapping[str, int]) -> Samples:
+def samples_of(subject: Subject, data: Path | None, sizes: Mapping[str, int]) -> Samples:
+    """What `--data` gives, or a sample of random data."""
     from ..accuracy.data import given
     from ..accuracy.simulation import samples_for
     from .feeds import read_samples

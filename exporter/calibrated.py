@@ -75,9 +75,9 @@ def _is_wide(graph: Graph, store: Node) -> bool:
 
 def _widen(graph: Graph, store: Node) -> None:
     """Gives codes with a scale for each channel one scale."""
-    low, high = _ends(store)
-    whole = _covering(float(low.min()), float(high.max()))
-    value = _through_codes(graph, store, store.input, whole)
+    low, high = ends_of(store)
+    whole = covering(float(low.min()), float(high.max()))
+    value = through_codes(graph, store, store.input, whole)
     for node in graph.consumers(store.output):
         swap(graph, node, value)
     graph.erase(store)
@@ -141,7 +141,7 @@ def _quantized(graph: Graph, value: str, ends: tuple[float, float]) -> str:
     assert maker is not None
     store = next((node for node in readers if _covers(node, ends)), None)
     if store is None:
-        decoded = _through_codes(graph, maker, value, _covering(*ends))
+        decoded = through_codes(graph, maker, value, covering(*ends))
     else:
         decoded = graph.part(maker, "Dequantize", [store.output], "decoded", {"quant": store.quant})
     others = [node for node in readers if store is None or node.name != store.name]
@@ -154,7 +154,7 @@ def _quantized(graph: Graph, value: str, ends: tuple[float, float]) -> str:
     return value
 
 
-def _through_codes(graph: Graph, node: Node, value: str, quant: Quantization) -> str:
+def through_codes(graph: Graph, node: Node, value: str, quant: Quantization) -> str:
     """A value as u8 codes and decoded again, as a part of what a node does."""
     attrs: dict[str, Attr] = {
         "quant": quant,
@@ -172,11 +172,11 @@ def _covers(node: Node, ends: tuple[float, float]) -> bool:
     eight = node.op == "Quantize" and node.attr("dtype", DType) in (DType.U8, DType.S8)
     if not eight or not node.quant.per_tensor or not node.quant.integral:
         return False
-    low, high = (float(end[0]) for end in _ends(node))
+    low, high = (float(end[0]) for end in ends_of(node))
     return min(low, high) <= ends[0] and ends[1] <= max(low, high)
 
 
-def _ends(store: Node) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def ends_of(store: Node) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """The numbers of the first and the last code of a Quantize, for each of its scales."""
     quant = store.quant
     first, last = (
@@ -186,7 +186,7 @@ def _ends(store: Node) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]
     return first, last
 
 
-def _covering(low: float, high: float) -> Quantization:
+def covering(low: float, high: float) -> Quantization:
     """u8 codes for a range, 0 among its numbers."""
     low, high = min(low, 0.0), max(high, 0.0)
     scale = np.float32((high - low) / 255) or np.float32(1)
@@ -196,5 +196,5 @@ def _covering(low: float, high: float) -> Quantization:
 def _spell_swish(graph: Graph, node: Node) -> None:
     """x * sigmoid(x), the sigmoid in codes: ONNX Runtime has operators on codes for both."""
     gate = graph.part(node, "Sigmoid", [node.input], "gate")
-    gate = _through_codes(graph, node, gate, _covering(0.0, 1.0))
+    gate = through_codes(graph, node, gate, covering(0.0, 1.0))
     swap(graph, node, graph.part(node, "Mul", [node.input, gate], "product"))

@@ -172,7 +172,7 @@ def _factors(data: Numbers, zero: Numbers) -> Numbers:
     """How many times as large a step becomes, for each zero point; both have the rank of the data."""
     others = tuple(axis for axis, size in enumerate(zero.shape) if size == 1)
     reach = np.abs(data - zero).max(axis=others, keepdims=True, initial=0)
-    return np.maximum(reach / _HALF, 2.0)
+    return np.asarray(np.maximum(reach / _HALF, 2.0))
 
 
 def _divided(data: Numbers, zero: Numbers, factor: Numbers) -> Numbers:
@@ -183,7 +183,7 @@ def _divided(data: Numbers, zero: Numbers, factor: Numbers) -> Numbers:
 
 def _evened(data: Numbers) -> Numbers:
     centred = data.astype(np.float32) - _middle(data)
-    return np.clip(2 * np.rint(centred / 2), -128, 126) + _middle(data)
+    return np.asarray(np.clip(2 * np.rint(centred / 2), -128, 126) + _middle(data))
 
 
 def _recode(graph: Graph, old: Node, made: Node, quantizer: Quantizer) -> None:

@@ -39,6 +39,7 @@ def test_help_names_the_commands_and_their_summaries(call) -> None:
         ("diff", "Compare two"),
         ("compare", "Compare a quantized"),
         ("simulate", "Tell what a quantized"),
+        ("fix", "Repair a quantized"),
         ("run", "Run a model"),
         ("batch", "Run a data set"),
         ("bench", "Measure how fast"),
@@ -200,6 +201,7 @@ def test_every_command_takes_sizes_and_says_first_what_it_guessed(call, tmp_path
         "diff": (f32, model),
         "compare": (f32, model),
         "simulate": (model,),
+        "fix": (model, "--dry-run"),
         "export": (model, "-o", out),
         "bench": (model, *quick),
     }

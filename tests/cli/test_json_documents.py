@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "bench": (QDQ, *QUICK),
     "compare": (F32, QDQ, "--suggest"),
     "simulate": (QDQ,),
+    "fix": (QDQ, "--dry-run"),
     "diff": (QDQ, QDQ),
     "why": (QDQ, "stem.conv"),
     "export": (QDQ, "-o", "{new}"),
