@@ -463,14 +463,15 @@ def _why_not(remedy: _Remedy, before: Score, after: Score, *, faster: bool) -> s
     if math.isnan(before.sqnr):  # the runtime did not load it
         return ""
     gained = after.sqnr - before.sqnr if after.sqnr != before.sqnr else 0.0
-    if remedy.is_about_time and remedy.code != SATURATION:
-        if gained < -_LOST and after.sqnr < _GOOD:
-            return f"it would lose {-gained:.1f} dB"
-        return "" if faster else "no faster here"
-    if gained >= remedy.least or (remedy.code == SATURATION and faster and gained > -_LOST):
+    saves = remedy.is_about_time and faster
+    if saves and (gained >= -_LOST or after.sqnr >= _GOOD):
         return ""
-    if gained < 0:
+    if gained >= remedy.least and (remedy.code == SATURATION or not remedy.is_about_time):
+        return ""
+    if gained < 0 and (saves or not remedy.is_about_time):
         return f"it would lose {-gained:.1f} dB"
+    if remedy.is_about_time:
+        return "no faster here"
     return f"gains {gained:.1f} dB, less than {remedy.least:g}"
 
 

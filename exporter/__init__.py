@@ -27,6 +27,8 @@ out: an `onnx.ModelProto` that other runtimes load.
     model.py        the model around the nodes
     file.py         the model on disk
     seven_bits.py   quantizers with 7 bits in place of 8
+    mending.py      other edits that `fix` tries: quantizers taken out, weights and ranges anew
+    borders.py      inputs and outputs of half floats as f32
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ class Kind:
         no_remedy: why no quantizer mends it; empty where one does.
         remedies: tool -> what to change, in its own words; `Tool.ANY` where only the words differ. Where
             that depends on circumstances (`circumstances.py`), what to change in each.
+        fix: what `fqfuse fix` needs to try it, as options; None where it does not.
     """
 
     code: str
@@ -59,6 +60,7 @@ class Kind:
     with_additions: frozenset[Tool] = frozenset()
     no_remedy: str = ""
     remedies: Mapping[Tool, str | Mapping[str, str]] = field(default_factory=dict)
+    fix: str | None = None
 
     def remedy(self, tool: Tool, known: frozenset[str] | None = None) -> tuple[Tool, str]:
         """What to change, and whose words that is; where no quantizer helps, the sentence why.
@@ -69,12 +71,13 @@ class Kind:
         """
         speaking = tool if tool in self.remedies else Tool.ANY
         told = self.remedies.get(speaking, self.no_remedy)
+        also = "" if self.fix is None else f"; or fqfuse fix MODEL -o OUT{self.fix}"
         if isinstance(told, str):
-            return speaking, told
+            return speaking, told + also
         if known is None:
-            return speaking, "; ".join(f"{when}: {text}" for when, text in told.items())
+            return speaking, "; ".join(f"{when}: {text}" for when, text in told.items()) + also
         held = {when: text for when, text in told.items() if when in known} or told
-        return speaking, "; ".join(held.values())
+        return speaking, "; ".join(held.values()) + also
 
     def circumstances(self, tool: Tool) -> tuple[str, ...]:
         """The names of those on which the remedy depends."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from .kind import Effect, Gain, Kind
 from .remedies import Tool
 
-_FIX = "fqfuse simulate MODEL --fix OUT (a ResNet-50 took 53 ms for 95)"
+_FIX = "fqfuse fix MODEL -o OUT (a ResNet-50 took 53 ms for 95)"
 
 
 def _by(option: str, otherwise: str = "") -> dict[str, str]:
@@ -15,7 +15,7 @@ def _by(option: str, otherwise: str = "") -> dict[str, str]:
     return {
         "where weights are constants": f"{option}; or {_FIX}{otherwise}",
         "where both factors are computed": (
-            "fqfuse simulate MODEL --fix OUT, which gives one of them 7 bits; no option of the quantizer does"
+            "fqfuse fix MODEL -o OUT, which gives one of them 7 bits; no option of the quantizer does"
         ),
     }
 
@@ -54,6 +54,7 @@ ABOUT_NUMBERS = (
             ),
             Tool.ANY: "leave {names} unquantized; or, if a mask is the cause, export it with -100 for what is masked",
         },
+        fix="",
     ),
     Kind(
         "few-codes",
@@ -80,6 +81,7 @@ ABOUT_NUMBERS = (
             ),
             Tool.ANY: "leave {names} unquantized, or let the model return what they join as outputs of their own",
         },
+        fix="",
     ),
     Kind(
         "coarse-softmax",
@@ -101,6 +103,7 @@ ABOUT_NUMBERS = (
             Tool.PYTORCH: "qconfig_mapping.set_module_name(name, None) for {names}",
             Tool.ANY: "leave what {names} give unquantized",
         },
+        fix="",
     ),
     Kind(
         "saturated-weights",
@@ -117,6 +120,7 @@ ABOUT_NUMBERS = (
             Tool.PYTORCH: "give the weights PerChannelMinMaxObserver in the qconfig of {names}",
             Tool.ANY: "take the range of each output channel's weights from their minimum and maximum",
         },
+        fix=" --f32 F32",
     ),
     Kind(
         "unused-weight-range",
@@ -135,6 +139,7 @@ ABOUT_NUMBERS = (
             Tool.PYTORCH: "give the weights a PerChannelMinMaxObserver in the qconfig of {names}",
             Tool.ANY: "quantize weights per output channel",
         },
+        fix=" --f32 F32",
     ),
     Kind(
         "norm-behind-quantizer",
@@ -178,6 +183,7 @@ ABOUT_NUMBERS = (
                 "the network"
             ),
         },
+        fix=" --f32 F32",
     ),
     Kind(
         "unused-sign",

@@ -170,6 +170,7 @@ ABOUT_TIME = (
                 "convert_float_to_float16(model, keep_io_types=True)"
             ),
         },
+        fix="",
     ),
     Kind(
         "wide-codes",
@@ -273,6 +274,7 @@ ABOUT_TIME = (
             Tool.PYTORCH: "a static qconfig (get_default_qconfig) with calibration, no dynamic one",
             Tool.ANY: "quantize statically, with calibration data, so that scales are constants",
         },
+        fix=" --data DATA",
     ),
     Kind(
         "dynamic-beside-lstm",
@@ -366,6 +368,7 @@ ABOUT_TIME = (
             Tool.PYTORCH: "give {names} a qconfig: qconfig_mapping.set_module_name(name, qconfig)",
             Tool.ANY: "put quantizers in front of the inputs and the weights of {names}",
         },
+        fix=" --data DATA",
     ),
     Kind(
         "left-by-qoperator",
@@ -399,6 +402,7 @@ ABOUT_TIME = (
             Tool.PYTORCH: "weight=default_per_channel_weight_observer in the qconfig of {names}",
             Tool.ANY: "quantize the weights of {names} to 8 bits",
         },
+        fix=" --data DATA",
     ),
     Kind(
         "quantized-outside",
@@ -451,6 +455,7 @@ ABOUT_TIME = (
             Tool.PYTORCH: "torch.per_channel_symmetric for weights in the qconfig of {names}",
             Tool.ANY: "quantize the weights of {names} symmetrically",
         },
+        fix=" --f32 F32",
     ),
     Kind(
         "weights-along-inputs",
@@ -467,6 +472,7 @@ ABOUT_TIME = (
             Tool.PYTORCH: "ch_axis=0 (ConvTranspose: 1) in the weight observer of {names}",
             Tool.ANY: "quantize the weights of {names} along their output channels",
         },
+        fix=" --f32 F32",
     ),
     Kind(
         "concat-parameters",
@@ -485,6 +491,7 @@ ABOUT_TIME = (
             Tool.PYTORCH: "one FakeQuantize module, shared by all inputs of the concatenation",
             Tool.ANY: "give all inputs of the concatenation one scale and zero point",
         },
+        fix="",
     ),
     Kind(
         "code-table",
@@ -691,6 +698,7 @@ ABOUT_TIME = (
                 "--size of fqfuse only says what to estimate or measure"
             ),
         },
+        fix=" --size NAME=N",
     ),
     Kind(
         "decoded-for-shape",
