@@ -54,7 +54,7 @@ from fqfuse.errors import (
 
 if TYPE_CHECKING:
     from fqfuse.accuracy.document import compare
-    from fqfuse.accuracy.fix import fix
+    from fqfuse.accuracy.fixing import fix
     from fqfuse.accuracy.simulate import simulate
     from fqfuse.batch.predictor import Predictor
     from fqfuse.compiler import compile, load_plan
@@ -111,7 +111,7 @@ _LAZY = {
     "diff": "fqfuse.explain",
     "export": "fqfuse.exporting",
     "findings": "fqfuse.report.verdict.findings",
-    "fix": "fqfuse.accuracy.fix",
+    "fix": "fqfuse.accuracy.fixing",
     "load_plan": "fqfuse.compiler",
     "save_plan": "fqfuse.plan.file",
     "simulate": "fqfuse.accuracy.simulate",

@@ -8,5 +8,5 @@ what to leave in f32, `document` and `screen` tell it in the same `words`; `fqfu
 `simulation` runs a model exactly and as such a CPU does, `remedy` gives layers 7 bits and measures what that costs, `simulate` is
 the whole way in one call and as data, `simulation_screen` tells it.
 
-`fixing` tries remedies and keeps those that help, `fix` is the whole way in one call and as data, `fix_screen` tells it.
+`fixing` tries remedies and keeps those that help, `repair` holds what it did, `fix_screen` tells it.
 """

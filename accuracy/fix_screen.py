@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 
 from ..report.layout import Layout, Text, heading
 from ..report.lines import WIDTH, guess_lines, labelled, paragraph
-from .fixing import Repair, Score
+from .repair import Repair, Score
 from .words import decibels, table_of
 
 

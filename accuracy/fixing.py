@@ -6,36 +6,41 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from os import PathLike
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..compiler import compile as compile_model
 from ..errors import FqfuseError, InvalidInput, UnsupportedOp
 from ..exporter import mending
 from ..exporter.borders import floats_at_borders
 from ..exporter.calibrated import Ranges, measured
-from ..exporting import split_graph, written
+from ..exporter.file import save_model
+from ..exporting import refuse_over, split_graph, written
 from ..frontend import DEFAULT, ModelSource, graph_from_onnx, read_model
 from ..frontend.parts import model_bytes
 from ..inference import InferenceSession
 from ..ir.graph import Graph
 from ..ir.ops.spec import Array
+from ..plan.open_sizes import NO_SIZES, sizes_of_shapes
 from ..plan.types import Plan
 from ..report.verdict.catalogue import CATALOGUE
 from ..report.verdict.findings import Finding, verdict_of
 from ..report.verdict.kind import Gain
 from ..report.verdict.machine import this_machine
 from .compare import Comparison, compared, read_models
-from .data import Samples
+from .data import Samples, given, listed
 from .layers import Cause
 from .matching import as_quantized
 from .parts import Whole
 from .peers import PEERS, peer
 from .remedy import fixed
-from .simulation import Subject, outputs_of, subject_of
+from .repair import Repair, Score, Step, as_data
+from .simulation import Subject, outputs_of, samples_for, subject_of
 from .suggest import NOTABLE, suggestion_of
 
 HERE = "here"
@@ -58,67 +63,6 @@ Say = Callable[[str], None]
 
 class Refused(Exception):  # a sentence for the table, and no error
     """A remedy does not apply; its text says why."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """What a file gives.
-
-    Attributes:
-        sqnr: the smallest of an output or a part of one, in dB; NaN where the runtime does not load it.
-        ms: of a run.
-        bytes: of the file.
-    """
-
-    sqnr: float
-    ms: float
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """A remedy that was tried.
-
-    Attributes:
-        code: of the finding, or `layout`, `range`, `suggest`.
-        what: was wrong, for a person.
-        done: what was changed, or would have been.
-        kept: it helped.
-        why: it was refused; empty where it was kept.
-        before, after: scores; None where nothing was made.
-    """
-
-    code: str
-    what: str
-    done: str
-    kept: bool
-    why: str
-    before: Score | None = None
-    after: Score | None = None
-
-
-@dataclass(frozen=True)
-class Repair:
-    """What came out.
-
-    Attributes:
-        subject: the file as it was.
-        samples: on what.
-        target: for which runtime.
-        told: what outputs are held against.
-        before, after: scores of the file, and of what was made; the same where nothing was kept.
-        steps: in the order in which they were tried.
-        model: the repaired ONNX model; None where nothing was kept.
-    """
-
-    subject: Subject
-    samples: Samples
-    target: str
-    told: str
-    before: Score
-    after: Score
-    steps: tuple[Step, ...]
-    model: Any = None
 
 
 @dataclass
@@ -539,3 +483,65 @@ def _check_names(target: str, only: Sequence[str]) -> None:
             raise InvalidInput(
                 f"no remedy is called {code!r}", where="only", hint=f"choose of {', '.join(known)}"
             )
+
+
+# -- in one call -----------------------------------------------------------------------------------
+
+
+def fix(
+    model: ModelSource,
+    path: str | PathLike[str] | None = None,
+    *,
+    f32: ModelSource | None = None,
+    data: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]] | None = None,
+    sizes: Mapping[str, int] = NO_SIZES,
+    runtime: str = HERE,
+    only: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Repairs a quantized model without training: remedies are tried one by one, measured, and kept
+    where they help. Where none does, nothing is written.
+
+    Args:
+        model: a path, bytes or `onnx.ModelProto`.
+        path: the file to write; None: nothing is written.
+        f32: the f32 model that it was made from; None: the model itself without rounding.
+        data: an array for each input, or several such samples; None: one sample of random data, and no
+            range is taken from it.
+        sizes: of what the model leaves open; they become fixed where that helps.
+        runtime: for which one: `here` (fqfuse), `onnxruntime` or `openvino`.
+        only: codes of findings, `range`, `suggest` and `layout`; empty: all.
+
+    Returns:
+        A dictionary with the keys of docs/json-schema.md, `fqfuse.fix/1`; SQNR in dB.
+
+    Raises:
+        FqfuseError: a model, the data or a name is wrong, the runtime is missing, or the file cannot be
+            written.
+    """
+    if path is not None:
+        refuse_over(path, model, f32)
+    subject = subject_to_repair(model, f32)
+    samples = (
+        samples_for(subject, sizes)
+        if data is None
+        else given(subject.graph, listed(data), "the caller's data")
+    )
+    fixed = sizes_to_fix(subject, samples, sizes)
+    found = repaired(subject, samples, f32=f32, sizes=fixed, target=runtime, only=only)
+    if path is not None and found.model is not None:
+        save_model(found.model, path)
+    return as_data(found)
+
+
+def subject_to_repair(model: ModelSource, f32: ModelSource | None) -> Subject:
+    """A model, looked at as this CPU sums its codes; where that is exact, as one with AVX2 does."""
+    machine = this_machine()
+    return subject_of(model, "avx2" if machine.exact_int8 else machine.isa, f32)
+
+
+def sizes_to_fix(subject: Subject, samples: Samples, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """The open sizes that somebody gave, by name or by data."""
+    if samples.random:
+        return sizes
+    shapes = {name: tuple(map(int, array.shape)) for name, array in samples.feeds[0].items()}
+    return sizes_of_shapes(subject.graph, shapes)

@@ -21,7 +21,7 @@ from .sizes import InputShape, Size, given_sizes, refuse_with_data
 
 if TYPE_CHECKING:
     from ..accuracy.data import Samples
-    from ..accuracy.fixing import Repair
+    from ..accuracy.repair import Repair
     from ..accuracy.simulation import Subject
 
 
@@ -61,7 +61,7 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Repairs a model, and says what that gained."""
-    from ..accuracy.fix import subject_to_repair
+    from ..accuracy.fixing import subject_to_repair
     from ..exporter.file import save_model
     from ..exporting import refuse_over
 
@@ -93,8 +93,7 @@ def _repaired(
     only: list[str],
     name: str,
 ) -> Repair:
-    from ..accuracy.fix import sizes_to_fix
-    from ..accuracy.fixing import repaired
+    from ..accuracy.fixing import repaired, sizes_to_fix
     from .progress import Progress
 
     with Progress() as progress:
@@ -117,7 +116,7 @@ def _report(
     from .console import layout_of_stdout, print_json, show
 
     if as_json:
-        from ..accuracy.fix import as_data
+        from ..accuracy.repair import as_data
         from ..report.json import plain
 
         places = {"model": str(model), "output": None if output is None else str(output)}
