@@ -19,9 +19,7 @@ def fix_report(found: Repair, layout: Layout, *, title: str, written: str = "") 
     kept, refused = (
         [step for step in found.steps if step.kept is wanted] for wanted in (True, False)
     )
-    parts: list[RenderableType] = [
-        heading(title, f"for {_FOR.get(found.target, found.target)}")
-    ]
+    parts: list[RenderableType] = [heading(title, f"for {_FOR.get(found.target, found.target)}")]
     parts += guess_lines(found.samples.guessed, width, by="--size, --shape, --data")
     parts += paragraph(_answer(found, len(kept), len(refused)), width, 2, "bold green")
     if found.model is not None:
