@@ -7,6 +7,7 @@ import numpy as np
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops.spec import Array
 from ..ir.types import Quantization
 from .base import Contract, NodePass, Verdict, swap
 
@@ -35,15 +36,13 @@ def scale_rows_behind_product(graph: Graph, node: Node) -> Verdict:
     ours, theirs = (graph.type(value).shape for value in node.inputs[:2])
     if not isinstance(axis, int) or ours is None or theirs is None or len(theirs) > len(ours):
         return None
-    zeros = decode.quant.zero_points if constant else np.zeros(1)
-    if not constant and decode.operand(2):
-        zeros = graph.constant(decode.inputs[2])
-    if (
-        axis == len(ours) - 1
-        or zeros is None
-        or np.ptp(zeros)
-        or not graph.type(decode.input).dtype.is_code
-    ):
+    if constant:
+        zeros: Array | None = decode.quant.zero_points
+    else:
+        zeros = graph.constant(decode.inputs[2]) if decode.operand(2) else np.zeros(1)
+    if zeros is None or len(np.unique(zeros)) != 1 or axis == len(ours) - 1:
+        return None
+    if not graph.type(decode.input).dtype.is_code:
         return None
     whole = graph.add(
         "Dequantize",
