@@ -119,10 +119,11 @@ def _with_rows(graph: GraphProto, taken: set[str]) -> GraphProto:
     """
     makers = {name: node for node in graph.node for name in node.output}
     stacked = {
-        node.input[0]
+        name
         for node in graph.node
         if node.op_type == "ConcatFromSequence"
         and any(item.name == "new_axis" and item.i for item in node.attribute)
+        for name in node.input
     }
     nodes = []
     for node in graph.node:
@@ -130,12 +131,12 @@ def _with_rows(graph: GraphProto, taken: set[str]) -> GraphProto:
         for place in reversed(range(len(node.input) - 2 if node.op_type == "Loop" else 0)):
             begun = makers.get(node.input[2 + place], node)
             name = node.output[place] if place < len(node.output) else ""
-            appended = _appended(next(subgraphs(loop)), place)
+            appended = _appended(loop, place)
             if begun.op_type == "SequenceEmpty" and name in stacked and appended is not None:
                 rows = free_name(f"{name}.rows", taken, ".")
                 loop = _stacking(loop, place, appended, rows)
-                made = {"inputs": [rows], "outputs": [name], "name": begun.name or name}
-                lists.append(helper.make_node("SplitToSequence", **made, axis=0, keepdims=0))
+                ends = ("SplitToSequence", [rows], [name], begun.name or name)
+                lists.append(helper.make_node(*ends, axis=0, keepdims=0))
         nodes += [loop, *lists]
     result = GraphProto()
     result.CopyFrom(graph)
@@ -144,8 +145,9 @@ def _with_rows(graph: GraphProto, taken: set[str]) -> GraphProto:
     return result
 
 
-def _appended(body: GraphProto, place: int) -> NodeProto | None:
+def _appended(loop: NodeProto, place: int) -> NodeProto | None:
     """The node that appends to a state of a Loop, where nothing else is done with it."""
+    body = next(subgraphs(loop), GraphProto())
     if len(body.input) <= 2 + place or len(body.output) <= 1 + place:
         return None
     state, handed = body.input[2 + place].name, body.output[1 + place].name
@@ -153,14 +155,17 @@ def _appended(body: GraphProto, place: int) -> NodeProto | None:
     read += [value.name for value in body.output]
     for node in body.node:
         if [*node.output] == [handed] and node.op_type == "SequenceInsert":
-            at_end = node.input[0] == state and not any(node.input[2:])
+            at_end = (
+                [*node.input[:1]] == [state] and any(node.input[1:2]) and not any(node.input[2:])
+            )
             return node if at_end and read.count(state) == read.count(handed) == 1 else None
     return None
 
 
 def _stacking(node: NodeProto, place: int, appended: NodeProto, rows: str) -> NodeProto:
     """A Loop without a state, and with the tensors that it appends as rows."""
-    changed = NodeProto.FromString(node.SerializeToString())
+    changed = NodeProto()
+    changed.CopyFrom(node)
     body = next(subgraphs(changed))
     changed.output.extend([""] * (len(body.output) - 1 - len(changed.output)))
     changed.output.append(rows)
@@ -229,7 +234,7 @@ def _as_if(
     members: Sequence[NodeProto], outputs: Sequence[ValueInfoProto], taken: set[str]
 ) -> Iterator[NodeProto]:
     """A constant, and the If that it is the condition of."""
-    name = members[0].name or members[0].output[0]
+    name = members[0].name or next(filter(None, members[0].output), "sequences")
     condition = free_name(f"{name}.condition", taken, ".")
     yield helper.make_node(
         "Constant", [], [condition], value=helper.make_tensor("", TensorProto.BOOL, [], [True])

@@ -57,8 +57,10 @@ def _import(source: Source, budgets: Budgets, depth: int) -> Graph:
     count_nodes(model.graph.node, budgets)
     graph = with_weights_inside(inlined(model, HANDLERS.keys(), budgets), model.graph)
     check_known(graph.node, opsets)
-    graph = with_sequences_apart(graph)
     wiring = check_wiring(graph, model.graph)
+    apart = with_sequences_apart(graph)
+    if apart is not graph:
+        graph, wiring = apart, check_wiring(apart, model.graph)
     tensors = TensorReader(budgets, source.folder)
 
     def import_body(body: Source) -> Graph:
