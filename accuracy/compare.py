@@ -207,8 +207,8 @@ def read_models(f32: ModelSource, int8: ModelSource, approximate: Sequence[str] 
     check_alike(first, second)
     pairs, unmatched = pairs_of(first, second)
     plan = compile_model(int8, approximate=named)
-    parts = (second, *(body for _, body in plan.within))
-    if first.quantizers and not any(part.quantizers for part in parts):
+    inside = any(body.quantizers for _, body in plan.within)
+    if first.quantizers and not (second.quantizers or inside):
         raise InvalidInput(
             "the first model is quantized, and the second one is not",
             where=f"{first.name} and {second.name}",

@@ -135,8 +135,10 @@ def _with_rows(graph: GraphProto, taken: set[str]) -> GraphProto:
             if begun.op_type == "SequenceEmpty" and name in stacked and appended is not None:
                 rows = free_name(f"{name}.rows", taken, ".")
                 loop = _stacking(loop, place, appended, rows)
-                ends = ("SplitToSequence", [rows], [name], begun.name or name)
-                lists.append(helper.make_node(*ends, axis=0, keepdims=0))
+                split = helper.make_node(
+                    "SplitToSequence", [rows], [name], begun.name or name, axis=0, keepdims=0
+                )
+                lists.append(split)
         nodes += [loop, *lists]
     result = GraphProto()
     result.CopyFrom(graph)
