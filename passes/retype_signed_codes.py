@@ -22,8 +22,8 @@ def retype_signed_codes(graph: Graph) -> None:
     """Writes s8 codes as u8 codes with 128 more for products, for scales along an axis, and for
     averages between codes of two types; also for LSTM and GRU, whose data in int8 are u8.
 
-    Where the quantizers store no code below -64, 64 more are enough, and so on: codes of 7 bits
-    stay such, with which no pair of products saturates.
+    Where the quantizers store no code below -64, 64 more are enough, and behind a ReLU none: codes
+    of 7 bits stay such, with which no pair of products saturates.
 
     Before -> after::
 

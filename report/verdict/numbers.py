@@ -25,6 +25,7 @@ _SATURATED = 0.05  # of a layer's weights
 _DEAD = 0.1  # of a layer's output channels
 _HALF = 0.5  # of the power of the rounding: 3 dB
 _FOLDING = "fold_batch_norm"
+_UNSIGNED = "retype_signed_codes"
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _MIDDLE = {DType.S8: 0.0, DType.U8: 128.0}
 _ENOUGH = 64  # weights, below which shares say nothing
@@ -262,16 +263,30 @@ def norm_behind_quantizer(view: View) -> Iterator[int]:
 
 
 def unused_sign(view: View) -> Iterator[int]:
-    """Steps that store what is never negative in codes whose zero point is the middle one."""
+    """Steps that store what is never negative in codes whose zero point is the middle one, also where the plan
+    stores these without an offset, in half of the unsigned codes.
+    """
+    unsigned = view.subjects_of(_UNSIGNED)
     for index, step in enumerate(view.steps):
         type_ = view.type(step.outputs[0]) if step.outputs else None
         quant = None if type_ is None else type_.quant
         middle = _MIDDLE.get(type_.dtype) if type_ is not None else None
-        if quant is None or middle is None or quant.zero_point != (middle,):
+        if quant is None or middle is None:
             continue
-        ops = [op for op in step.attr.post_ops if not _keeps_sign(op)]
-        if ops and _is_never_negative(ops[-1]):
-            yield index
+        ops = step.attr.post_ops
+        if quant.zero_point == (0.0,) and ops and _is_half(ops[-1]):
+            readers = (view.steps[item.step] for item in view.behind(step.outputs[0]))
+            if any(not unsigned.isdisjoint(reader.origin) for reader in readers):
+                yield index
+        elif quant.zero_point == (middle,):
+            changing = [op for op in ops if not _keeps_sign(op)]
+            if changing and _is_never_negative(changing[-1]):
+                yield index
+
+
+def _is_half(op: object) -> bool:
+    """True of the clip that leaves codes 0 to 127."""
+    return isinstance(op, Eltwise) and op.algorithm == "clip" and (op.alpha, op.beta) == (0, 127)
 
 
 def multiplied_in_f32(view: View) -> Iterator[int]:

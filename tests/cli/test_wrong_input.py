@@ -314,9 +314,9 @@ WRONG_WORDS = {
         "give a whole number of 1 or more",
     ),
     "target of a conversion": (
-        "convert m.onnx -o n.onnx --to unified",
-        "there is no conversion to 'unified'",
-        "choose one of onednn-v3",
+        "convert m.onnx -o n.onnx --to onednn-v2",
+        "there is no conversion to 'onednn-v2'",
+        "choose one of onednn-v3, unified",
     ),
     "conversion": (
         "convert m.onnx -o n.onnx --how fast",

@@ -46,6 +46,7 @@ RULES: dict[str, AnyRule] = {rule.name: rule for rule in all_rules()}
 PASSES: dict[str, Pass] = {step.name: step for step in passes_of(PIPELINE)}
 
 BEYOND_F32 = {
+    "f(f(x)) = f(x), f = relu, round",
     "x*A + B = (x + B/A)*A",
     "round(clip(x,a,b)) = clip(round(x),round(a),round(b))",
 }
