@@ -511,8 +511,26 @@ def _fed_ranges(d: Draft, x: Value) -> Value:
     return d.convolved(y, d.channels(x), d.draw(st.sampled_from([1, 3])), bias=d.yes())
 
 
+def _scaled_rows(d: Draft, x: Value) -> Value:
+    """A product of codes whose rows, or channels, have scales of their own: inputs, computed or constant."""
+    net, axis = d.net, d.draw(st.sampled_from([1, 2]))
+    count = d.channels(x) if axis == 1 else 4
+    codes = net.q(x, d.draw(scales), 128)
+    zeros = np.full(count, d.draw(st.sampled_from([128, 128, 3])))
+    if d.yes(3):
+        steps = d.draw(st.lists(scales, min_size=count, max_size=count))
+        decoded = net.dq(codes, Quantization.of(steps, zeros, axis))
+    else:
+        fed = net.input((count,))
+        scale = fed if d.yes() else net.op("Add", net.op("Abs", fed), 0.25)
+        zero = net.graph.add_constant("zeros", zeros.astype(np.uint8))
+        decoded = net.op("RunTimeDequantize", codes, scale, zero, axis=axis)
+    return d.maybe_quantized(net.op("MatMul", decoded, net.weights((4, 4), 2.0**-7)))
+
+
 BLOCKS: dict[str, Block] = {
     "run_time": _run_time,
+    "scaled_rows": _scaled_rows,
     "fed_ranges": _fed_ranges,
     "residual": _residual,
     "concat": _concat,

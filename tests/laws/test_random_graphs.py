@@ -52,6 +52,7 @@ PASSES = {
         "constant_parameters",
         "split_weights_zero_point",
     ),
+    "scaled_rows": ("scale_rows_behind_product",),
     "fed_ranges": ("split_computed_ranges", "shift_behind_product"),
     "reshaped": ("move_reshape",),
     "padded": ("pad_into_convolution",),

@@ -109,7 +109,7 @@ def test_no_option_is_named_for_products_of_two_activations(tool: Tool) -> None:
         f for f in verdict_of(plan, OLD).findings if f.kind.code == "saturation-without-vnni"
     )
     told = replace(found, tool=tool).change()
-    assert "--fix OUT" in told
+    assert "fqfuse fix MODEL -o OUT" in told
     for option in ("reduce_range=True", "overflow_fix", "quant_min"):
         assert option not in told
 
