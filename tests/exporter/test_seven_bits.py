@@ -320,7 +320,6 @@ def changed(model: onnx.ModelProto, isa: str) -> Fixed | None:
     return found
 
 
-@pytest.mark.each_case
 @pytest.mark.parametrize("channels", [False, True], ids=["tensor", "channel"])
 @pytest.mark.parametrize("isa", MACHINES)
 @pytest.mark.parametrize("form", FORMS)
@@ -333,7 +332,6 @@ def test_the_file_has_no_finding_that_the_model_has_not(
         check_findings(model, isa)
 
 
-@pytest.mark.each_case
 @pytest.mark.parametrize("channels", [False, True], ids=["tensor", "channel"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_weights(form: str, channels: bool) -> None:
@@ -373,7 +371,6 @@ def behind_moves(model: onnx.ModelProto) -> onnx.ModelProto:
     return moved
 
 
-@pytest.mark.each_case
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_weights_behind_moves(form: str) -> None:
     """The change is that of the same weights without them; nothing holds the old ones any more."""

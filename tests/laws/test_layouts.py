@@ -27,7 +27,7 @@ from fqfuse.plan.types import Plan
 FUZZ = not settings.default.derandomize
 CASES = 100_000 if FUZZ else 2_000
 BLOCKS = 20
-USUAL = 4
+USUAL = 2
 """Blocks of a usual run; the others are slow."""
 
 
