@@ -44,7 +44,7 @@ def simulate(
 
     Raises:
         FqfuseError: a model or the data is wrong, the file cannot be written, or a layer needs a
-            change that cannot be made in the model's dialect.
+            change that its quantizer has no form for.
     """
     if fix is not None:
         refuse_over(fix, model, f32)
