@@ -290,6 +290,7 @@ def test_a_row_group_of_many_columns_takes_few_descriptors(tmp_path: Path) -> No
     assert descriptors() == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="the system cuts no mapped files")
 def test_rows_of_a_file_that_is_cut_short_meanwhile_are_bad(
     tmp_path: Path, plan: fqfuse.Plan, images: np.ndarray

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from hypothesis import settings
+from laws.budget import ENOUGH
 from laws.layouts import Case
 from laws.poison import BYTES, poisoned
 from laws.recurrent import GATES, draw_dynamic, draw_layers, draw_read_steps
@@ -28,7 +29,7 @@ from fqfuse.plan.types import Plan
 from fqfuse.plan.verify import verify_plan
 
 FUZZ = not settings.default.derandomize
-CASES = 500 if FUZZ else 60
+CASES = 500 if FUZZ else 60 if ENOUGH else 20
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 10) for n in range(0, CASES, 10)], ids=str)

@@ -118,6 +118,7 @@ def grown(backend: str) -> tuple[int, float]:
     return len(kept), resident() - before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "onednn"])
 def test_memory_stays_bounded_over_a_thousand_sizes(backend: str) -> None:
     if not Path("/proc/self/statm").exists():
