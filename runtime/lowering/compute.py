@@ -28,7 +28,7 @@ from .convolving import (
     space_to_depth,
     space_to_depth_of,
 )
-from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
+from .in_f32 import Factors, commit_in_f32, operand_in_f32, product_in_f32
 from .joining import Frame, joined_frame, wide
 from .translation import Added, Scaled, bias_of, same_frame
 from .values import NotLowered, Offer, Wanted, Weights
@@ -139,19 +139,19 @@ def _in_f32(
     product = product_in_f32(
         binder, step, weights, range(2 if grouped else 1, len(weights.dims)), along
     )
-    source = MemoryDesc.any(binder.library, binder.dims(product.source), DataType.f32)
     if has_fraction(step):
         added: Added | None = bias_as_operand(binder, step)
     else:
         added = operand_in_f32(binder, step.arg("bias"), along)
 
-    def offer(attr: PrimitiveAttr, part: Weights, added: Added | None, scaled: Scaled) -> Offer:
+    def offer(attr: PrimitiveAttr, part: Factors, added: Added | None, scaled: Scaled) -> Offer:
+        source = MemoryDesc.any(binder.library, binder.dims(part.source), DataType.f32)
         found = offered(
             binder,
             step,
             attr,
             source,
-            part,
+            part.weights,
             None,
             win,
             step.primitive,
@@ -159,7 +159,7 @@ def _in_f32(
             added,
             scaled=scaled,
         )
-        return found.reading({Arg.SRC: Wanted(product.source, found.desc.src_md())})
+        return found.reading({Arg.SRC: Wanted(part.source, found.desc.src_md())})
 
     def frames(like: MemoryDesc) -> Iterator[Frame]:
         dims = binder.dims(step.output)

@@ -6,8 +6,9 @@ Codes less their zero points are integers, and so are their products and sums. f
 the rest in the order of the int8 kernels, with the same roundings: scale, bias, the post-ops of the step,
 destination scale and zero point, rounding, clipping. The bytes are those of VNNI.
 
-Where the sums may be larger, weights are cut into 16 * high + low. Both sums are exact then, and their own sum is
-rounded once, as the conversion of an s32 sum to f32 is.
+Where the sums may be larger, there are two products. Both sums are exact, and their own sum is rounded once, as the
+conversion of an s32 sum to f32 is. The products multiply half of the input channels each, which costs no more than
+one product. Where halves may be too large as well, or weights are computed, weights are cut into 16 * high + low.
 
 Results that are codes stay in f32 until a reader wants them in their own type: most readers are further products,
 and want them less their zero point in f32 (`Values.less`).
@@ -52,22 +53,35 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Product:
-    """The factors of a step as f32 kernels read them.
+class Factors:
+    """What one f32 kernel multiplies.
 
     Attributes:
-        source: the value of codes less their zero point.
-        attr: the post-ops.
-        scaled: what stands around the post-ops, but for `high` and the bias.
-        weights: less their zero point; what is multiplied last.
-        high: what is multiplied first, to be added 16 times; None where one product is exact.
+        source: codes less their zero point, or some of their channels.
+        weights: less their zero point, or a part of them.
+        times: what the product is multiplied by.
     """
 
     source: str
+    weights: Weights
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of a step as f32 kernels compute it.
+
+    Attributes:
+        attr: the post-ops.
+        scaled: what stands around the post-ops, but for `first` and the bias.
+        last: what the kernel multiplies that applies the post-ops.
+        first: what is multiplied before, and added; None where one product is exact.
+    """
+
     attr: PrimitiveAttr
     scaled: Scaled
-    weights: Weights
-    high: Weights | None = None
+    last: Factors
+    first: Factors | None = None
 
 
 def product_in_f32(
@@ -94,14 +108,48 @@ def product_in_f32(
     made = _in_f32(binder, weights, zeros["weights"])
     scaled = Scaled(_scales(binder, step, along), *_stored(binder, step))
     attr = PrimitiveAttr(post_ops=_needed(step.attr.post_ops, scaled.trailing))
-    given = binder.less(source, zeros["src"]), attr, scaled
+    less = binder.less(source, zeros["src"])
     every = binder.plan.type(weights.name).dtype.range
     reach = max(map(abs, _less(every, zeros["weights"], every)))
     if _bound(binder, made, reach, left, summed) < EXACT_IN_F32:
-        return Product(*given, made)
+        return Product(attr, scaled, Factors(less, made))
+    channels = len(binder.dims(source)) - 1 if step.primitive == "matmul" else 1
+    halves = _halves(binder, less, made, channels, summed[0])
+    if halves and all(
+        _bound(binder, half.weights, reach, left, summed) < EXACT_IN_F32 for half in halves
+    ):
+        return Product(attr, scaled, *halves)
     if _bound_of_parts(binder, made, reach, left, summed) >= EXACT_IN_F32:
         raise NotLowered("sums of products that f32 does not hold, of two parts either")
-    return Product(*given, *_parts(binder, step, made))
+    low, high = _parts(binder, step, made)
+    return Product(attr, scaled, Factors(less, low), Factors(less, high, _HIGH))
+
+
+def _halves(
+    binder: Binder, source: str, weights: Weights, channels: int, axis: int
+) -> tuple[Factors, ...]:
+    """Two products of half of the input channels each; none where the channels cannot be cut.
+
+    Args:
+        binder: the binder.
+        source: codes less their zero point.
+        weights: less their zero point.
+        channels: the axis of the source.
+        axis: that of the weights.
+    """
+    data, count = weights.data, weights.dims[axis]
+    cuttable = count > 1 and count == binder.dims(source)[channels]
+    if data is None or binder.is_constant(source) or not cuttable:
+        return ()
+
+    def half(places: range) -> Factors:
+        cut = (*(slice(None) for _ in range(axis)), slice(places.start, places.stop))
+        dims = (*weights.dims[:axis], len(places), *weights.dims[axis + 1 :])
+        form = f"{weights.form}, {places.start} to {places.stop}"
+        part = replace(weights, dims=dims, form=form, data=lambda: data()[cut])
+        return Factors(binder.part(source, channels, places), part)
+
+    return half(range(count // 2, count)), half(range(count // 2))
 
 
 def _zero_point(step: Step, role: str) -> Zero:
@@ -322,8 +370,8 @@ def operand_in_f32(binder: Binder, name: str | None, dims: tuple[int, ...]) -> A
 
 Operand = Wanted | Tensor | Memory
 
-OfferOf = Callable[[PrimitiveAttr, Weights, Added | None, Scaled], Offer]
-"""The f32 primitive with these attributes, weights, bias, and what stands around its post-ops."""
+OfferOf = Callable[[PrimitiveAttr, Factors, Added | None, Scaled], Offer]
+"""The f32 primitive with these attributes, factors, bias, and what stands around its post-ops."""
 
 
 def commit_in_f32(
@@ -355,8 +403,10 @@ def commit_in_f32(
         before.append((made, target))
         return target
 
-    def part(weights: Weights, what: str, around: Scaled) -> Tensor:
-        found = run(offer(PrimitiveAttr(), weights, None, around), what)
+    def part(factors: Factors, what: str, leading: Leading) -> Tensor:
+        scaled = [float(factors.times)] if factors.times != 1 else []
+        times = tuple(Eltwise(AlgKind.eltwise_linear, factor, 0.0) for factor in scaled)
+        found = run(offer(PrimitiveAttr(), factors, None, Scaled(leading, times)), what)
         last = channels_last(binder.library, found.desc.dims, DataType.f32)
         as_last = found.desc.is_plain and found.desc.strides == last.strides
         if step.primitive == "matmul" or as_last:
@@ -364,17 +414,16 @@ def commit_in_f32(
         relaid = binder.describe(step, "reorder", found.desc, last)
         return run(Offer(relaid, {Arg.SRC: found}), f"{what}, channels last")
 
-    high: Leading = ()
-    if product.high is not None:
-        times = Scaled((), (Eltwise(AlgKind.eltwise_linear, float(_HIGH), 0.0),))
-        high = ((AlgKind.binary_add, part(product.high, "high", times)),)
+    first: Leading = ()
+    if product.first is not None:
+        first = ((AlgKind.binary_add, part(product.first, "first", ())),)
     try:
         last = offer(
-            product.attr, product.weights, bias, replace(scaled, leading=(*high, *scaled.leading))
+            product.attr, product.last, bias, replace(scaled, leading=(*first, *scaled.leading))
         )
         _as_int8(last.desc)
     except NotLowered:
-        sums = part(product.weights, "sums", Scaled(high))
+        sums = part(product.last, "sums", first)
         last = _all_behind(binder, step, product, sums, bias, frames, run)
     for made, target in before:
         binder.commit_part(made, target)

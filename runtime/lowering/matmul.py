@@ -27,7 +27,7 @@ from ...plan.types import Step
 from .binding import Binder, distinct, first_accepted, first_lowered, need
 from .convolving import check_sums
 from .faster import faster_dots, faster_product
-from .in_f32 import commit_in_f32, operand_in_f32, product_in_f32
+from .in_f32 import Factors, commit_in_f32, operand_in_f32, product_in_f32
 from .joining import Frame, Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
 from .translation import Added, Scaled, translate
@@ -263,7 +263,7 @@ def _in_f32(binder: Binder, step: Step, view: Way) -> None:
     weights = Weights.of(binder, name, matrix)
     found = product_in_f32(binder, step, weights, (rows,), along)
 
-    def offer(attr: PrimitiveAttr, part: Weights, added: Added | None, scaled: Scaled) -> Offer:
+    def offer(attr: PrimitiveAttr, part: Factors, added: Added | None, scaled: Scaled) -> Offer:
         leading = () if added is None else ((AlgKind.binary_add, added(frame)),)
         translated = translate(binder, attr, frame, DataType.f32, 0, step, leading, scaled)
 
@@ -272,7 +272,8 @@ def _in_f32(binder: Binder, step: Step, view: Way) -> None:
             desc = binder.describe(step, "matmul", *factors, None, target, attributes=attributes)
             return translated.offer(desc, {})
 
-        return _multiplied(binder, (found.source, inner), part, attempt)
+        seen = (*inner[:-1], part.weights.dims[rows])
+        return _multiplied(binder, (part.source, seen), part.weights, attempt)
 
     bias, shape = step.arg("bias"), None
     if bias is not None:

@@ -135,6 +135,7 @@ class Values:
         self._seen: list[tuple[int, Tensor]] = []
         self._spread_names: dict[str, tuple[str, Spread]] = {}
         self._less: dict[str, tuple[str, Zero]] = {}
+        self._cut: dict[str, tuple[str, int, range]] = {}
         self._lanes: dict[str, tuple[str, int]] = {}
         self._spread: dict[tuple[str, MemoryDesc], Tensor] = {}
         self._written_out: dict[tuple[str, tuple[int, ...], MemoryDesc], Memory] = {}
@@ -161,6 +162,10 @@ class Values:
         Raises:
             NotLowered: data decides it, or primitives take none of that shape.
         """
+        if value in self._cut:
+            of, axis, places = self._cut[value]
+            dims = self.dims(of)
+            return (*dims[:axis], len(places), *dims[axis + 1 :])
         shape = self._shapes.get(self._less[value][0] if value in self._less else value)
         if shape is None:
             raise NotLowered(f"the shape of {value} depends on data")
@@ -174,7 +179,7 @@ class Values:
         Raises:
             NotLowered: primitives take none of that type.
         """
-        if value in self._less:
+        if value in self._less or value in self._cut:
             return DataType.f32
         kind = self.plan.type(value).dtype
         found = data_type(kind)
@@ -422,6 +427,17 @@ class Values:
         self._less[name] = self._less[value]
         self._tensors[name] = [tensor]
 
+    def part(self, value: str, axis: int, places: range) -> str:
+        """The name of some of a value's numbers in f32: those at `places` of an axis, copied when they are fetched.
+
+        Args:
+            value: computed, no constant.
+            axis, places: which of its numbers, side by side.
+        """
+        name = f"{value}, {places.start} to {places.stop} of axis {axis}"
+        self._cut[name] = value, axis, places
+        return name
+
     def in_lanes(self, value: str) -> bool:
         """True for codes that lie in f32 alone."""
         return value in self._lanes and value not in self._tensors
@@ -441,6 +457,8 @@ class Values:
                 self._tensors[value] = [self._shifted(value)]
             elif value in self._lanes:
                 self._tensors[value] = [self._codes_of_lanes(value)]
+            elif value in self._cut:
+                self._tensors[value] = [self._copied(value)]
         return self._tensors.get(value, [])
 
     def _shifted(self, name: str) -> Tensor:
@@ -449,6 +467,19 @@ class Values:
         if isinstance(zero_point, str) and self.is_constant(value):
             return self._constant_less(name, self.less(value, 0), zero_point)
         return self._in_type(value, DataType.f32, Arg.SRC, zero_point, {value, name})
+
+    def _copied(self, name: str) -> Tensor:
+        """What `part` named, in the value's order of dimensions."""
+        of, axis, places = self._cut[name]
+        lies, _ = self._dense(self.desc(of), DataType.f32)
+        whole = self.fetch(Wanted(of, lies))
+        offsets = [places.start if at == axis else 0 for at in range(len(lies.dims))]
+        dims = self.dims(name)
+        target = relaid(lies, dims, DataType.f32)
+        assert target is not None
+        assert isinstance(whole, Tensor)
+        box = Tensor(whole.buffer, lies.submemory(dims, offsets))
+        return self._moved(box, target, _buffer(name, target), f"part of {of}")
 
     def _constant_less(self, name: str, constant: str, zero_point: str) -> Tensor:
         """A constant in f32 less a zero point that is computed."""

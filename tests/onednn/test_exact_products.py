@@ -66,6 +66,15 @@ def test_random_products_are_exact_by_sse41(library: Library) -> None:
     assert found["ways"]["onednn"] > EXAMPLES // 2
 
 
+@EVERY
+def test_sums_that_pass_what_f32_holds_are_exact_and_native(library: Library, isa: str) -> None:
+    """Two products of half of the channels each, or of two parts of the weights, whose sum is rounded once."""
+    needs(library, isa)
+    found = found_under(isa, "deep", "40")
+    assert found["unequal"] == []
+    assert found["ways"]["onednn"] > 15
+
+
 @pytest.mark.slow
 @EVERY
 def test_graphs_are_exact_and_native(library: Library, isa: str) -> None:

@@ -3,6 +3,7 @@ under ONEDNN_MAX_CPU_ISA.
 
     exact_products.py products SEED COUNT KIND...     random steps
     exact_products.py graphs COUNT                    the corpus, and random graphs around each block
+    exact_products.py deep COUNT                      layers whose sums pass 2^24, against integers
 
 Prints one JSON line: `ways`, how many products ran where; `unequal`, what differs in a byte; `numpy`, why products ran
 on NumPy.
@@ -22,10 +23,13 @@ from laws import corpus
 from laws.branches import BLOCKS
 from laws.many import drawn
 from laws.registry import feeds_for
+from onnx import TensorProto
 from support.isa_cases import case, shape_of
+from support.onnx_cases import model, node
 from support.steps_compared import compare_steps
 
 from fqfuse import InferenceSession
+from fqfuse import compile as compile_model
 from fqfuse.composer.compose import plan_from_graph
 from fqfuse.ir.cleanup import erase_dead
 from fqfuse.ir.graph import Graph
@@ -127,7 +131,48 @@ def around(block: str) -> Callable[[Graph], None]:
     return held
 
 
+def deep(count: str) -> None:
+    """Convolutions and matmuls of constant weights whose sums pass 2^24, rounded once to f32."""
+    rng = np.random.default_rng(0)
+    for index in range(int(count)):
+        channels, kernel, size = (
+            int(rng.integers(*span)) for span in ((600, 1500), (1, 3), (2, 6))
+        )
+        shape = int(rng.integers(1, 40)), channels, kernel, kernel
+        least = rng.integers(60, 127)
+        positive = rng.random(shape) < rng.choice([0.7, 0.9])
+        drawn_weights = rng.integers(least, 128, shape), rng.integers(-128, 0, shape)
+        w = np.where(positive, *drawn_weights).astype(np.int8)
+        image = 1, channels, size, size
+        x = np.where(rng.random(image) < 0.8, rng.integers(200, 256, image), 0).astype(np.uint8)
+        op = "ConvInteger"
+        if index % 2:
+            op, w, x = "MatMulInteger", w[:, :, 0, 0].T.copy(), x[0, :, :, 0].T.copy()
+        nodes = [node(op, ["x", "w"], ["s"]), node("Cast", ["s"], to=TensorProto.FLOAT)]
+        proto = model(nodes, inputs={"x": list(x.shape)}, constants={"w": w})
+        proto.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+        session = InferenceSession(compile_model(proto), "onednn", 1 + index % 2)
+        (found,) = session.run(None, {"x": x})
+        whole = x.astype(np.int64)
+        exact = whole @ w.astype(np.int64) if op == "MatMulInteger" else correlated(whole, w)
+        ways[session.placement()[0].runtime] += bool(np.abs(exact).max() > 1 << 24)
+        if found.tobytes() != exact.astype(np.float32).tobytes():
+            unequal.append(f"deep {index}: {op} {list(x.shape)} {list(w.shape)}")
+
+
+def correlated(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """A convolution without padding in integers."""
+    height, width = (x.shape[2 + axis] - w.shape[2 + axis] + 1 for axis in (0, 1))
+    return sum(
+        np.einsum(
+            "nchw,oc->nohw", x[:, :, i : i + height, j : j + width], w[:, :, i, j].astype(int)
+        )
+        for i in range(w.shape[2])
+        for j in range(w.shape[3])
+    )
+
+
 if __name__ == "__main__":
     settings.register_profile("exact", deadline=None, derandomize=True, max_examples=100)
-    {"products": products, "graphs": graphs}[sys.argv[1]](*sys.argv[2:])
+    {"products": products, "graphs": graphs, "deep": deep}[sys.argv[1]](*sys.argv[2:])
     print(json.dumps({"ways": ways, "unequal": unequal, "numpy": reasons}))
