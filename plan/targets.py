@@ -155,8 +155,10 @@ _V3: Mapping[str, Capability] = {
         src_zero_point=True,
         post_ops=frozenset({"sum"}),
     ),
-    "softmax": Capability(_F32, {DType.F32: _ANY}, dst_scale=True, post_ops=_SIMPLE_POST_OPS),
-    "layer_normalization": Capability(_F32, {DType.F32: _ANY}, dst_scale=True),
+    "softmax": Capability(
+        _F32, {DType.F32: _ANY}, dst_scale=True, src_scale=True, post_ops=_SIMPLE_POST_OPS
+    ),
+    "layer_normalization": Capability(_F32, {DType.F32: _ANY}, dst_scale=True, src_scale=True),
     "resampling": Capability(
         _ANY, _ALL, post_ops=_POINTWISE_POST_OPS, sum_type=False, sum_zero_point=False
     ),

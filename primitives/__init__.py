@@ -9,7 +9,7 @@
 - `kinds.py`: what each kind is described by
 - `description.py`: a description from the caller's words, and the values that come at execution
 - `depthwise.py`: the two convolutions that one with a depthwise post-op is
-- `operation.py`, `implementation.py`, `compiled.py`, `refusal.py`: what oneDNN 3.2 refuses
+- `operation.py`, `refusal.py`: what contradicts itself, and what a target does not have
   at creation, and with which status
 - `untold.py`: what it is not told there, and takes to be so
 - `neglected.py`: what it takes there, and neglects when it runs

@@ -1,7 +1,7 @@
-"""What oneDNN 3.2's compiled code takes where the references do not, or compute otherwise.
+"""What oneDNN 3.2's compiled code takes where the references compute otherwise.
 
-Source: `init_conf` and `post_ops_ok` of oneDNN 3.2.0's `jit_uni_x8s8s32x_deconvolution`,
-`jit_uni_reduction` and `brdgmm_dw`.
+Source: `init_conf` and `post_ops_ok` of oneDNN 3.2.0's `jit_uni_x8s8s32x_deconvolution` and
+`jit_uni_reduction`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from ..plan.attributes import Binary, DepthwiseConv, Prelu, Sum
 from ..plan.summation_of_steps import (
     adds_late,
     adds_unlike,
-    compared_without_code,
     read_by_reference_only,
 )
 from .description import HALVES, Description, axes, grouped, has_single_taps
@@ -23,9 +22,6 @@ from .description import HALVES, Description, axes, grouped, has_single_taps
 _CODES = (DType.S8, DType.U8)
 _LANES = (8, 4)
 """Channels of one register: AVX2, SSE4.1 (and groups that are no multiple of 8)."""
-
-_IMAGES = 4
-"""Dimensions of a batch of images."""
 
 _REGISTERS = 12
 _MOST_BLOCKS = 4
@@ -148,46 +144,6 @@ def _rows_fit(axis: _Axis, blocks: int) -> bool:
     return False
 
 
-def compiled_depthwise(description: Description) -> bool:
-    """Whether the code for depthwise convolutions of images of floats or u8 (brdgmm) takes it: without
-    dilations, zero points and operands of f16, with no bias wider than a float's destination, of codes
-    none of 16 bits. What compares with f32 is not generated for vectors that are not full.
-    """
-    if description.kind != "convolution" or len(description.dims("dst")) != _IMAGES:
-        return False
-    dst, dst_type = description.dims("dst"), description.dtype("dst")
-    bias = description.dtype("bias") if "bias" in description.tensors else dst_type
-    channels, outputs = (description.dims(role)[1] for role in ("src", "dst"))
-    if description.dtype("src") is DType.U8:
-        narrow = "bias" in description.tensors and bias in HALVES
-    else:
-        narrow = not description.dtype("src").is_float or (dst_type, bias) == (
-            DType.BF16,
-            DType.F32,
-        )
-    post_ops, type_of = description.attr.post_ops, description.operands.__getitem__
-    return (
-        grouped(description)
-        and description.dims("weights")[0] == channels == outputs
-        and not narrow
-        and not description.attr.zero_points
-        and not any(axes(description)[1])
-        and _sums_alike(description)
-        and DType.F16 not in {type_.dtype for type_ in description.operands.values()}
-        and all(_broadcasts(shape, dst) or tuple(shape) == dst for shape in _operands(description))
-        and not compared_without_code(post_ops, dst, type_of, channels)
-    )
-
-
-def _sums_alike(description: Description) -> bool:
-    """Whether sums read what the destination is, with one scale and one zero point."""
-    sums = [op for op in description.attr.post_ops if isinstance(op, Sum)]
-    return all(
-        (op.scale, op.zero_point, op.dtype) == (sums[0].scale, sums[0].zero_point, None)
-        for op in sums
-    )
-
-
 def _operands(description: Description) -> Iterator[tuple[int, ...]]:
     """The shapes of what post-ops read, but for sums."""
     for op in description.attr.post_ops:
@@ -195,22 +151,19 @@ def _operands(description: Description) -> Iterator[tuple[int, ...]]:
             yield description.operands[op.operand].static_shape
 
 
-def uncompiled_reduction(description: Description) -> Iterator[str]:
-    """Why no compiled code takes a reduction: it reduces the last dimensions of plain tensors."""
+def compiled_reduction(description: Description) -> bool:
+    """Whether compiled code takes a reduction: it reduces the last dimensions of plain tensors."""
     src, dst = description.dims("src"), description.dims("dst")
-    kept = [axis for axis, (s, d) in enumerate(zip(src, dst, strict=True)) if s == d]
-    reduced = [axis for axis in range(len(src)) if axis not in kept]
-    if len(src) > 5 or reduced[-1] != len(src) - 1 or reduced != [*range(reduced[0], len(src))]:
-        yield "these element types for a reduction of other dimensions than the last"
-    for op in description.attr.post_ops:
-        if isinstance(op, DepthwiseConv):
-            yield "these element types with a depthwise post-op"
-        if isinstance(op, Sum) and op.zero_point:
-            yield "these element types with the zero point of a sum"
-        if isinstance(op, Binary) and description.operands[op.operand].dtype is DType.F16:
-            yield "these element types with an operand of f16"
-        if isinstance(op, Binary | Prelu) and not _known_broadcast(description, op):
-            yield "these element types with an operand that broadcasts so"
+    reduced = [axis for axis, (s, d) in enumerate(zip(src, dst, strict=True)) if s != d]
+    if len(src) > 5 or reduced != [*range(reduced[0], len(src))]:
+        return False
+    return not any(
+        isinstance(op, DepthwiseConv)
+        or (isinstance(op, Sum) and op.zero_point)
+        or (isinstance(op, Binary) and description.operands[op.operand].dtype is DType.F16)
+        or (isinstance(op, Binary | Prelu) and not _known_broadcast(description, op))
+        for op in description.attr.post_ops
+    )
 
 
 def _known_broadcast(description: Description, op: Binary | Prelu) -> bool:

@@ -9,15 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..ir.types import DType, TensorType
-from ..plan.attributes import DepthwiseConv, PostOp, PrimitiveAttr, Scale, Sum
+from ..ir.types import TensorType
+from ..plan.attributes import DepthwiseConv, PostOp, PrimitiveAttr, Scale
 from .description import Description, axes, grouped, operands_of
 
 ALONG = 3
 """Channels of depthwise weights (C, 1, 1, kernel...)."""
 
 _ONE = Scale((1.0,))
-_TWO_SPATIAL = 4
 
 
 def parts(description: Description) -> tuple[Description, ...]:
@@ -103,20 +102,3 @@ def _between(description: Description) -> tuple[int, ...]:
         max(math.trunc((n - 1 - (k - 1) * (d + 1) + b + e) / max(s, 1)) + 1, 0)
         for n, k, s, d, b, e in zip(source, kernel, strides, dilations, begins, ends, strict=True)
     )
-
-
-def unfused(first: Description, second: Description) -> str | None:
-    """Why a convolution takes no depthwise post-op at all; None where it takes one."""
-    if any(isinstance(op, Sum) for part in (first, second) for op in part.attr.post_ops):
-        return "a depthwise post-op beside a sum"
-    kernel = first.dims("weights")[2 + grouped(first) :]
-    if len(first.dims("src")) != _TWO_SPATIAL or any(size != 1 for size in kernel):
-        return "a depthwise post-op of a convolution that is not 1x1"
-    # whose list lacks the reference that runs one convolution after the other
-    src, between = first.dtype("src"), first.dtype("dst")
-    if (src is DType.U8 and between in (DType.F32, DType.S32)) or (src, between) == (
-        DType.BF16,
-        DType.F32,
-    ):
-        return f"a depthwise post-op that reads {between.value} behind {src.value}"
-    return None

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.types import DType
 from ..plan.attributes import DepthwiseConv, Prelu, Sum
 from .depthwise import parts
 from .description import Description, count
-from .implementation import copies_f32, reorder_masks
 from .kinds import CELLS
 from .operation import hangs_out, misfits
 from .recurrent import neglected as neglected_of_layer
@@ -64,10 +64,23 @@ def _parameters(description: Description) -> Iterator[str]:
                 yield f"{name} beside a relu are neglected"
 
 
+def _reorder_masks(description: Description) -> tuple[int, int]:
+    """Masks of the scales of src and dst; 0 where there are none."""
+    scales = description.attr.scales
+    src, dst = (scales[role].mask if role in scales else 0 for role in ("src", "dst"))
+    return src, dst
+
+
+def _copies_f32(description: Description) -> bool:
+    """Whether a reorder is the library's loop of its own for copies of f32."""
+    types = {description.dtype("src"), description.dtype("dst")}
+    return types == {DType.F32} and not any(_reorder_masks(description))
+
+
 def _of_reorder(description: Description) -> Iterator[str]:
     if description.kind != "reorder":
         return
-    src, dst = reorder_masks(description)
+    src, dst = _reorder_masks(description)
     if src and dst and src != dst:
         yield "scales of src and of dst with two masks cannot be run"
     for role, zero in description.attr.zero_points.items():
@@ -77,7 +90,7 @@ def _of_reorder(description: Description) -> Iterator[str]:
     sums = [op for op in description.attr.post_ops if isinstance(op, Sum)]
     if any(op.zero_point for op in sums):
         yield "the zero point of a sum is neglected"
-    if sums and "dst" in description.attr.scales and copies_f32(description):
+    if sums and "dst" in description.attr.scales and _copies_f32(description):
         yield "the scale of dst does not count for a sum in f32"
 
 

@@ -23,7 +23,7 @@ from ..plan.types import Plan, Step
 from ..runtime.numerics import VNNI_3_2, NumericsProfile
 from ..runtime.numpy_runtime import run_step
 from . import channel_points
-from .compiled import deconvolution_takes_post_ops, uncompiled_reduction
+from .compiled import compiled_reduction, deconvolution_takes_post_ops
 from .depthwise import parts
 from .description import HALVES, Description, integers
 from .narrowing import narrowed
@@ -85,7 +85,7 @@ def run(
     if HALVES.isdisjoint(type_.dtype for type_ in types):
         return _run(description, attr, args, profile, fpmath)
     wide = {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in args.items()}
-    found = _run(_widened(description), _wide_sums(attr), wide, profile, fpmath)
+    found = _run(widened(description), _wide_sums(attr), wide, profile, fpmath)
     return rounded_to(description.dtype("dst"), found)
 
 
@@ -127,7 +127,7 @@ def _by_sums(whole: Description, args: Mapping[str, Array], profile: NumericsPro
     return _run(of_sums, of_sums.attr, {**args, **ones}, profile, FpmathMode.strict)
 
 
-def _widened(description: Description) -> Description:
+def widened(description: Description) -> Description:
     """The same with a destination of f32 in place of a float of 16 bits; what it reads is carried in
     f32, too.
     """
@@ -448,7 +448,7 @@ def _reduction(description: Description, attr: PrimitiveAttr, args: Mapping[str,
     axes = [axis for axis, size in enumerate(shape) if size != src.shape[axis]]
     row = OPS[_REDUCTIONS[str(algorithm)]]
     assert row.evaluate is not None
-    if not any(uncompiled_reduction(description)):
+    if compiled_reduction(description):
         src = src.astype(np.float32)
     exact = src.astype(np.int64) if src.dtype.kind in "iu" else src
     with np.errstate(all="ignore"):

@@ -28,14 +28,12 @@ from .narrowing import in_environment, mode_of
 from .neglected import neglected
 from .on_library import Made
 from .recurrent import of_library
-from .refusal import refusal
+from .refusal import malformed, placeholders, refusal
 from .schemes import (
     SCHEME,
     converted,
     in_own_terms,
     in_words_of_3_2,
-    placeholders,
-    refusal_of_scheme,
     with_known_parameters,
 )
 from .untold import check_untold
@@ -85,46 +83,38 @@ def prim(
     mode = mode_of(fpmath)
     users = _mode(ScratchpadMode, scratchpad) is ScratchpadMode.user
     description = with_known_parameters(described(kind, given, attr, target))
-    asked = in_own_terms(description)
-    if asked.target == SCHEME:
-        if kind not in CELLS and refusal(description) is None:
-            _check_masks(description)
-            check_untold(description)
-        _check_neglected(description, asked)
-    else:
-        _check(description, refusal_of_scheme(description))
-        if target == "onednn-v2":
-            _check_neglected(description, in_words_of_3_2(description))
+    for reason in stray_masks(description):
+        _refuse(description, (Status.invalid_arguments, reason))
     if engine == "numpy":
         return OnNumpy(description, in_environment() if mode is None else mode, isa or "vnni")
     return OnLibrary(description, mode, users=users)
 
 
-def _check_neglected(description: Description, asked: Description, *, made: bool = False) -> None:
-    """Refuses what the library would make, and neglect a part of; `asked`: in its own words.
+def _check_taken(description: Description) -> None:
+    """Refuses what NumPy does not make; and of another scheme than the library's what no engine does.
 
-    Args:
-        made: the library did make it: on a CPU with instructions that the rules do not know (AVX512-FP16)
-            also what these refuse.
+    Raises:
+        OneDnnError: it is such a primitive.
+        InvalidInput: parameters are of another type or size than the library's.
+    """
+    asked = in_own_terms(description)
+    if asked.target == SCHEME and asked.kind not in CELLS and not any(malformed(asked)):
+        check_untold(asked)
+    _refuse(description, refusal(asked))
+    if asked.target != "unified":
+        _check_neglected(description, in_words_of_3_2(asked))
+
+
+def _check_neglected(description: Description, asked: Description) -> None:
+    """Refuses what the library makes, and neglects a part of; `asked`: in its own words.
 
     Raises:
         OneDnnError: there is such a part.
     """
-    lost = neglected(asked) if made or refusal(asked) is None else None
+    lost = neglected(asked)
     if lost is not None:
         told = f"{description}, of which oneDNN makes one although {lost},"
         raise failure(Status.unimplemented, told)
-
-
-def _check_masks(description: Description) -> None:
-    """Refuses masks of dimensions that are not there, of which the library, where it makes the primitive,
-    would neglect those bits.
-
-    Raises:
-        OneDnnError: there is one.
-    """
-    for reason in stray_masks(description):
-        raise failure(Status.invalid_arguments, f"{description}, where {reason},")
 
 
 def _check_bf16(name: str, array: Array) -> None:
@@ -140,7 +130,7 @@ def _check_bf16(name: str, array: Array) -> None:
         )
 
 
-def _check(description: Description, found: tuple[Status, str] | None) -> None:
+def _refuse(description: Description, found: tuple[Status, str] | None) -> None:
     """Raises what was found as the library's error."""
     if found is not None:
         status, reason = found
@@ -260,9 +250,7 @@ class OnNumpy(Primitive):
     """
 
     def __init__(self, description: Description, fpmath: FpmathMode, isa: str) -> None:
-        asked = in_own_terms(description)
-        if asked.target == SCHEME:
-            _check(asked, refusal(asked))
+        _check_taken(description)
         super().__init__(description)
         self._fpmath = fpmath
         self._profile = PROFILES[isa]
@@ -297,9 +285,7 @@ class OnLibrary(Primitive):
         self._library, self._fpmath, self._users = load(), fpmath, users
         what = description
         if description.target != SCHEME:
-            asked = in_own_terms(description)
-            if asked.target == SCHEME:
-                _check(asked, refusal(asked))
+            _check_taken(description)
             args = placeholders(description)
             what, _, _ = converted(description, with_values(description, args), args)
         self._bound = self._make(what)
@@ -312,8 +298,7 @@ class OnLibrary(Primitive):
 
     def _make(self, what: Description) -> _Bound:
         if not on_library.can_be_asked_for(what):
-            _check(self.description, refusal(what))
-        _check_neglected(self.description, what)
+            _refuse(self.description, refusal(what))
 
         def make() -> _Bound:
             with workers.making():
@@ -323,7 +308,9 @@ class OnLibrary(Primitive):
 
         # in a thread of its own: in one that failed to generate code once, the library fails later
         found = workers.in_new_thread(lambda: _called(self._library, make))
-        _check_neglected(self.description, what, made=True)
+        if self.description.target == SCHEME and what.kind not in CELLS:
+            check_untold(what)
+        _check_neglected(self.description, what)
         return found
 
     def _bound_to(self, what: Description) -> _Bound:

@@ -19,6 +19,7 @@ from laws.primitives import (
     _one,
     _spoiled,
     _text,
+    contradict,
     halves_are_known,
     has_halves,
     made,
@@ -240,7 +241,7 @@ def complaint(seed: int, engine: Engine, seen: Counter[str] | None = None) -> st
     what, ours, theirs = statuses(drawn, engine)
     told = f"{seed}: {drawn}"
     seen[f"status {theirs}"] += 1
-    if ours != theirs:
+    if contradict(ours, theirs) or bool(ours) != bool(theirs):
         return f"{told}\n  statuses {ours} and {theirs}, {refusal(what)}"
     if theirs:
         return ""
