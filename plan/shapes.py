@@ -10,10 +10,10 @@ from ..errors import FqfuseError, InternalError, InvalidInput, PlanError
 from ..ir.constants import as_held, for_types
 from ..ir.ops import OPS, dims
 from ..ir.ops.spec import Array, OpSpec, ShapeError
-from ..ir.types import Dim, DType, TensorType
-from .arguments import BLOCKS_OF_WEIGHTS, COUNTS, PACKED, positional
-from .attributes import Binary, DepthwiseConv, Sum
+from ..ir.types import Dim, TensorType
+from .attributes import Binary, Sum
 from .types import Plan, Step
+from .verify_shapes import row_inputs, step_types
 
 StaticShape = tuple[int, ...]
 
@@ -112,29 +112,6 @@ def step_shapes(plan: Plan, step: Step, arrays: Mapping[str, Array]) -> dict[str
         for value, shape in zip(step.outputs, found, strict=False)
         if value and shape is not None
     }
-
-
-def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
-    """The values that a step reads, in the order of its op's row ('' where an optional one is
-    absent).
-
-    Raises:
-        InternalError: the row has no such inputs.
-    """
-    values = [value for _, value in step.args]
-    if step.primitive in ("binary", "concat"):
-        return values
-    if step.op == PACKED:
-        return [step.arg(role) or "" for role in ("src", "weights", *BLOCKS_OF_WEIGHTS)]
-    if step.primitive in ("convolution", "deconvolution", "matmul"):
-        own = [value for role, value in step.args if role in ("src", "weights", "bias")]
-        return own[: len(spec.inputs)]  # a MatMul has no bias
-    named = ((spec.inputs[0].name if role == "src" else role, value) for role, value in step.args)
-    found = positional(spec, tuple(named))
-    if found is None:
-        roles = ", ".join(role for role, _ in step.args)
-        raise InternalError(f"step {step.name}: {step.op} has no inputs {roles}")
-    return found
 
 
 class UnlikeSizes(InvalidInput):
@@ -255,16 +232,12 @@ class _Binder:
             if declared == [None] and step.params.get("op_type") in _KEEPING:
                 return [self._shapes.get(step.args[0][1])]
             return declared
-        spec = OPS.get(step.op)
-        if spec is None:
+        if step.op not in OPS:
             raise InternalError(f"step {step.name} names the op {step.op}, which has no row")
-        values = row_inputs(step, spec)
+        values = row_inputs(step, OPS[step.op])
         if any(value and value not in self._shapes for value in values):
             return [self._declared(value) for value in step.outputs]
-        if step.primitive in ("eltwise", "reorder"):
-            return [self._shapes[values[0]]]
-        result = self._infer(step, spec, values)
-        return self._behind_depthwise(step, result)
+        return self._infer(step, values)
 
     def _check_operands(self, step: Step, shape: StaticShape | None) -> None:
         """What the plan takes for granted of post-ops holds for these shapes, too: an operand makes
@@ -310,18 +283,14 @@ class _Binder:
         found = tuple(size for d in shape if (size := _evaluated(d, self._sizes)) is not None)
         return found if len(found) == len(shape) else None
 
-    def _infer(self, step: Step, spec: OpSpec, values: Sequence[str]) -> list[StaticShape | None]:
-        compute = step.primitive.startswith("onnx.")
-        exact = compute or step.op == PACKED
-        counts = {value for role, value in step.args if role in COUNTS}
-        types = [self._type(v, exact or v in counts) if v else None for v in values]
-        known = [self._known.get(v) if v else None for v in values]
+    def _infer(self, step: Step, values: Sequence[str]) -> list[StaticShape | None]:
         try:
-            found = spec.infer(types, spec.known(step.params), known)
+            found = step_types(step, self._type, self._known.get)
         except ShapeError as error:
             raise self._refusal(step, values, str(error)) from error
-        if compute:
-            self._follow(step, spec, values, known)
+        if step.primitive.startswith("onnx."):
+            known = [self._known.get(v) if v else None for v in values]
+            self._follow(step, OPS[step.op], values, known)
         result: list[StaticShape | None] = []
         for value, type_ in zip(step.outputs, found, strict=False):
             if value and value in self._known:
@@ -332,12 +301,9 @@ class _Binder:
                 result.append(tuple(d for d in type_.shape if isinstance(d, int)))
         return result
 
-    def _type(self, value: str, exact: bool) -> TensorType:
-        declared = self._plan.type(value)
-        # A primitive's row knows the shapes; the element types of a fused step (u8 codes with s8
-        # weights) are not the row's business.
-        codes = not exact and declared.dtype in (DType.U8, DType.S8, DType.S32)
-        return TensorType(DType.F32 if codes else declared.dtype, self._shapes[value])
+    def _type(self, value: str) -> TensorType:
+        stated = self._plan.type(value)
+        return TensorType(stated.dtype, self._shapes.get(value, stated.shape))
 
     def _follow(
         self, step: Step, spec: OpSpec, values: Sequence[str], known: Sequence[Array | None]
@@ -365,18 +331,6 @@ class _Binder:
                 for value, data in zip(step.outputs, found, strict=False)
                 if value and _small(data)
             }
-
-    def _behind_depthwise(
-        self, step: Step, shapes: list[StaticShape | None]
-    ) -> Sequence[StaticShape | None]:
-        shape = shapes[0]
-        for op in step.attr.post_ops:
-            if isinstance(op, DepthwiseConv) and shape is not None:
-                shape = (
-                    *shape[:2],
-                    *((d + 2 * op.padding - op.kernel) // op.stride + 1 for d in shape[2:]),
-                )
-        return [shape, *shapes[1:]]
 
 
 def _small(data: Array | None) -> bool:

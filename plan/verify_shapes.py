@@ -8,10 +8,10 @@ reads, by the op table's own functions, and has to be what is stated.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..errors import InternalError
 from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.constants import for_types
 from ..ir.diagnostic import Finding
@@ -279,14 +279,13 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
             )
     for step in plan.steps:
         types = [plan.find(value) for _, value in step.args]
-        if None in types or step.op == "Onnx":
+        if None in types or step.op == "Onnx" or _problem(step):
             continue  # other rows speak of these; a foreign op gives shapes that no row knows
         try:
-            found = _expected(plan, step)
+            found = step_types(step, plan.type, lambda v: for_types(plan.constants, v))
         except NO_FIT as error:
-            if not _problem(step):  # else the row of roles has said so
-                message = f"{step.primitive} {name_text(step.name)}: {error}"
-                yield Finding(message, step.name, token=step.primitive)
+            message = f"{step.primitive} {name_text(step.name)}: {error}"
+            yield Finding(message, step.name, token=step.primitive)
             continue
         if len(step.outputs) > len(found):
             yield about(step, f"has {len(step.outputs)} outputs, and {step.op} gives {len(found)}")
@@ -306,42 +305,69 @@ def _is_exact(step: Step) -> bool:
     return step.primitive.startswith("onnx.") or step.primitive in OWN_PRIMITIVES
 
 
-def _expected(plan: Plan, step: Step) -> tuple[TensorType, ...]:
-    """Types of the outputs by the op table; of a fused primitive the shape counts only.
+def step_types(
+    step: Step, type_of: Callable[[str], TensorType], data_of: Callable[[str], Array | None]
+) -> tuple[TensorType, ...]:
+    """Types of the outputs of a step whose roles fit, by the op table; of a fused primitive the shape counts
+    only.
+
+    Args:
+        step: the step.
+        type_of: the type of each value that it reads.
+        data_of: the data of those that are known.
 
     Raises:
         ShapeError: the arguments do not fit the op.
     """
-    roles = dict(step.args)
     if step.primitive in ("eltwise", "reorder"):
-        return (plan.type(roles["src"]),)
-    row = OPS.get("Add" if step.primitive == "binary" else step.op)
-    if row is None:
-        raise ShapeError(f"the op table has no row {step.op}")
-    values = _arguments(row, step)
+        return (type_of(step.arg("src") or ""),)
+    row = OPS["Add" if step.primitive == "binary" else step.op]
+    values = row_inputs(step, row)
     exact = step.op == PACKED or _is_exact(step)
     counts = {value for role, value in step.args if role in COUNTS}
     types = [
-        None if not v else plan.type(v) if exact or v in counts else _decoded(plan.type(v))
+        None if not v else type_of(v) if exact or v in counts else _decoded(type_of(v))
         for v in values
     ]
-    data: list[Array | None] = [for_types(plan.constants, v) for v in values]
-    attrs = row.complete({name: value for name, value in step.params.items() if name in row.attrs})
-    found = row.infer(types, attrs, data)
+    data = [data_of(v) if v else None for v in values]
+    found = row.infer(types, row.known(step.params), data)
     if step.primitive == "matmul":
-        _check_matmul(plan, step, found[0])
+        _check_matmul(step, type_of, found[0])
     depthwise = [op for op in step.attr.post_ops if isinstance(op, DepthwiseConv)]
-    return (_behind_depthwise(plan, step, found[0], depthwise),) if depthwise else found
+    return (_behind_depthwise(step, type_of, found[0], depthwise),) if depthwise else found
 
 
-def _check_matmul(plan: Plan, step: Step, result: TensorType) -> None:
+def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
+    """The values that a step reads, in the order of its op's row ('' where an optional one is
+    absent).
+
+    Raises:
+        InternalError: the row has no such inputs.
+    """
+    values = [value for _, value in step.args]
+    if step.primitive in ("binary", "concat"):
+        return values
+    if step.op == PACKED:
+        return [step.arg(role) or "" for role in ("src", "weights", *BLOCKS_OF_WEIGHTS)]
+    if step.primitive in ("convolution", "deconvolution", "matmul"):
+        own = [value for role, value in step.args if role in ("src", "weights", "bias")]
+        return own[: len(spec.inputs)]  # a MatMul has no bias
+    named = ((spec.inputs[0].name if role == "src" else role, value) for role, value in step.args)
+    found = positional(spec, tuple(named))
+    if found is None:
+        roles = ", ".join(role for role, _ in step.args)
+        raise InternalError(f"step {step.name}: {step.op} has no inputs {roles}")
+    return found
+
+
+def _check_matmul(step: Step, type_of: Callable[[str], TensorType], result: TensorType) -> None:
     """Factors of two dimensions and more, and a bias along the last dimension, or one number."""
     for role in _WEIGHTED:
-        factor = plan.type(step.arg(role) or "")
+        factor = type_of(step.arg(role) or "")
         if factor.shape is not None and len(factor.shape) < 2:
             raise ShapeError(f"{role} is {type_text(factor)}, and matmul takes matrices")
     bias = step.arg("bias")
-    shape = None if bias is None else plan.type(bias).shape
+    shape = None if bias is None else type_of(bias).shape
     if shape is None or result.shape is None:
         return
     if (
@@ -350,23 +376,20 @@ def _check_matmul(plan: Plan, step: Step, result: TensorType) -> None:
         or (shape and shape[-1] not in (1, result.shape[-1]))
     ):
         raise ShapeError(
-            f"its bias {type_text(plan.type(bias or ''))} does not run along the columns of {type_text(result)}"
+            f"its bias {type_text(type_of(bias or ''))} does not run along the columns of {type_text(result)}"
         )
 
 
 def _behind_depthwise(
-    plan: Plan, step: Step, between: TensorType, ops: list[DepthwiseConv]
+    step: Step,
+    type_of: Callable[[str], TensorType],
+    between: TensorType,
+    ops: list[DepthwiseConv],
 ) -> TensorType:
     """The type behind a depthwise post-op, which a 1x1 convolution of feature maps has."""
-    op, shape, weights = ops[0], between.shape, plan.find(ops[0].weights)
-    kernel = plan.find(step.arg("weights"))
-    if (
-        len(ops) > 1
-        or shape is None
-        or len(shape) != 4
-        or kernel is None
-        or (kernel.shape or ())[2:] != (1, 1)
-    ):
+    op, shape, weights = ops[0], between.shape, type_of(ops[0].weights)
+    kernel = type_of(step.arg("weights") or "").shape or ()
+    if len(ops) > 1 or shape is None or len(shape) != 4 or kernel[2:] != (1, 1):
         raise ShapeError(
             "a depthwise post-op stands once, behind a 1x1 convolution of two spatial dimensions"
         )
@@ -382,11 +405,11 @@ def _behind_depthwise(
             f"a depthwise post-op with the kernel {op.kernel}, stride {op.stride} and padding {op.padding}"
         )
     channels = shape[1]
-    if weights is None or weights.shape != (channels, 1, op.kernel, op.kernel):
+    if weights.shape != (channels, 1, op.kernel, op.kernel):
         raise ShapeError(
             f"a depthwise post-op with a kernel of {op.kernel} takes weights [{channels}, 1, {op.kernel}, {op.kernel}]"
         )
-    bias = plan.find(op.bias) if op.bias else None
+    bias = type_of(op.bias) if op.bias else None
     if bias is not None and (bias.shape != (channels,) or bias.dtype is not DType.F32):
         raise ShapeError(
             f"the bias of a depthwise post-op is {type_text(bias)}, and there are {channels} channels"
@@ -400,24 +423,6 @@ def _behind_depthwise(
 def _decoded(type_: TensorType) -> TensorType:
     """Codes count as the reals that they stand for: rows of arithmetic ops speak of f32."""
     return replace(type_, dtype=DType.F32, quant=None) if type_.dtype in _CODES else type_
-
-
-def _arguments(row: OpSpec, step: Step) -> tuple[str, ...]:
-    """The step's arguments in the order of the row's inputs."""
-    roles = dict(step.args)
-    if step.primitive.startswith("onnx."):
-        return positional(row, step.args) or ()
-    if step.op == PACKED:
-        return tuple(roles.get(role, "") for role in (*_WEIGHTED, *BLOCKS_OF_WEIGHTS))
-    if step.primitive in _GEMM:
-        bias = ("bias",) if "bias" in roles and len(row.inputs) > 2 else ()
-        return tuple(roles[role] for role in ("src", "weights", *bias))
-    numbered = sorted(
-        (int(role[4:]), value) for role, value in step.args if re.fullmatch("src_[0-9]{1,6}", role)
-    )
-    if numbered:
-        return tuple(value for _, value in numbered)
-    return (roles["src"], *(roles.get(param.name, "") for param in row.inputs[1:]))
 
 
 def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorType) -> str | None:

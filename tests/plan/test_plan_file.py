@@ -20,6 +20,7 @@ from support.plan_strategies import foreign_params, full_plan, plans, tiny_plan
 from support.text_strategies import exactly
 
 from fqfuse.errors import PlanError
+from fqfuse.ir.constants import for_types
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import PrimitiveAttr
 from fqfuse.plan.file import plan_bytes, read_plan, save_plan
@@ -27,6 +28,7 @@ from fqfuse.plan.nodes import node_of, step_of
 from fqfuse.plan.seal import is_plan
 from fqfuse.plan.text import print_plan
 from fqfuse.plan.types import Plan, Step
+from fqfuse.plan.verify_shapes import step_types
 
 TESTS = Path(__file__).parents[1]
 
@@ -181,9 +183,7 @@ def test_standard_steps_are_standard_nodes_that_other_tools_can_run():
 
 def _type_of_filled(plan: Plan) -> TensorType:
     """What the op table says of a filled tensor whose shape is computed."""
-    from fqfuse.plan.verify_shapes import _expected
-
-    return _expected(plan, plan.steps[-1])[0]
+    return step_types(plan.steps[-1], plan.type, lambda v: for_types(plan.constants, v))[0]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ import fqfuse
 from fqfuse.errors import InvalidInput, InvalidModel, UnsupportedOp
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import DepthwiseConv, PrimitiveAttr
-from fqfuse.plan.shapes import bind_shapes, row_inputs, step_shapes, symbol_sizes
+from fqfuse.plan.shapes import bind_shapes, step_shapes, symbol_sizes
 from fqfuse.plan.types import Plan, Step
+from fqfuse.plan.verify_shapes import row_inputs
 from fqfuse.runtime.fallback import foreign_op
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.session import InferenceSession
@@ -54,9 +55,8 @@ def test_symbols() -> None:
 def test_a_depthwise_post_op_shrinks_the_destination() -> None:
     x, w = np.zeros((1, 4, 9, 9), np.uint8), np.zeros((8, 4, 1, 1), np.int8)
     attr = PrimitiveAttr(post_ops=(DepthwiseConv("dw", "", kernel=3, stride=2, padding=1),))
-    plan, step, live = one_step(
-        "convolution", "Conv", [("src", x), ("weights", w)], DType.U8, attr=attr
-    )
+    args, taps = [("src", x), ("weights", w)], {"dw": np.zeros((8, 1, 3, 3), np.int8)}
+    plan, step, live = one_step("convolution", "Conv", args, DType.U8, attr=attr, operands=taps)
     assert step_shapes(plan, step, {**live, "weights": w}) == {"y": (1, 8, 5, 5)}
 
 
