@@ -9,6 +9,6 @@
 - `recurrent.py`, `recurrent_int8.py`: recurrent layers
 - `elementwise.py`, `table.py`: what does not: binary, eltwise, reorder, concat, and operators by
   their rows of the op table
-- `epilogue.py`, `passes.py`, `eltwise_math.py`, `tail.py`: scales, bias, post-ops and rounding
+- `epilogue.py`, `passes.py`, `eltwise_math.py`: scales, bias, post-ops and rounding
   behind all
 """

@@ -48,8 +48,7 @@ from .base import (
     widened,
 )
 from .eltwise_math import EltwisePass
-from .passes import BinaryPass, Finish, Pass, PreluPass, Source, Store, SumPass
-from .tail import exact_on_codes, range_of_codes, with_table
+from .passes import BinaryPass, Pass, PreluPass, Source, Store, SumPass
 
 _CERTAINLY_FINITE = 1e30
 """Magnitude below which neither an overflow nor, behind it, a NaN is possible in the passes that
@@ -172,10 +171,8 @@ class Epilogue:
         self._add_destination(attr.scales.get("dst"), attr.zero_points.get("dst"))
         self.plain = not self._passes
         self._exact = anchor.integer and result.dtype is DType.S32 and self.plain
-        store = Store(result.dtype, binding.profile, finite=self._finite)
-        self._drop_relu(store)
-        self._finish: Finish
-        self._passes, self._finish = with_table(self._passes, store)
+        self._finish = Store(result.dtype, binding.profile, finite=self._finite)
+        self._drop_relu(self._finish)
 
     def scratch_bytes(self, elements: int) -> int:
         """Scratch that `record` takes for a tile of so many elements."""
@@ -282,8 +279,8 @@ class Epilogue:
 
     def _add_eltwise(self, op: Eltwise, *, signed_zero: bool) -> None:
         alpha, beta, scale = np.float32(op.alpha), np.float32(op.beta), np.float32(op.scale)
-        exact = op.algorithm == "linear" and exact_on_codes(
-            alpha, beta, range_of_codes(self._passes)
+        exact = op.algorithm == "linear" and _exact_on_codes(
+            alpha, beta, _range_of_codes(self._passes)
         )
         step = EltwisePass(
             op.algorithm, alpha, beta, scale, self._profile, self._finite, signed_zero, exact
@@ -404,3 +401,31 @@ def _all(values: F32Array, value: float) -> bool:
 
 def _largest(values: Array) -> float:
     return float(np.abs(values).max(initial=0.0))
+
+
+def _range_of_codes(passes: Sequence[Pass]) -> tuple[int, int] | None:
+    """The range of the integers that every value is behind the passes, or None: a `round` and a
+    `clip` at the end, in either order.
+    """
+    low, high, integral = -np.inf, np.inf, False
+    for step in passes:
+        name = step.algorithm if isinstance(step, EltwisePass) and step.scale == 1 else ""
+        if name == "round":
+            low, high, integral = float(np.rint(low)), float(np.rint(high)), True
+        elif isinstance(step, EltwisePass) and name in ("clip", "clip_v2"):
+            low, high = float(step.alpha), float(step.beta)
+            integral = integral and low.is_integer() and high.is_integer()
+        else:
+            low, high, integral = -np.inf, np.inf, False
+    return (int(low), int(high)) if integral and np.isfinite(low) and np.isfinite(high) else None
+
+
+def _exact_on_codes(alpha: np.float32, beta: np.float32, codes: tuple[int, int] | None) -> bool:
+    """True when alpha * k + beta is exact in f64 for every integer k of a (small) range."""
+    if codes is None or codes[1] - codes[0] > 1 << 16:
+        return False
+    product = np.arange(codes[0], codes[1] + 1, dtype=np.float64) * np.float64(alpha)
+    total = product + np.float64(beta)
+    part = total - product
+    # TwoSum's error
+    return bool(np.all((product - (total - part)) + (np.float64(beta) - part) == 0))

@@ -233,14 +233,6 @@ _LARGEST_S32 = 2147483520
 """The largest f32 below 2**31: what oneDNN saturates s32 to."""
 
 
-class Finish(Protocol):
-    """What turns the values of a tile into the destination's elements."""
-
-    def __call__(self, y: F32Array, target: Array, block: Block) -> None:
-        """Takes down target = finish(y); y is used as scratch."""
-        ...
-
-
 @dataclass(frozen=True)
 class Store:
     """Clips, rounds half to even and stores; an f32 destination takes the value as it is.
