@@ -4,7 +4,7 @@ where oneDNN rounds once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,25 +17,16 @@ from ..numerics import F32Array, NumericsProfile, finish_scaled_codes, fused_mul
 from .base import Block, Recorder, as_f32, part_of, record_choice
 
 _SMALLEST_FMA_SCALE = 2.0**-100
-# elements: NumPy's buffer; an inner loop of that length takes half the time of the same work in
-# shorter ones
-_LONG = 8192
-_FEWEST_LOOPS = 4  # where repeated values make fewer, repeating them takes memory and saves little
 
 
 @dataclass(frozen=True)
 class Source:
     """The operand of a pass: constant data in physical order (rank 0: a scalar), or the index of a
     run-time operand.
-
-    Constants that were repeated are kept: (columns, how often) -> values.
     """
 
     data: F32Array | None = None
     index: int = -1
-    _repeated: dict[tuple[int, int, int], F32Array] = field(
-        default_factory=dict, repr=False, compare=False
-    )
 
     def read(self, block: Block) -> Array:
         """The part of the operand that broadcasts against the tile."""
@@ -46,31 +37,6 @@ class Source:
     def read_f32(self, block: Block) -> F32Array:
         """The same as f32 (a copy in scratch where it has another type)."""
         return as_f32(self.read(block), block.record)
-
-    def against(self, y: F32Array, block: Block) -> tuple[F32Array, F32Array]:
-        """(view of y, operand that broadcasts against it): constants along the last dimension are
-        repeated, for longer inner loops.
-        """
-        part = self.read_f32(block)
-        if (
-            self.data is None
-            or part.ndim == 0
-            or part.shape[-1] != part.size
-            or not y.flags.c_contiguous
-        ):
-            return y, part
-        width, rows = part.size, y.size // part.size
-        least = -(-_LONG // width)
-        times = next(
-            (n for n in range(least, min(4 * least, rows // _FEWEST_LOOPS) + 1) if rows % n == 0), 1
-        )
-        if times == 1 or width != y.shape[-1]:
-            return y, part
-        columns = block.tile[-1]
-        key = (columns.start, columns.stop, times)
-        if key not in self._repeated:
-            self._repeated[key] = np.tile(part.reshape(-1), times)
-        return y.reshape(-1, times * width), self._repeated[key]
 
 
 class Pass(Protocol):
@@ -190,17 +156,13 @@ class BinaryPass:
 
     def __call__(self, y: F32Array, block: Block) -> None:
         """Takes down y = algorithm(y, (operand - zero) * scale)."""
-        record = block.record
-        if self.scale is None and self.zero is None:
-            y, other = self.operand.against(y, block)
-        else:
-            other = self.operand.read_f32(block)
-            for function, source in ((np.subtract, self.zero), (np.multiply, self.scale)):
-                if source is not None:
-                    term = source.read_f32(block)
-                    room = record.take(np.broadcast_shapes(other.shape, term.shape), np.float32)
-                    record(function, other, term, room)
-                    other = room
+        record, other = block.record, self.operand.read_f32(block)
+        for function, source in ((np.subtract, self.zero), (np.multiply, self.scale)):
+            if source is not None:
+                term = source.read_f32(block)
+                room = record.take(np.broadcast_shapes(other.shape, term.shape), np.float32)
+                record(function, other, term, room)
+                other = room
         if self.algorithm in _ARITHMETIC:
             record(_ARITHMETIC[self.algorithm], y, other, y)
         elif self.algorithm in _EXTREMES:
