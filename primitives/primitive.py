@@ -69,11 +69,12 @@ def prim(
             factors of products, the library where the CPU has code for it (`narrowing.py`).
         isa: NumPy gives what oneDNN 3.2 gives on a CPU whose newest instruction set this is:
             `vnni`, `avx512_core`, `avx2` or `sse41` (docs/isa.md); None: exact sums, those of
-            `vnni`. What is refused stays what a CPU with VNNI refuses.
+            `vnni`. What is refused stays the same.
         given: arguments and operands of post-ops as texts (`src="u8[1,16,8,8]"`), and parameters.
 
     Raises:
-        OneDnnError: oneDNN refuses such a primitive, or on NumPy, would; `status` says how.
+        OneDnnError: the library refuses it; on NumPy, it contradicts itself, or the target does not
+            have it. `status` says which.
         InvalidInput: there is no such kind, argument, parameter or option.
         BackendUnavailable: there is no library.
     """
@@ -246,7 +247,8 @@ class OnNumpy(Primitive):
     sums it gives.
 
     Raises:
-        OneDnnError: oneDNN would refuse it.
+        OneDnnError: it contradicts itself, or the target does not have it.
+        InvalidInput: parameters are of another type or size than the library's.
     """
 
     def __init__(self, description: Description, fpmath: FpmathMode, isa: str) -> None:
