@@ -8,29 +8,27 @@ reads, by the op table's own functions, and has to be what is stated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from ..errors import InternalError
 from ..ir.algorithms import BINARY, ELTWISE
 from ..ir.constants import for_types
 from ..ir.diagnostic import Finding
 from ..ir.ops import OPS
-from ..ir.ops.spec import SWITCHES, Array, OpSpec, Required, ShapeError
+from ..ir.ops.spec import SWITCHES, Required, ShapeError
 from ..ir.text_write import name_text, type_text
 from ..ir.types import MOST_DIMENSIONS, DType, TensorType, is_static
 from .accumulator import ACCUMULATOR, CODE_REACH, WEIGHTS_ZERO_POINTS, source_reach, sums_of
 from .arguments import (
     AT_RUN_TIME,
     BLOCKS_OF_WEIGHTS,
-    COUNTS,
     PACKED,
     SOURCE_AT_RUN_TIME,
     at_run_time,
     positional,
 )
-from .attributes import DepthwiseConv
 from .findings import about, destination, of_steps, of_target
+from .shapes import step_types
 from .targets import Target
 from .types import Plan, Step
 
@@ -282,7 +280,9 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
         if None in types or step.op == "Onnx" or _problem(step):
             continue  # other rows speak of these; a foreign op gives shapes that no row knows
         try:
-            found = step_types(step, plan.type, lambda v: for_types(plan.constants, v))
+            found = step_types(
+                step, plan.type, lambda v: for_types(plan.constants, v), exact=_is_exact(step)
+            )
         except NO_FIT as error:
             message = f"{step.primitive} {name_text(step.name)}: {error}"
             yield Finding(message, step.name, token=step.primitive)
@@ -303,126 +303,6 @@ def shapes_fit(plan: Plan) -> Iterator[Finding]:
 
 def _is_exact(step: Step) -> bool:
     return step.primitive.startswith("onnx.") or step.primitive in OWN_PRIMITIVES
-
-
-def step_types(
-    step: Step, type_of: Callable[[str], TensorType], data_of: Callable[[str], Array | None]
-) -> tuple[TensorType, ...]:
-    """Types of the outputs of a step whose roles fit, by the op table; of a fused primitive the shape counts
-    only.
-
-    Args:
-        step: the step.
-        type_of: the type of each value that it reads.
-        data_of: the data of those that are known.
-
-    Raises:
-        ShapeError: the arguments do not fit the op.
-    """
-    if step.primitive in ("eltwise", "reorder"):
-        return (type_of(step.arg("src") or ""),)
-    row = OPS["Add" if step.primitive == "binary" else step.op]
-    values = row_inputs(step, row)
-    exact = step.op == PACKED or _is_exact(step)
-    counts = {value for role, value in step.args if role in COUNTS}
-    types = [
-        None if not v else type_of(v) if exact or v in counts else _decoded(type_of(v))
-        for v in values
-    ]
-    data = [data_of(v) if v else None for v in values]
-    found = row.infer(types, row.known(step.params), data)
-    if step.primitive == "matmul":
-        _check_matmul(step, type_of, found[0])
-    depthwise = [op for op in step.attr.post_ops if isinstance(op, DepthwiseConv)]
-    return (_behind_depthwise(step, type_of, found[0], depthwise),) if depthwise else found
-
-
-def row_inputs(step: Step, spec: OpSpec) -> Sequence[str]:
-    """The values that a step reads, in the order of its op's row ('' where an optional one is
-    absent).
-
-    Raises:
-        InternalError: the row has no such inputs.
-    """
-    values = [value for _, value in step.args]
-    if step.primitive in ("binary", "concat"):
-        return values
-    if step.op == PACKED:
-        return [step.arg(role) or "" for role in ("src", "weights", *BLOCKS_OF_WEIGHTS)]
-    if step.primitive in ("convolution", "deconvolution", "matmul"):
-        own = [value for role, value in step.args if role in ("src", "weights", "bias")]
-        return own[: len(spec.inputs)]  # a MatMul has no bias
-    named = ((spec.inputs[0].name if role == "src" else role, value) for role, value in step.args)
-    found = positional(spec, tuple(named))
-    if found is None:
-        roles = ", ".join(role for role, _ in step.args)
-        raise InternalError(f"step {step.name}: {step.op} has no inputs {roles}")
-    return found
-
-
-def _check_matmul(step: Step, type_of: Callable[[str], TensorType], result: TensorType) -> None:
-    """Factors of two dimensions and more, and a bias along the last dimension, or one number."""
-    for role in _WEIGHTED:
-        factor = type_of(step.arg(role) or "")
-        if factor.shape is not None and len(factor.shape) < 2:
-            raise ShapeError(f"{role} is {type_text(factor)}, and matmul takes matrices")
-    bias = step.arg("bias")
-    shape = None if bias is None else type_of(bias).shape
-    if shape is None or result.shape is None:
-        return
-    if (
-        len(shape) > len(result.shape)
-        or any(d != 1 for d in shape[:-1])
-        or (shape and shape[-1] not in (1, result.shape[-1]))
-    ):
-        raise ShapeError(
-            f"its bias {type_text(type_of(bias or ''))} does not run along the columns of {type_text(result)}"
-        )
-
-
-def _behind_depthwise(
-    step: Step,
-    type_of: Callable[[str], TensorType],
-    between: TensorType,
-    ops: list[DepthwiseConv],
-) -> TensorType:
-    """The type behind a depthwise post-op, which a 1x1 convolution of feature maps has."""
-    op, shape, weights = ops[0], between.shape, type_of(ops[0].weights)
-    kernel = type_of(step.arg("weights") or "").shape or ()
-    if len(ops) > 1 or shape is None or len(shape) != 4 or kernel[2:] != (1, 1):
-        raise ShapeError(
-            "a depthwise post-op stands once, behind a 1x1 convolution of two spatial dimensions"
-        )
-    if any(
-        step.params.get(name, ()) not in ((), one)
-        for name, one in (("strides", (1, 1)), ("pads", (0, 0, 0, 0)))
-    ):
-        raise ShapeError(
-            "a depthwise post-op stands behind a 1x1 convolution without strides and pads"
-        )
-    if op.kernel < 1 or op.stride < 1 or op.padding < 0:
-        raise ShapeError(
-            f"a depthwise post-op with the kernel {op.kernel}, stride {op.stride} and padding {op.padding}"
-        )
-    channels = shape[1]
-    if weights.shape != (channels, 1, op.kernel, op.kernel):
-        raise ShapeError(
-            f"a depthwise post-op with a kernel of {op.kernel} takes weights [{channels}, 1, {op.kernel}, {op.kernel}]"
-        )
-    bias = type_of(op.bias) if op.bias else None
-    if bias is not None and (bias.shape != (channels,) or bias.dtype is not DType.F32):
-        raise ShapeError(
-            f"the bias of a depthwise post-op is {type_text(bias)}, and there are {channels} channels"
-        )
-    pads: Mapping[str, tuple[int, ...]] = {"strides": (op.stride,) * 2, "pads": (op.padding,) * 4}
-    row = OPS["Conv"]
-    given = [_decoded(between), replace(weights, dtype=DType.F32, quant=None)]
-    return row.infer(given, row.complete({**pads, "group": channels}), [None, None])[0]
-
-
-def _decoded(type_: TensorType) -> TensorType:
-    """Codes count as the reals that they stand for: rows of arithmetic ops speak of f32."""
-    return replace(type_, dtype=DType.F32, quant=None) if type_.dtype in _CODES else type_
 
 
 def _accumulator_problem(plan: Plan, step: Step, dtype: DType, weights: TensorType) -> str | None:

@@ -474,6 +474,15 @@ def at_execution(description: Description) -> Iterator[tuple[str, int, type]]:
             yield f"zero_points_{op.operand}", count(op.zero_point.mask, dims), np.int32
 
 
+def placeholders(description: Description) -> dict[str, Array]:
+    """An array of ones for all that comes at execution."""
+    types = {**description.tensors, **description.operands}
+    found: dict[str, Array] = {
+        name: np.ones(type_.static_shape, type_.dtype.numpy) for name, type_ in types.items()
+    }
+    return found | {name: np.ones(count, dtype) for name, count, dtype in at_execution(description)}
+
+
 def _scales_of(op: PostOp) -> Iterator[tuple[str, Scale]]:
     if isinstance(op, Binary) and op.scale is not None:
         yield f"scales_{op.operand}", op.scale

@@ -25,7 +25,7 @@ from ..runtime.numpy_runtime import run_step
 from . import channel_points
 from .compiled import compiled_reduction, deconvolution_takes_post_ops
 from .depthwise import parts
-from .description import HALVES, Description, integers
+from .description import HALVES, Description, count, integers
 from .narrowing import narrowed
 from .summations import summation_of, summation_of_step
 
@@ -216,6 +216,39 @@ def _plan(
         (step,),
     )
     return plan, step, feeds
+
+
+def by_its_name(description: Description, plan: Plan) -> Plan:
+    """The plan by which attributes are judged: what a reduction gives, a reorder stores, which takes others;
+    and zero points of a factor's channels, which are taken off sums, no step has.
+    """
+    (step,) = plan.steps
+    primitive = "reduction" if description.kind == "reduction" else step.primitive
+    points = {
+        role: zero
+        for role, zero in step.attr.zero_points.items()
+        if not _are_of_channels(description, role)
+    }
+    attr = replace(step.attr, zero_points=points)
+    return replace(plan, steps=(replace(step, primitive=primitive, attr=attr),))
+
+
+def _are_of_channels(description: Description, role: str) -> bool:
+    """Whether codes of a product have zero points along their channels, as the library has them of source and
+    destination, and `unified` of the columns of a matrix, too.
+    """
+    kind, zero = description.kind, description.attr.zero_points[role]
+    roles = {"onednn-v3": ["src", "dst"], "unified": ["src"]}.get(description.target, [])
+    if kind == "matmul":
+        roles = [*roles, *(["weights"] if description.target == "unified" else [])]
+    return (
+        kind in _PRODUCTS
+        and role in roles
+        and description.dtype(role) in (DType.S8, DType.U8)
+        and (kind != "matmul" or len(description.dims("dst")) == 2)
+        and zero.mask == 2
+        and len(zero.values) in (0, count(zero.mask, description.dims(role)))
+    )
 
 
 def _type(array: Array) -> TensorType:

@@ -22,13 +22,20 @@ from ..plan.summation import summation
 from ..runtime.numerics import PROFILES, check_isa
 from ..runtime.processors import default_threads
 from . import on_library, on_numpy, recurrent_on_numpy
-from .description import Description, at_execution, described, stray_masks, with_values
+from .description import (
+    Description,
+    at_execution,
+    described,
+    placeholders,
+    stray_masks,
+    with_values,
+)
 from .kinds import CELLS
 from .narrowing import in_environment, mode_of
 from .neglected import neglected
 from .on_library import Made
 from .recurrent import of_library
-from .refusal import malformed, placeholders, refusal
+from .refusal import malformed, refusal
 from .schemes import (
     SCHEME,
     converted,

@@ -7,11 +7,10 @@ The library is asked for what it takes itself; its own status counts there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
-from ..ir.ops.spec import Array, Attr
+from ..ir.ops.spec import Attr
 from ..ir.types import DType
 from ..masks import mask_text
 from ..onednn.capi import Status
@@ -19,13 +18,12 @@ from ..onednn.enums import Arg
 from ..plan.attributes import DepthwiseConv, Eltwise, PrimitiveAttr, Sum
 from ..plan.findings import called
 from ..plan.targets import TARGETS
-from ..plan.types import Plan
 from ..plan.verify_attributes import post_ops_fit, scales_fit, zero_points_fit
 from ..plan.verify_shapes import NO_FIT, shapes_fit, types_fit
 from .depthwise import parts
-from .description import HALVES, Description, at_execution, count, stray_masks, with_values
+from .description import HALVES, Description, placeholders, stray_masks, with_values
 from .kinds import ARGS, CELLS, KINDS, SOURCE
-from .on_numpy import one_step, widened
+from .on_numpy import by_its_name, one_step, widened
 from .operation import OPERATIONS, empty_clip, ends_the_process, misfits, unlike
 from .recurrent import refusal as refusal_of_layer
 
@@ -201,45 +199,3 @@ def _by_the_table(description: Description) -> Iterator[str]:
                 yield found.message.replace(called(judged.steps[0]), "it", 1)
     except NO_FIT as error:
         yield f"its arguments do not fit each other: {error}"
-
-
-def placeholders(description: Description) -> dict[str, Array]:
-    """An array of ones for all that comes at execution."""
-    types = {**description.tensors, **description.operands}
-    found: dict[str, Array] = {
-        name: np.ones(type_.static_shape, type_.dtype.numpy) for name, type_ in types.items()
-    }
-    return found | {name: np.ones(count, dtype) for name, count, dtype in at_execution(description)}
-
-
-def by_its_name(description: Description, plan: Plan) -> Plan:
-    """The plan by which attributes are judged: what a reduction gives, a reorder stores, which takes others;
-    and zero points of a factor's channels, which are taken off sums, no step has.
-    """
-    (step,) = plan.steps
-    primitive = "reduction" if description.kind == "reduction" else step.primitive
-    points = {
-        role: zero
-        for role, zero in step.attr.zero_points.items()
-        if not _are_of_channels(description, role)
-    }
-    attr = replace(step.attr, zero_points=points)
-    return replace(plan, steps=(replace(step, primitive=primitive, attr=attr),))
-
-
-def _are_of_channels(description: Description, role: str) -> bool:
-    """Whether codes of a product have zero points along their channels, as the library has them of source and
-    destination, and `unified` of the columns of a matrix, too.
-    """
-    kind, zero = description.kind, description.attr.zero_points[role]
-    roles = {"onednn-v3": ["src", "dst"], "unified": ["src"]}.get(description.target, [])
-    if kind == "matmul":
-        roles = [*roles, *(["weights"] if description.target == "unified" else [])]
-    return (
-        kind in _PRODUCTS - {"inner_product"}
-        and role in roles
-        and description.dtype(role) in _CODES
-        and (kind != "matmul" or len(description.dims("dst")) == 2)
-        and zero.mask == 2
-        and len(zero.values) in (0, count(zero.mask, description.dims(role)))
-    )

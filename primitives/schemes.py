@@ -13,11 +13,10 @@ from ..onednn.capi import Status, failure
 from ..plan.attributes import Binary, Eltwise, PrimitiveAttr, Scale
 from ..plan.conversion.convert import convert_steps
 from ..plan.targets import PARAMETERS_OF_2_6
-from .description import Description, with_values
+from .description import Description, placeholders, with_values
 from .kinds import CELLS
-from .on_numpy import one_step
+from .on_numpy import by_its_name, one_step
 from .recurrent import of_library, refusal_of_unified
-from .refusal import by_its_name, placeholders
 
 SCHEME = "onednn-v3"
 """The scheme of the library."""

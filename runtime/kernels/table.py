@@ -12,9 +12,8 @@ from ...errors import FqfuseError, InternalError, InvalidInput
 from ...ir.ops import OPS
 from ...ir.ops.spec import Array, Attr, Evaluate, OpSpec
 from ...ir.types import DType, TensorType
-from ...plan.shapes import bound_otherwise
+from ...plan.shapes import bound_otherwise, row_inputs
 from ...plan.types import Plan, Step
-from ...plan.verify_shapes import row_inputs
 from .base import BETWEEN, Binding, InTurn, Kernel, Operand, Result, Tasks, Values
 from .elementwise import bind_elementwise
 from .epilogue import Anchor, placed

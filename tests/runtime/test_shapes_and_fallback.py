@@ -16,9 +16,8 @@ import fqfuse
 from fqfuse.errors import InvalidInput, InvalidModel, UnsupportedOp
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import DepthwiseConv, PrimitiveAttr
-from fqfuse.plan.shapes import bind_shapes, step_shapes, symbol_sizes
+from fqfuse.plan.shapes import bind_shapes, row_inputs, step_shapes, symbol_sizes
 from fqfuse.plan.types import Plan, Step
-from fqfuse.plan.verify_shapes import row_inputs
 from fqfuse.runtime.fallback import foreign_op
 from fqfuse.runtime.numpy_runtime import run_step
 from fqfuse.runtime.session import InferenceSession

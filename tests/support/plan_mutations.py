@@ -37,6 +37,7 @@ from fqfuse.plan.attributes import (
     ZeroPoint,
 )
 from fqfuse.plan.seal import seal
+from fqfuse.plan.shapes import step_types
 from fqfuse.plan.types import Plan
 
 INTEGERS = (
@@ -629,7 +630,8 @@ def _told_truly(plan: Plan) -> Plan:
     for step in plan.steps:
         seen = _with(plan, values=values)
         try:
-            found = verify_shapes.step_types(step, seen.type, partial(for_types, seen.constants))
+            exact = verify_shapes._is_exact(step)
+            found = step_types(step, seen.type, partial(for_types, seen.constants), exact=exact)
         except Exception:  # noqa: BLE001, S112  # a broken step has no types: the verifier is to say so
             continue
         for value, type_ in zip(step.outputs, found, strict=False):
