@@ -27,6 +27,7 @@ U32Array = npt.NDArray[np.uint32]
 _LOW_BITS = np.int64(0x1FFFFFFF)
 _TIE = np.int64(0x10000000)
 _SMALLEST_NORMAL = 2.0**-126
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class NumericsProfile:
 
     Attributes:
         name: what the order belongs to.
-        combine: True: `acc * (src_scale * weights_scale)`, the scales' product rounded first;
+        combine: True: `acc * (src_scale * weights_scale)`, as `factors_of` has it;
             False: `(acc * src_scale) * weights_scale`.
         reciprocal: True: `y * f32(1 / dst_scale)`; False: `y / dst_scale`.
         fma: True: the sum and linear post-ops round once (`fma`); False: multiply, round, add,
@@ -95,6 +96,25 @@ def check_isa(isa: object, backend: str, *, needed: bool = False) -> None:
             f"the backend onednn runs on this CPU, and emulates no {isa}",
             hint=f"take the backend numpy, or start the process with ONEDNN_MAX_CPU_ISA={isa.upper()}",
         )
+
+
+def factors_of(first: F32Array, second: F32Array) -> tuple[F32Array, ...]:
+    """Scales of source and weights as factors of an integer: their product, rounded first; where f32
+    does not hold it to full precision, the smaller one and then the larger one. The sum 0 stays 0
+    so, and no other one is lost.
+    """
+    with np.errstate(all="ignore"):
+        product = np.multiply(first, second)
+    size, one, other = np.abs(product), np.abs(first), np.abs(second)
+    held = (size >= _SMALLEST_NORMAL) & (size <= _LARGEST)
+    if held.all():
+        return (product,)
+    given = [(each == 0) | ~np.isfinite(each) for each in (one, other)]
+    apart = ~(held | given[0] | given[1])
+    if not apart.any():
+        return (product,)
+    small, large = (np.where(one <= other, *pair) for pair in ((first, second), (second, first)))
+    return np.where(apart, small, product), np.where(apart, large, np.float32(1))
 
 
 def fused_multiply_add(

@@ -16,18 +16,21 @@ from ...ir.node import Node
 from ...ir.ops.product_axes import outputs_axis
 from ...ir.ops.spec import Attr
 from ...ir.rule import Refusal
-from ...ir.types import DType
+from ...ir.types import DType, TensorType
 from ...plan.arguments import AT_RUN_TIME, BLOCKS_OF_WEIGHTS, PACKED, SOURCE_BITS
 from ...plan.attributes import PrimitiveAttr
+from ..formula.algebra import is_normal
 from ..formula.formula import LARGEST, SMALLEST_NORMAL, BinaryOp, ChainOp, Shift, Vec, vec
 from ..mapping.composed import Composed, Front
 from .build import (
+    Roles,
     attributes_of,
     build_step,
     front_of,
     grown,
     is_padded,
     of_rank,
+    row_in_front,
     scale_of,
     size_along,
 )
@@ -46,6 +49,8 @@ from .primitives import plain
 
 PRIMITIVES = {"Conv": "convolution", "ConvTranspose": "deconvolution", "MatMul": "matmul"}
 """The primitive of each operation with weights."""
+
+_APART = 2.0**64
 
 
 def anchor(builder: StepBuilder, node: Node) -> None:
@@ -232,7 +237,6 @@ class _Anchor:
         if source.per_channel is not None:
             scale = vec(weights.scale * self._of_groups(source))
             how = f"its scales along the channels multiply those of {self.primitive}'s weights"
-        computed = weights.is_scaled_at_run_time or bool(source.parameters)
         if weights.is_scaled_at_run_time and not self.v2:
             scale = None
         front, zero = self._front(source.dtype, scale), float(source.zero_point)
@@ -244,14 +248,10 @@ class _Anchor:
             lost = source.fraction * factor * self._weight_sums(weights)
             front = replace(front, bias=vec(front.bias - lost))
         parameters = [*source.parameters, *weights.parameters]
-        start: list[ChainOp] = []
-        if computed and self.v2:
-            start, front = self._factors(source, weights), replace(front, bias=vec(0.0))
+        computed = self._computed_factors(parameters) if self.v2 else []
+        if computed:
             parameters = [arg for arg in parameters if AT_RUN_TIME[arg[0]][0] != "scales"]
-        chain = self._grow(front, start)
-        if self.v2 and not _has_output_scales(chain.composed):
-            start, front = self._constant_factors(front), replace(front, scale=None, bias=vec(0.0))
-            chain = self._grow(front, start)
+        chain = self._grown(front, computed)
         factors = chain.composed.scale
         assert source.decode is not None
         assert weights.decode is not None
@@ -293,30 +293,62 @@ class _Anchor:
             scales["weights"] = scale_of(factors, self.mask)
         return attributes_of(composed, scales, zero_points)
 
-    def _factors(self, source: Source, weights: Weights) -> list[ChainOp]:
-        """Computed scales as the first post-ops of a step for `onednn-v2`, with the bias behind.
+    def _grown(self, front: Front, computed: list[str]) -> Chain:
+        """The chain, on `onednn-v2` behind computed factors; constant ones that no output scales can be
+        are factors of its own, too.
+        """
+        start = self._factors(computed, front, computed=True) if computed else []
+        chain = self._grow(replace(front, bias=vec(0.0)) if computed else front, start)
+        if not self.v2 or _has_output_scales(chain.composed, len(computed)):
+            return chain
+        constant = self._constant_factors(front, computed=bool(computed))
+        start = self._factors([*computed, *constant], front, computed=bool(computed))
+        return self._grow(replace(front, scale=None, bias=vec(0.0)), start)
+
+    def _computed_factors(self, parameters: Roles) -> list[str]:
+        """Computed scales for `onednn-v2`, as operands of post-ops.
 
         oneDNN 2.6 takes output scales at execution for no convolution, and leaves its fast matmul
         for them (by experiment); zero points it takes.
         """
-        chain: list[ChainOp] = []
-        for role, value in (*source.parameters, *weights.parameters):
-            if AT_RUN_TIME[role][0] == "scales":
-                operand = of_rank(self.builder, self.node, value, self.axis, role)
-                chain.append(BinaryOp("mul", operand))
-        if self.bias is not None and self.bias.any():
-            chain.append(Shift(self.bias))
+        return [
+            of_rank(self.builder, self.node, value, self.axis, role)
+            for role, value in parameters
+            if AT_RUN_TIME[role][0] == "scales"
+        ]
+
+    def _constant_factors(self, front: Front, *, computed: bool) -> list[str]:
+        """The same of constants: none of 1; those of two arguments are two where f32 has few bits for
+        their product.
+        """
+        scale = front.scale
+        assert scale is not None
+        parts = {} if (scale == 1).all() else {"scales": scale}
+        if not computed and not is_normal(scale):
+            half = np.exp2(np.frexp(scale)[1] // 2)
+            parts = {"scales": scale / half, "scales/apart": half}
+        return [
+            self.graph.add_constant(f"{self.node.name}/{what}", front.along_channels(values))
+            for what, values in parts.items()
+        ]
+
+    def _factors(self, operands: list[str], front: Front, *, computed: bool) -> list[ChainOp]:
+        """Factors as the first post-ops of a step, with the bias behind. Of two of which one is computed the
+        smaller one is first: so f32 holds what a sum becomes on the way to a result that it holds.
+        """
+        if len(operands) > 1 and computed:
+            operands = [self._of_both(op, operands) for op in ("Min", "Max")]
+        chain: list[ChainOp] = [BinaryOp("mul", operand) for operand in operands]
+        if front.bias is not None and front.bias.any():
+            chain.append(Shift(front.bias))
         return chain
 
-    def _constant_factors(self, front: Front) -> list[ChainOp]:
-        """The same of constants, for what output scales cannot be: the f32 next to 0 have few bits,
-        and a bias divided by them is no f32.
-        """
-        assert front.scale is not None
-        factors = front.along_channels(front.scale)
-        operand = self.builder.file_constant(f"{self.node.name}/scales", factors)
-        bias = [] if front.bias is None or not front.bias.any() else [Shift(front.bias)]
-        return [BinaryOp("mul", operand), *bias]
+    def _of_both(self, op: str, operands: list[str]) -> str:
+        """Two operands of the output's rank as one, in front of the step."""
+        shapes = [self.builder.type(operand).static_shape for operand in operands]
+        kind = TensorType(DType.F32, np.broadcast_shapes(*shapes))
+        name = f"{self.node.name}/{op.lower()}"
+        return row_in_front(self.builder, self.node, op, name, operands, kind)
 
     def _of_groups(self, source: Source) -> Vec:
         """The source's scale for each output channel, where each group has one; else 1."""
@@ -450,11 +482,15 @@ class _Anchor:
         return np.asarray(data * scale, np.float32)
 
 
-def _has_output_scales(composed: Composed) -> bool:
-    """True where the output scales are normal numbers of f32, and the bias divided by them is one."""
+def _has_output_scales(composed: Composed, computed: int) -> bool:
+    """True where the output scales are normal numbers of f32, and the bias divided by them is one; in front
+    of a computed factor, where sums by the former are far from the ends of f32; of two, where they are 1.
+    """
     if composed.scale is None:
         return True
     with np.errstate(all="ignore"):
         bias = vec(0.0) if composed.bias is None else composed.bias / composed.scale
-    smallest = np.abs(composed.scale).min(initial=SMALLEST_NORMAL)
-    return bool(smallest >= SMALLEST_NORMAL and (np.abs(bias) <= LARGEST).all())
+    size = np.abs(composed.scale)
+    far = (LARGEST, _APART, 1.0)[computed]
+    least = max(SMALLEST_NORMAL, 1 / far)
+    return bool(((size >= least) & (size <= far)).all() and (np.abs(bias) <= LARGEST).all())

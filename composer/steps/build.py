@@ -178,10 +178,18 @@ def of_rank(builder: StepBuilder, node: Node, value: str, axis: int | None, what
     if data is not None:
         return builder.file_constant(name, np.asarray(data).reshape(shape))
     wanted = builder.file_constant(f"{name}/shape", np.asarray(shape, np.int64))
-    row = OPS["Reshape"]
-    args, params = with_roles(row, (value, wanted)), row.complete({})
-    step = Step(name, "onnx.Reshape", "Reshape", args, (name,), params, origin=node.origin)
-    builder.add_in_front(step, node, TensorType(graph.type(value).dtype, tuple(shape)))
+    kind = TensorType(graph.type(value).dtype, tuple(shape))
+    return row_in_front(builder, node, "Reshape", name, (value, wanted), kind)
+
+
+def row_in_front(
+    builder: StepBuilder, node: Node, op: str, name: str, inputs: Sequence[str], kind: TensorType
+) -> str:
+    """Adds a step of an op in front of a node's own one. Its name is that of what it gives."""
+    row = OPS[op]
+    args, params = with_roles(row, inputs), row.complete({})
+    step = Step(name, f"onnx.{op}", op, args, (name,), params, origin=node.origin)
+    builder.add_in_front(step, node, kind)
     return name
 
 

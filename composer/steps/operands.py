@@ -27,7 +27,7 @@ from ...plan.accumulator import (
 )
 from ...plan.arguments import SOURCE_AT_RUN_TIME, WEIGHTS_AT_RUN_TIME
 from ...plan.targets import Capability
-from ..formula.formula import LARGEST, Vec, vec
+from ..formula.formula import Vec, vec
 from .two_operands import decoded
 
 _WHOLE = 32  # codes that kernels look up at once
@@ -474,16 +474,7 @@ def accumulator_refusal(
     graph: Graph, source: Source, weights: Weights, summed: Sequence[int]
 ) -> Refusal | None:
     """Why 32 bits could not hold sum((src - src_zp) * (weights - weights_zp)) over the axes
-    `summed` of the weights, or f32 one product, of codes or of scales; None when they do."""
-    own = np.ones(1) if source.per_channel is None else source.per_channel
-    largest = source.scale * np.abs(own).max() * np.abs(weights.scale).max(initial=0.0)
-    if largest > LARGEST:  # which makes NaN of a sum of 0
-        return Refusal(
-            "f32 does not hold the product of the scales",
-            f"{LARGEST:g} at most",
-            f"{largest:g}",
-            "calibrate again: the scales are far too large",
-        )
+    `summed` of the weights, or f32 one product; None when they do."""
     if weights.zero_point not in WEIGHTS_ZERO_POINTS:
         return Refusal(
             "the zero point of the weights is none of their codes",

@@ -15,7 +15,6 @@ NumPy call with f32 rounding. Passes that change no bit are left out when it is 
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from ...ir.ops.spec import Array
 from ...ir.types import DType
 from ...plan import attributes as plan_attributes
 from ...plan.attributes import Eltwise, PostOp, Prelu, Scale, Sum, ZeroPoint
-from ..numerics import F32Array
+from ..numerics import F32Array, factors_of
 from .base import (
     Binding,
     Block,
@@ -247,8 +246,8 @@ class Epilogue:
 
     def _add_scales(self, scales: tuple[F32Array, ...]) -> None:
         factors = [s for s in scales if not _all(s, 1.0)]
-        if self._profile.combine and factors:
-            factors = [functools.reduce(np.multiply, factors)]
+        if self._profile.combine and len(factors) > 1:
+            factors = [*factors_of(*factors)]
         for factor in factors:
             self._add_binary(Binary("mul", Operand.of(factor)))
 

@@ -45,6 +45,7 @@ from .program import (
     hand_out,
     plan_buffers,
 )
+from .scales import scales_check
 from .values import NotLowered, Offer, Values, Wanted, Weights, beyond_reach
 
 Lowering = Callable[["Binder", Step], None]
@@ -247,6 +248,17 @@ class Binder(Values):
     @property
     def _codes(self) -> dict[str, Codes]:
         return self.constants.once("codes", lambda: codes_of_plan(self._told))
+
+    @property
+    def _ranges(self) -> frozenset[str]:
+        """The scales of ranges of a tensor."""
+
+        def found() -> frozenset[str]:
+            return frozenset(
+                step.outputs[0] for step in self.plan.steps if step.op == "DynamicRange"
+            )
+
+        return self.constants.once("ranges", found)
 
     def describe(
         self, step: Step, kind: str, *operands: MemoryDesc | None, **parameters: Any
@@ -602,10 +614,14 @@ class Binder(Values):
             return
         before = len(self._placements)
         try:
-            self._checked(step, lowering)(self, step)
+            chosen = self._checked(step, lowering)
+            check = scales_check(self.plan, self.index, self._ranges)
+            chosen(self, step)
         except NotLowered as refusal:
             self._on_host(self._told.steps[self.index], str(refusal))
             return
+        if check is not None:
+            self._run_on_host(check)
         if len(self._placements) == before:
             self._place("onednn", " + ".join(self._impl))
 

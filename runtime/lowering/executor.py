@@ -52,7 +52,7 @@ from .recurrent import rnn
 from .recurrent_dynamic import dynamic_lstm
 from .reorder import quantizing_reorder
 from .runs import Run
-from .values import NotCompiled, NotLowered
+from .values import MovedToNumPy, NotLowered
 
 _BYTES_OF_AN_ACTION = 64 << 10
 """Of an action of a program, beside what it computes on: generated code, descriptors, arguments. Measured: 54 KB
@@ -182,8 +182,11 @@ class OneDnnExecutor:
             is_body=True,
         )
         self._bodies = body_runners(plan, make, self._budget)
+        self._state = self._new_state()
+
+    def _new_state(self) -> _State:
         with workers.making():
-            self._state = _State(self._lowered, Engine(self._library), self._kept_bytes)
+            return _State(self._lowered, Engine(self._library), self._kept_bytes)
 
     @property
     def description(self) -> str:
@@ -269,12 +272,17 @@ class OneDnnExecutor:
 
     def _with_run(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
         """Calls `work` with the memory of a run, which nobody else uses meanwhile, and with our
-        number of OpenMP threads.
+        number of OpenMP threads; again where a step has to run on NumPy.
         """
-        if workers.in_child():
-            self._library.check_process()
-            return workers.in_own_thread(lambda: self._with_run_here(shapes, work))
-        return self._with_run_here(shapes, work)
+        while True:
+            try:
+                if workers.in_child():
+                    self._library.check_process()
+                    return workers.in_own_thread(lambda: self._with_run_here(shapes, work))
+                return self._with_run_here(shapes, work)
+            except MovedToNumPy as moved:
+                self._kept[moved.step] = moved.reason
+                self._state = self._new_state()
 
     def _with_run_here(self, shapes: Mapping[str, StaticShape], work: Callable[[Run], T]) -> T:
         bound, library = self._bound(shapes), self._library
@@ -303,8 +311,7 @@ class OneDnnExecutor:
     def _bound(self, shapes: Mapping[str, StaticShape]) -> _Bound:
         state = self._state
         if state.generation != workers.generation():
-            with workers.making():
-                state = self._state = _State(self._lowered, Engine(self._library), self._kept_bytes)
+            state = self._state = self._new_state()
         key = tuple([shapes[name] for name in self._plan.inputs])
         recent, bound = state.recent
         if recent == key and bound is not None:
@@ -370,7 +377,7 @@ class OneDnnExecutor:
         state: _State,
         threads: int,
     ) -> Program:
-        """The program, bound in a thread of its own: see `NotCompiled`. A step whose code cannot be
+        """The program, bound in a thread of its own: see `MovedToNumPy`. A step whose code cannot be
         generated runs on NumPy.
         """
         refused = dict(self._kept)
@@ -407,7 +414,7 @@ class OneDnnExecutor:
         while True:
             try:
                 return workers.in_new_thread(work)
-            except NotCompiled as failure:
+            except MovedToNumPy as failure:
                 if failure.step in refused:
                     raise InternalError(
                         f"step {failure.step} fails on NumPy: {failure.reason}"

@@ -42,15 +42,16 @@ class NotLowered(Exception):
     """No primitive runs this step as it should; the message is the reason."""
 
 
-class NotCompiled(Exception):
-    """The library failed while it generated code for a step.
+class MovedToNumPy(Exception):
+    """A step must run on NumPy after all: bind again.
 
-    oneDNN 3.2's code generator never forgets such a failure, and fails for ever after in the same
-    thread: bind again in another one.
+    The library failed while it generated code for it; oneDNN 3.2's code generator never forgets such a
+    failure, and fails for ever after in the same thread: bind in another one. Or a run has scales
+    whose product f32 does not hold.
 
     Attributes:
         step: index of the step.
-        reason: what failed.
+        reason: why.
     """
 
     def __init__(self, step: int, reason: str) -> None:
@@ -669,7 +670,7 @@ class Values:
         try:
             return Primitive(desc)
         except OneDnnError as error:
-            raise NotCompiled(self.index, error.what) from error
+            raise MovedToNumPy(self.index, error.what) from error
 
     def _run(self, desc: PrimitiveDesc, args: Mapping[int, Tensor | Memory]) -> None:
         primitive = self._made(desc)

@@ -1,0 +1,85 @@
+"""Scales of source and weights whose product f32 does not hold: the library forms it in front of all
+else, so that it makes NaN of a sum of 0, or 0 of any sum. Such a step runs on NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+import numpy as np
+
+from ...ir.ops.spec import Array
+from ...plan.arguments import AT_RUN_TIME, at_run_time
+from ...plan.types import Plan
+from ..numerics import factors_of
+from .values import MovedToNumPy, NotLowered
+
+_TOO_FAR = "f32 does not hold the product of its scales, which oneDNN multiplies first"
+_BESIDE_A_RANGE = 2.0**-30, 2.0**6
+"""Constants whose product with the scale of a range, f32's largest / 127 at most, f32 holds: in full, but
+where the values of the range are below 1e-26.
+"""
+
+
+class ScalesCheck:
+    """Looks at the scales of a step in each run; arguments as of `scales_check`.
+
+    Raises:
+        MovedToNumPy: `run` does, where f32 does not hold their product.
+    """
+
+    outputs = ()
+    single_call = None
+    follows = False
+
+    def __init__(self, index: int, known: list[Array], inputs: tuple[str, ...]) -> None:
+        self.inputs, self.implementations = inputs, list[str]()
+        self._index, self._known = index, known
+
+    def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Nothing."""
+        if not _held([*self._known, *(arrays[name].reshape(-1) for name in self.inputs)]):
+            raise MovedToNumPy(self._index, _TOO_FAR)
+        return {}
+
+
+def scales_check(plan: Plan, index: int, ranges: Container[str]) -> ScalesCheck | None:
+    """What looks at the scales of a step in each run; None where that is not needed.
+
+    Args:
+        plan: the plan.
+        index: the place of the step.
+        ranges: the values that are scales of the range of a tensor.
+
+    Raises:
+        NotLowered: f32 does not hold the product of constant ones.
+    """
+    step = plan.steps[index]
+    fed = {
+        AT_RUN_TIME[role][1]: value
+        for role, value in at_run_time(step.op, step.args).items()
+        if AT_RUN_TIME[role][0] == "scales"
+    }
+    known = [plan.constants[value].reshape(-1) for value in fed.values() if value in plan.constants]
+    known += [
+        scale.array
+        for role, scale in step.attr.scales.items()
+        if role in ("src", "weights") and role not in fed
+    ]
+    computed = tuple(value for value in fed.values() if value not in plan.constants)
+    if len(known) + len(computed) < len(("src", "weights")):
+        return None
+    if not computed:
+        if not _held(known):
+            raise NotLowered(_TOO_FAR)
+        return None
+    low, high = _BESIDE_A_RANGE
+    if known and computed[0] in ranges and bool(((known[0] >= low) & (known[0] <= high)).all()):
+        return None
+    return ScalesCheck(index, known, computed)
+
+
+def _held(scales: list[Array]) -> bool:
+    """True where f32 holds the product of two scales; a scale alone is its own."""
+    first, second = (np.asarray(each, np.float32) for each in scales)
+    return len(factors_of(first, second)) == 1
