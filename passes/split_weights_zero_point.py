@@ -16,7 +16,7 @@ from ..ir.ops.product_axes import outputs_axis
 from ..ir.ops.spec import Array
 from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
-from ..plan.accumulator import ACCUMULATOR, EXACT_IN_F32, less_zero_points
+from ..plan.accumulator import ACCUMULATOR, EXACT_IN_F32, as_s8, less_zero_points
 from .base import Contract, NodePass, Verdict, fits_f32, swap
 
 _FEWEST_PRODUCTS = 64
@@ -39,6 +39,9 @@ def split_weights_zero_point(graph: Graph, node: Node) -> Verdict:
         MatMul(x, Dequantize(w){s, z})
         ->  Add(MatMul(x, Dequantize(w - t){s, 0}), MatMul(MatMul(x, ones), -s*(z - t): [1,N]))
 
+        MatMul(x, RunTimeDequantize(w, s, z))
+        ->  Add(MatMul(x, RunTimeDequantize(w - t, s)), Mul(MatMul(x, ones), -s*(z - t)))        likewise
+
     where the integer t makes w - t codes of s8, and x is decoded from 8-bit codes; z may be no
     integer (-1..1 in 256 levels: 127.5). oneDNN's convolution takes no zero point on its weights,
     and matmul one for all, an integer. The sum of a window has one channel, and is exact in
@@ -50,13 +53,16 @@ def split_weights_zero_point(graph: Graph, node: Node) -> Verdict:
     Refuses when: a convolution has groups, an output adds few products, or 32 bits do not hold the
     sums: f32 costs no more, or must do.
     """
-    decode = graph.producer(node.inputs[1], "Dequantize")
+    decode = graph.producer(node.inputs[1], "Dequantize", "RunTimeDequantize")
     if decode is None or not _reads_codes(graph, node):
         return None
-    codes, quant = graph.constant(decode.input), decode.quant
+    codes = graph.constant(decode.input)
     if codes is None or graph.type(decode.input).dtype not in (DType.U8, DType.S8):
         return None
     outputs = outputs_axis(node.op, codes.ndim)
+    if decode.op == "RunTimeDequantize":
+        return _computed(graph, node, decode, np.asarray(codes), outputs)
+    quant = decode.quant
     if quant.axis not in (None, outputs) or codes.ndim < 2:
         return None
     if node.op == "MatMul" and (
@@ -77,6 +83,66 @@ SPLIT_WEIGHTS_ZERO_POINT = NodePass(
     split_weights_zero_point,
     ("Conv", "MatMul"),
 )
+
+
+def _computed(graph: Graph, node: Node, decode: Node, codes: Array, outputs: int) -> Verdict:
+    """The same of zero points that are computed; one for all is left to a matrix product that takes it."""
+    along, zeros = decode.attrs["axis"], decode.operand(2)
+    if not zeros or codes.ndim < 2 or along not in (None, outputs):
+        return None
+    if node.op == "MatMul" and (codes.ndim != 2 or along is None):
+        return None
+    constant = graph.constant(zeros)
+    if constant is not None and less_zero_points(codes, constant.reshape(-1), along) is not None:
+        return None
+    refusal = _refusal(graph, node, codes.shape, outputs)
+    if refusal is not None:
+        return refusal
+    kind = graph.type(decode.input).dtype
+    zeros = graph.part(node, "Cast", [zeros], "zero_points", {"to": DType.F32})
+    if kind.beyond_s8:
+        less = graph.add_constant(f"{node.name}/less", np.float32(kind.beyond_s8))
+        zeros = graph.part(node, "Sub", [zeros, less], "less")
+    scaled = graph.part(node, "Mul", [zeros, decode.inputs[1]], "scaled")
+    factors = graph.part(node, "Neg", [scaled], "negated")
+    shape = (1, -1) if node.op == "MatMul" else (-1, *[1] * (codes.ndim - 2))
+    wanted = graph.add_constant(f"{node.name}/along", np.array(shape, np.int64))
+    factors = graph.part(node, "Reshape", [factors, wanted], "factors")
+    term = graph.part(node, "Mul", [_sums(graph, node, codes.shape, outputs), factors], "term")
+    held = decode.input
+    if kind.beyond_s8:
+        held = graph.add_constant(f"{held}/s8", as_s8(codes, kind))
+    weights = _scaled(graph, decode, held)
+    product = graph.again(node, [node.input, weights, *node.inputs[2:]]).output
+    swap(graph, node, graph.part(node, "Add", [product, term], "split"))
+    erase_unread(graph, [decode])
+    return "their zero points, which are computed, multiply the sum of each window"
+
+
+def _scaled(graph: Graph, decode: Node, codes: str) -> str:
+    """Codes decoded by the same scales, without a zero point."""
+    scales = graph.constant(decode.inputs[1])
+    if scales is None:
+        return graph.again(decode, [codes, decode.inputs[1]]).output
+    along = decode.attrs["axis"]
+    quant = Quantization.of(scales.reshape(-1), 0, along if isinstance(along, int) else None)
+    return graph.add(
+        "Dequantize",
+        [codes],
+        {"quant": quant},
+        name=decode.name,
+        origin=decode.origin,
+        quantizer=decode.quantizer,
+    ).output
+
+
+def _sums(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> str:
+    """The sum of what each output reads: a product with ones, of one output channel."""
+    sizes = (1 if axis == outputs else size for axis, size in enumerate(shape))
+    ones = graph.add_constant(f"{node.name}/ones", np.ones([*sizes], np.int8))
+    quant = {"quant": Quantization.of(1.0)}
+    weights = graph.part(node, "Dequantize", [ones], "ones", quant)
+    return graph.part(node, node.op, [node.input, weights], "sums", node.attrs)
 
 
 def _reads_codes(graph: Graph, node: Node) -> bool:
@@ -101,8 +167,8 @@ def _refusal(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> 
             "quantize weights symmetrically",
         )
     added = math.prod(shape) // max(shape[outputs], 1)
-    # a source with computed parameters would be decoded for f32 by a step of its own: int8 is never dearer
-    static = graph.producer(node.input, "Dequantize") is not None
+    # what has computed parameters would be decoded for f32 by a step of its own: int8 is never dearer
+    static = all(graph.producer(value, "Dequantize") for value in node.inputs[:2])
     # few outputs are left to f32 only where it holds each partial sum exactly
     few = shape[outputs] < _FEWEST_OUTPUTS and added * 255 * 255 <= EXACT_IN_F32
     if static and (added < _FEWEST_PRODUCTS or few):
@@ -153,7 +219,9 @@ class _Split:
                 "calibrate again: the scales are far too large or too small",
             )
         weights = self._weights()
-        term = self._term(self._sums(), factors.astype(np.float32))
+        term = self._term(
+            _sums(graph, node, self._codes.shape, self._outputs), factors.astype(np.float32)
+        )
         product = graph.again(node, [node.input, weights, *node.inputs[2:]]).output
         swap(graph, node, graph.part(node, "Add", [product, term], "split"))
         erase_unread(graph, [self._decode])
@@ -179,16 +247,6 @@ class _Split:
             [self._graph.add_constant(f"{self._decode.input}/s8", less.astype(np.int8))],
             {"quant": Quantization.of(quant.scales, 0, quant.axis)},
         ).output
-
-    def _sums(self) -> str:
-        """The sum of what each output reads: a product with ones, of one output channel."""
-        graph, node = self._graph, self._node
-        shape = list(self._codes.shape)
-        shape[self._outputs] = 1
-        ones = graph.add_constant(f"{node.name}/ones", np.ones(shape, np.int8))
-        quant = {"quant": Quantization.of(1.0)}
-        weights = graph.part(node, "Dequantize", [ones], "ones", quant)
-        return graph.part(node, node.op, [node.input, weights], "sums", node.attrs)
 
     def _term(self, sums: str, factors: Array) -> str:
         """The sums times a factor for each output channel."""

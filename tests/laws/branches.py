@@ -517,7 +517,12 @@ def _scaled_rows(d: Draft, x: Value) -> Value:
     count = d.channels(x) if axis == 1 else 4
     codes = net.q(x, d.draw(scales), 128)
     zeros = np.full(count, d.draw(st.sampled_from([128, 128, 3])))
-    if d.yes(3):
+    if d.yes(4):
+        rows = net.input((1, count, 1, 1) if axis == 1 else (1, 1, count, 1))
+        whole = net.op("Cast", codes, to=DType.F32) if d.yes() else net.dq(codes)
+        decoded = net.op("Mul", rows, whole) if d.yes() else net.op("Mul", whole, rows)
+    elif d.yes(3):
+        zeros = zeros - d.draw(st.sampled_from([0, 0.5]))
         steps = d.draw(st.lists(scales, min_size=count, max_size=count))
         decoded = net.dq(codes, Quantization.of(steps, zeros, axis))
     else:

@@ -20,7 +20,7 @@ import fqfuse
 
 TARGETS = ("onednn-v3", "onednn-v2", "unified")
 LARGEST = float(np.finfo(np.float32).max)
-CASES = int(os.environ.get("FQFUSE_FAR_FACTORS", examples(300, fuzz=20_000).max_examples))
+CASES = int(os.environ.get("FQFUSE_FAR_FACTORS", examples(100, fuzz=20_000).max_examples))
 _ROUNDINGS = 6 * 2.0**-24
 """Of the sum, of the scales' product or of the sum by one of them, of what that gives; of a factor or a
 constant behind it, and of the quotient by the scale of a quantizer."""
