@@ -472,7 +472,7 @@ def _in_whole_codes(quant: Quantization, constant: npt.NDArray[np.float64]) -> b
     if constant.size > 1 and quant.scales.size not in (1, constant.size):
         return False
     codes = constant.reshape(-1) / quant.scales.astype(np.float64)  # of two f32: rounded
-    whole = np.abs(codes - np.rint(codes)) <= np.abs(codes) * 2.0**-22
+    whole = np.abs(codes - np.rint(codes)) <= np.abs(codes) * 2.0**-23
     return bool(whole.all()) and not np.any(quant.zero_points % 1)
 
 
@@ -581,8 +581,8 @@ def _with_constant(
         steps = values / scale if op == "Sub" else -values / scale
         moved = zero + steps
         nearest = np.rint(moved)
-        # c and s are f32: see split
-        close = np.abs(moved - nearest) <= np.abs(steps) * 2.0**-22
+        # c and s are f32, each within 2^-24 of what it stands for
+        close = np.abs(moved - nearest) <= np.abs(steps) * 2.0**-23
         found = np.where(close & (nearest != zero), nearest, moved)
         if np.abs(found).max(initial=0) > _LARGEST_ZERO_POINT:
             return None
