@@ -341,6 +341,11 @@ class OneDnnError(FqfuseError):
 
     status: Status | int = Status.runtime_error
 
+    @property
+    def is_refusal(self) -> bool:
+        """The library does not take a request, and has not failed otherwise."""
+        return self.status in (Status.unimplemented, Status.invalid_arguments)
+
     def __reduce__(self) -> tuple[object, ...]:
         return *super().__reduce__(), {"status": self.status}
 

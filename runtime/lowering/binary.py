@@ -19,12 +19,12 @@ from ...onednn.layouts import relaid, row_major
 from ...onednn.memory import Memory, MemoryDesc
 from ...plan import attributes as plan_attributes
 from ...plan.types import Step
-from .binding import Binder, distinct, first_accepted, first_lowered, need
+from .binding import Binder, first_accepted, first_lowered, need
 from .convolving import affine
 from .joining import Way, join_axes, joined, joined_frame, wide
 from .pointwise import layouts
 from .translation import algorithm, translate
-from .values import Args, NotLowered, Offer, Wanted
+from .values import Args, NotLowered, Offer, Wanted, distinct
 
 _MIRRORED = {
     "add": "add",

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from ...ir.ops.spec import Array
-from ...onednn.capi import OneDnnError, Status
+from ...onednn.capi import OneDnnError
 from ...onednn.defects import defect_of
 from ...onednn.enums import AlgKind, Arg, CpuIsa, DataType
 from ...onednn.layouts import channels_last, relaid, row_major, spaced, viewed
@@ -45,7 +45,7 @@ from .program import (
     hand_out,
     plan_buffers,
 )
-from .scales import scales_check
+from .scales import ScalesCheck, scales_check
 from .values import NotLowered, Offer, Values, Wanted, Weights, beyond_reach
 
 Lowering = Callable[["Binder", Step], None]
@@ -216,7 +216,7 @@ class Binder(Values):
         try:
             describe(self.engine, "reorder", given, wanted)
         except OneDnnError as error:
-            if not is_refusal(error):
+            if not error.is_refusal:
                 raise
             return f"nothing packs {wanted} for {desc.impl_info}"
         return ""
@@ -248,17 +248,6 @@ class Binder(Values):
     @property
     def _codes(self) -> dict[str, Codes]:
         return self.constants.once("codes", lambda: codes_of_plan(self._told))
-
-    @property
-    def _ranges(self) -> frozenset[str]:
-        """The scales of ranges of a tensor."""
-
-        def found() -> frozenset[str]:
-            return frozenset(
-                step.outputs[0] for step in self.plan.steps if step.op == "DynamicRange"
-            )
-
-        return self.constants.once("ranges", found)
 
     def describe(
         self, step: Step, kind: str, *operands: MemoryDesc | None, **parameters: Any
@@ -615,7 +604,7 @@ class Binder(Values):
         before = len(self._placements)
         try:
             chosen = self._checked(step, lowering)
-            check = scales_check(self.plan, self.index, self._ranges)
+            check = self._scales_check()
             chosen(self, step)
         except NotLowered as refusal:
             self._on_host(self._told.steps[self.index], str(refusal))
@@ -647,6 +636,16 @@ class Binder(Values):
             self.dims(value)
             self.dtype(value)
         return lowering
+
+    def _scales_check(self) -> ScalesCheck | None:
+        """What looks at the scales of the step in each run, if anything. Raises NotLowered where it knows."""
+        check = scales_check(self.plan, self.index, self.constants.once("ranges", self._ranges))
+        if isinstance(check, str):
+            raise NotLowered(check)
+        return check
+
+    def _ranges(self) -> set[str]:
+        return {step.outputs[0] for step in self.plan.steps if step.op == "DynamicRange"}
 
     def _on_host(self, step: Step, reason: str) -> None:
         if self._is_host_view(step):
@@ -735,16 +734,6 @@ def need(step: Step, role: str) -> str:
     return value
 
 
-def distinct(*layouts: MemoryDesc | None) -> list[MemoryDesc]:
-    """Those that there are, once each."""
-    return list(dict.fromkeys(layout for layout in layouts if layout is not None))
-
-
-def is_refusal(error: OneDnnError) -> bool:
-    """True where the library does not take a request, and has not failed otherwise."""
-    return error.status in (Status.unimplemented, Status.invalid_arguments)
-
-
 def first_accepted(
     binder: Binder,
     candidates: Iterable[C],
@@ -772,7 +761,7 @@ def first_accepted(
         try:
             offer = attempt(candidate)
         except OneDnnError as error:
-            if not is_refusal(error):
+            if not error.is_refusal:
                 raise
             reasons.append(error.what)
             continue

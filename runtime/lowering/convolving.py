@@ -27,7 +27,7 @@ from ...plan.attributes import Binary, Eltwise, PostOp, PrimitiveAttr, Scale, Su
 from ...plan.types import Step
 from ..padding import bias_by_position
 from ..windows import window_of
-from .binding import Binder, first_accepted, is_refusal, need
+from .binding import Binder, first_accepted, need
 from .faster import faster_convolution
 from .joining import Frame
 from .translation import Added, Scaled, bias_of, numbers, same_frame, translate
@@ -149,7 +149,7 @@ def _layouts(
     try:
         bare = make(Attributes()).dst_md()
     except OneDnnError as error:
-        if not is_refusal(error):
+        if not error.is_refusal:
             raise
         return
     if bare != guess:

@@ -52,7 +52,8 @@ from .recurrent import rnn
 from .recurrent_dynamic import dynamic_lstm
 from .reorder import quantizing_reorder
 from .runs import Run
-from .values import MovedToNumPy, NotLowered
+from .scales import MovedToNumPy
+from .values import NotLowered
 
 _BYTES_OF_AN_ACTION = 64 << 10
 """Of an action of a program, beside what it computes on: generated code, descriptors, arguments. Measured: 54 KB

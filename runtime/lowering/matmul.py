@@ -24,14 +24,14 @@ from ...onednn.memory import Memory, MemoryDesc, numpy_dtype
 from ...plan.arguments import PACKED
 from ...plan.attributes import Binary, Prelu, PrimitiveAttr
 from ...plan.types import Step
-from .binding import Binder, distinct, first_accepted, first_lowered, need
+from .binding import Binder, first_accepted, first_lowered, need
 from .convolving import check_sums
 from .faster import faster_dots, faster_product
 from .in_f32 import Factors, commit_in_f32, operand_in_f32, product_in_f32
 from .joining import Frame, Groups, Way, alike, join_axes, joined, joined_frame, wide
 from .packed import packed_matmul
 from .translation import Added, Scaled, translate
-from .values import Args, NotLowered, Offer, Wanted, Weights
+from .values import Args, NotLowered, Offer, Wanted, Weights, distinct
 
 _PANEL = 32
 _WORTH_PANELS = 1 << 18

@@ -21,9 +21,9 @@ from ...plan import attributes as plan_attributes
 from ...plan.types import Step
 from ..windows import window_of
 from .averages import average_of_codes
-from .binding import Binder, distinct, first_accepted, first_lowered, need
+from .binding import Binder, first_accepted, first_lowered, need
 from .translation import algorithm, same_frame, translate
-from .values import Args, NotLowered, Offer, Wanted
+from .values import Args, NotLowered, Offer, Wanted, distinct
 
 
 def layouts(binder: Binder, value: str, dims: tuple[int, ...]) -> list[MemoryDesc]:

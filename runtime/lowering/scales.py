@@ -12,13 +12,30 @@ from ...ir.ops.spec import Array
 from ...plan.arguments import AT_RUN_TIME, at_run_time
 from ...plan.types import Plan
 from ..numerics import factors_of
-from .values import MovedToNumPy, NotLowered
 
 _TOO_FAR = "f32 does not hold the product of its scales, which oneDNN multiplies first"
 _BESIDE_A_RANGE = 2.0**-30, 2.0**6
 """Constants whose product with the scale of a range, f32's largest / 127 at most, f32 holds: in full, but
 where the values of the range are below 1e-26.
 """
+
+
+class MovedToNumPy(Exception):
+    """A step must run on NumPy after all: bind again.
+
+    The library failed while it generated code for it; oneDNN 3.2's code generator never forgets such a
+    failure, and fails for ever after in the same thread: bind in another one. Or a run has scales
+    whose product f32 does not hold.
+
+    Attributes:
+        step: index of the step.
+        reason: why.
+    """
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(step, reason)
+        self.step = step
+        self.reason = reason
 
 
 class ScalesCheck:
@@ -43,16 +60,14 @@ class ScalesCheck:
         return {}
 
 
-def scales_check(plan: Plan, index: int, ranges: Container[str]) -> ScalesCheck | None:
-    """What looks at the scales of a step in each run; None where that is not needed.
+def scales_check(plan: Plan, index: int, ranges: Container[str]) -> ScalesCheck | str | None:
+    """What looks at the scales of a step in each run, or why constant ones take it to NumPy; None where neither
+    is needed.
 
     Args:
         plan: the plan.
         index: the place of the step.
         ranges: the values that are scales of the range of a tensor.
-
-    Raises:
-        NotLowered: f32 does not hold the product of constant ones.
     """
     step = plan.steps[index]
     fed = {
@@ -70,9 +85,7 @@ def scales_check(plan: Plan, index: int, ranges: Container[str]) -> ScalesCheck 
     if len(known) + len(computed) < len(("src", "weights")):
         return None
     if not computed:
-        if not _held(known):
-            raise NotLowered(_TOO_FAR)
-        return None
+        return None if _held(known) else _TOO_FAR
     low, high = _BESIDE_A_RANGE
     if known and computed[0] in ranges and bool(((known[0] >= low) & (known[0] <= high)).all()):
         return None

@@ -26,6 +26,7 @@ from ...plan.types import Plan
 from .constants import Constants
 from .joining import wide
 from .program import Action, Buffer, Owner, PrimitiveAction, Tensor, data_type
+from .scales import MovedToNumPy
 
 _LARGEST_WRITTEN_OUT = 128 << 20
 """Bytes of constants that one program may hold in a larger shape than the plan's."""
@@ -40,24 +41,6 @@ a step on NumPy, which makes them too."""
 
 class NotLowered(Exception):
     """No primitive runs this step as it should; the message is the reason."""
-
-
-class MovedToNumPy(Exception):
-    """A step must run on NumPy after all: bind again.
-
-    The library failed while it generated code for it; oneDNN 3.2's code generator never forgets such a
-    failure, and fails for ever after in the same thread: bind in another one. Or a run has scales
-    whose product f32 does not hold.
-
-    Attributes:
-        step: index of the step.
-        reason: why.
-    """
-
-    def __init__(self, step: int, reason: str) -> None:
-        super().__init__(step, reason)
-        self.step = step
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -737,3 +720,8 @@ class Weights:
         if self.data is None:
             return Wanted(self.name, desc)
         return binder.constants.packed(self.name, self.form, self.data(), desc)
+
+
+def distinct(*layouts: MemoryDesc | None) -> list[MemoryDesc]:
+    """Those that there are, once each."""
+    return list(dict.fromkeys(layout for layout in layouts if layout is not None))
