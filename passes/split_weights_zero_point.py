@@ -92,8 +92,8 @@ def _computed(graph: Graph, node: Node, decode: Node, codes: Array, outputs: int
         return None
     if node.op == "MatMul" and (codes.ndim != 2 or along is None):
         return None
-    constant = graph.constant(zeros)
-    if constant is not None and less_zero_points(codes, constant.reshape(-1), along) is not None:
+    constant, axis = graph.constant(zeros), None if along is None else outputs
+    if constant is not None and less_zero_points(codes, constant.reshape(-1), axis) is not None:
         return None
     refusal = _refusal(graph, node, codes.shape, outputs)
     if refusal is not None:
@@ -101,7 +101,7 @@ def _computed(graph: Graph, node: Node, decode: Node, codes: Array, outputs: int
     kind = graph.type(decode.input).dtype
     zeros = graph.part(node, "Cast", [zeros], "zero_points", {"to": DType.F32})
     if kind.beyond_s8:
-        less = graph.add_constant(f"{node.name}/less", np.float32(kind.beyond_s8))
+        less = graph.add_constant(f"{node.name}/less", np.array(kind.beyond_s8, np.float32))
         zeros = graph.part(node, "Sub", [zeros, less], "less")
     scaled = graph.part(node, "Mul", [zeros, decode.inputs[1]], "scaled")
     factors = graph.part(node, "Neg", [scaled], "negated")

@@ -620,9 +620,7 @@ class Binder(Values):
         )
 
     def _checked(self, step: Step, lowering: Lowering | None) -> Lowering:
-        """The lowering, where there is one and the output is something that a primitive can write.
-        Raises NotLowered otherwise.
-        """
+        """The lowering, where it can write the output. Raises NotLowered otherwise."""
         if self.index in self._refused:
             raise NotLowered(self._refused[self.index])
         if step.bodies is not None:
@@ -639,13 +637,10 @@ class Binder(Values):
 
     def _scales_check(self) -> ScalesCheck | None:
         """What looks at the scales of the step in each run, if anything. Raises NotLowered where it knows."""
-        check = scales_check(self.plan, self.index, self.constants.once("ranges", self._ranges))
+        check = scales_check(self.plan, self.index, self.constants.once)
         if isinstance(check, str):
             raise NotLowered(check)
         return check
-
-    def _ranges(self) -> set[str]:
-        return {step.outputs[0] for step in self.plan.steps if step.op == "DynamicRange"}
 
     def _on_host(self, step: Step, reason: str) -> None:
         if self._is_host_view(step):

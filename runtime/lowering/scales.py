@@ -4,7 +4,7 @@ else, so that it makes NaN of a sum of 0, or 0 of any sum. Such a step runs on N
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -60,14 +60,16 @@ class ScalesCheck:
         return {}
 
 
-def scales_check(plan: Plan, index: int, ranges: Container[str]) -> ScalesCheck | str | None:
+def scales_check(
+    plan: Plan, index: int, once: Callable[[str, Callable[[], set[str]]], set[str]]
+) -> ScalesCheck | str | None:
     """What looks at the scales of a step in each run, or why constant ones take it to NumPy; None where neither
     is needed.
 
     Args:
         plan: the plan.
         index: the place of the step.
-        ranges: the values that are scales of the range of a tensor.
+        once: keeps what follows from the plan alone, see `Constants.once`.
     """
     step = plan.steps[index]
     fed = {
@@ -86,6 +88,7 @@ def scales_check(plan: Plan, index: int, ranges: Container[str]) -> ScalesCheck 
         return None
     if not computed:
         return None if _held(known) else _TOO_FAR
+    ranges = once("ranges", lambda: {s.outputs[0] for s in plan.steps if s.op == "DynamicRange"})
     low, high = _BESIDE_A_RANGE
     if known and computed[0] in ranges and bool(((known[0] >= low) & (known[0] <= high)).all()):
         return None

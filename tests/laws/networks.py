@@ -65,6 +65,7 @@ class Network:
     Attributes:
         style: whose quantizers it has.
         channels: of its input.
+        rows: its input is [N, channels], and no map.
     """
 
     def __init__(self, seed: int) -> None:
@@ -74,7 +75,9 @@ class Network:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
         self.channels = self.random.choice([1, 2, 3, 4, 8])
-        self.values = [Value("x", self.channels, ("map",), 2.0**-6, 4.0)]
+        self.rows = self.yes(0.25)
+        form = ("rows",) if self.rows else ("map",)
+        self.values = [Value("x", self.channels, form, 2.0**-6, 4.0)]
         wanted = self.random.randint(5, 40)
         for _ in range(200):
             if len(self.nodes) >= wanted:
@@ -366,7 +369,7 @@ class Network:
         }
         return model(
             self.nodes,
-            inputs={"x": ["N", self.channels, "H", "W"]},
+            inputs={"x": ["N", self.channels, *["H", "W"][: 2 - 2 * self.rows]]},
             outputs=sorted(outputs),
             constants=self.constants,
         )
@@ -375,6 +378,7 @@ class Network:
         """Inputs of several sizes, the first size again at the end."""
         sizes = [(int(self.rng.integers(1, 4)), *self.random.choices(SIZES, k=2)) for _ in range(2)]
         shapes = [(n, self.channels, h, w) for n, h, w in (*sizes, sizes[0])]
+        shapes = [shape[:2] if self.rows else shape for shape in shapes]
         return [(self.rng.integers(-256, 257, shape) / 64).astype(np.float32) for shape in shapes]
 
 
