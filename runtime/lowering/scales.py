@@ -45,9 +45,9 @@ class ScalesCheck:
         MovedToNumPy: `run` does, where f32 does not hold their product.
     """
 
-    outputs = ()
-    single_call = None
-    follows = False
+    outputs: tuple[str, ...] = ()
+    single_call: None = None
+    follows: bool = False
 
     def __init__(self, index: int, known: list[Array], inputs: tuple[str, ...]) -> None:
         self.inputs, self.implementations = inputs, list[str]()
@@ -89,9 +89,10 @@ def scales_check(
     if not computed:
         return None if _held(known) else _TOO_FAR
     ranges = once("ranges", lambda: {s.outputs[0] for s in plan.steps if s.op == "DynamicRange"})
-    low, high = _BESIDE_A_RANGE
-    if known and computed[0] in ranges and bool(((known[0] >= low) & (known[0] <= high)).all()):
-        return None
+    if known and computed[0] in ranges:
+        ends, (low, high) = (known[0].min(), known[0].max()), _BESIDE_A_RANGE
+        if low <= float(ends[0]) and float(ends[1]) <= high:
+            return None
     return ScalesCheck(index, known, computed)
 
 
