@@ -18,6 +18,7 @@ from ..ir.rule import Refusal
 from ..ir.types import DType, Quantization, is_static
 from ..plan.accumulator import ACCUMULATOR, EXACT_IN_F32, as_s8, less_zero_points
 from .base import Contract, NodePass, Verdict, fits_f32, swap
+from .constant_parameters import constant_parameters
 
 _FEWEST_PRODUCTS = 64
 """Products that an output adds, below which the tensor of the sums costs what int8 saves. Measured
@@ -112,28 +113,12 @@ def _computed(graph: Graph, node: Node, decode: Node, codes: Array, outputs: int
     held = decode.input
     if kind.beyond_s8:
         held = graph.add_constant(f"{held}/s8", as_s8(codes, kind))
-    weights = _scaled(graph, decode, held)
-    product = graph.again(node, [node.input, weights, *node.inputs[2:]]).output
+    weights = graph.again(decode, [held, decode.inputs[1]])
+    product = graph.again(node, [node.input, weights.output, *node.inputs[2:]]).output
+    constant_parameters(graph, weights)
     swap(graph, node, graph.part(node, "Add", [product, term], "split"))
     erase_unread(graph, [decode])
     return "their zero points, which are computed, multiply the sum of each window"
-
-
-def _scaled(graph: Graph, decode: Node, codes: str) -> str:
-    """Codes decoded by the same scales, without a zero point."""
-    scales = graph.constant(decode.inputs[1])
-    if scales is None:
-        return graph.again(decode, [codes, decode.inputs[1]]).output
-    along = decode.attrs["axis"]
-    quant = Quantization.of(scales.reshape(-1), 0, along if isinstance(along, int) else None)
-    return graph.add(
-        "Dequantize",
-        [codes],
-        {"quant": quant},
-        name=decode.name,
-        origin=decode.origin,
-        quantizer=decode.quantizer,
-    ).output
 
 
 def _sums(graph: Graph, node: Node, shape: tuple[int, ...], outputs: int) -> str:
