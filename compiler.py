@@ -16,6 +16,7 @@ from .frontend import (
     ModelSource,
     Source,
     bodies_of,
+    check_budgets,
     graph_from_onnx,
     read_model,
     stated_shapes,
@@ -229,19 +230,6 @@ def check_dynamic(dynamic: object) -> None:
             f"there is no dynamic quantization of {dynamic!r}",
             where="dynamic",
             hint=f"choose one of {', '.join(DYNAMIC)}, or leave it out",
-        )
-
-
-def check_budgets(budgets: object) -> None:
-    """Refuses what is no `Budgets`.
-
-    Raises:
-        InvalidInput: it is something else.
-    """
-    if not isinstance(budgets, Budgets):
-        raise InvalidInput(
-            f"budgets are of type {type(budgets).__name__}",
-            hint="pass budgets=fqfuse.Budgets(...)",
         )
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
-from .compiler import check_budgets
 from .errors import InvalidInput
 from .exporter import FORMS, Exported, model_from_graph
 from .exporter.file import save_model
 from .files import checked_path, is_there
-from .frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx, read_model
+from .frontend import DEFAULT, Budgets, ModelSource, check_budgets, graph_from_onnx, read_model
 from .ir.cleanup import erase_dead
 from .ir.graph import Graph
 from .ir.node import Node

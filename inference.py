@@ -8,15 +8,14 @@ from functools import partial
 from os import PathLike
 from typing import Any, Literal, Protocol
 
-from .compiler import check_budgets
-from .compiler import compile as compile_model
 from .errors import InvalidInput
-from .frontend import DEFAULT, Budgets, ModelSource, Source, read_model
+from .frontend import DEFAULT, Budgets, ModelSource, Source, check_budgets, read_model
 from .plan.file import read_plan
 from .plan.open_sizes import shares_sizes
 from .plan.seal import is_plan
 from .plan.text import print_plan
 from .plan.types import Plan
+from .plan_cache import cached
 from .runtime.like_onnxruntime import ModelMeta, OnnxRuntimeMethods, check_providers, threads_of
 from .runtime.numerics import check_isa
 from .runtime.ort_values import ValueMethods
@@ -55,6 +54,8 @@ class InferenceSession(OnnxRuntimeMethods, ValueMethods, PlanSession):
             `vnni`, `avx512_core`, `avx2` or `sse41` (None: exact products; docs/isa.md).
         exact: False: on a CPU without VNNI, take oneDNN's own int8 kernels. Their sums saturate there,
             as those of other runtimes do: faster, and possibly wrong.
+        cache: a folder of your own that keeps the plans of models: a second start compiles nothing
+            (docs/python.md). None: as the environment variable FQFUSE_CACHE says, else none.
 
     Raises:
         FqfuseError: what `compile` or `load_plan` raise, or BackendUnavailable.
@@ -75,6 +76,7 @@ class InferenceSession(OnnxRuntimeMethods, ValueMethods, PlanSession):
         budgets: Budgets = DEFAULT,
         isa: Literal["vnni", "avx512_core", "avx2", "sse41"] | None = None,
         exact: bool = True,
+        cache: str | PathLike[str] | None = None,
     ) -> None:
         del disabled_optimizers, enable_fallback
         given = _only(model, path_or_bytes, "model", "path_or_bytes")
@@ -89,7 +91,7 @@ class InferenceSession(OnnxRuntimeMethods, ValueMethods, PlanSession):
         asked = None if sess_options is None else threads_of(sess_options)
         if isinstance(given, (bytearray, memoryview)):
             given = bytes(given)
-        plan, meta, apart = _read(given, budgets, sess_options)
+        plan, meta, apart = _read(given, budgets, sess_options, cache)
         count: Any = asked if threads is None else threads
         super().__init__(
             plan, backend, count, run_bytes=budgets.run_bytes, isa=isa, exact=exact, apart=apart
@@ -107,7 +109,10 @@ def plan_of(model: Plan | ModelSource, budgets: Budgets = DEFAULT) -> Plan:
 
 
 def _read(
-    model: Any, budgets: Budgets, options: object = None
+    model: Any,
+    budgets: Budgets,
+    options: object = None,
+    cache: str | PathLike[str] | None = None,
 ) -> tuple[Plan, ModelMeta | None, Callable[[], Plan] | None]:
     """The plan; what the file of a model says about it; and what compiles it again, with the sizes of inputs apart."""
     check_budgets(budgets)
@@ -125,7 +130,15 @@ def _read(
         return replace(read_model(model, budgets), named=named, denoted=denoted)
 
     source = read()
-    plan = compile_model(source, budgets=budgets)
+
+    def compiled() -> Plan:
+        from .compiler import (
+            compile as compile_model,
+        )  # here: a start from a cache needs none of it
+
+        return compile_model(source, budgets=budgets)
+
+    plan = cached(cache, source, compiled, budgets=budgets)
     apart = partial(plan_apart, read, plan, budgets=budgets) if shares_sizes(plan) else None
     return plan, _meta_of(source), apart
 
@@ -141,6 +154,8 @@ def plan_apart(read: Callable[[], Source], plan: Plan, **settings: Any) -> Plan:
     Raises:
         InvalidInput: the model is another one now.
     """
+    from .compiler import compile as compile_model  # here: a start from a cache needs none of it
+
     again = compile_model(read(), **settings)
     if print_plan(again, data="digest") != print_plan(plan, data="digest"):
         raise InvalidInput(

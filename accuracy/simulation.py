@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..compiler import check_budgets
 from ..compiler import compile as compile_model
 from ..composer.compose import plan_from_graph
 from ..errors import InvalidInput
-from ..frontend import DEFAULT, Budgets, ModelSource, graph_from_onnx
+from ..frontend import DEFAULT, Budgets, ModelSource, check_budgets, graph_from_onnx
 from ..inference import InferenceSession
 from ..ir.cleanup import erase_dead
 from ..ir.graph import Graph

@@ -15,6 +15,7 @@ from .options import (
     AsJson,
     Backend,
     BackendOption,
+    Cache,
     Color,
     ColorOption,
     Dynamic,
@@ -99,6 +100,7 @@ def command(
     target: Target = None,
     dynamic: Dynamic = None,
     approximate: Approximate = None,
+    cache: Cache = None,
     as_json: AsJson = False,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -112,7 +114,7 @@ def command(
     refuse_with_data(data, size, shape)
     if trace is not None:
         _check_trace(trace, model)
-    plan = plan_of(model, target, dynamic, approximate)
+    plan = plan_of(model, target, dynamic, approximate, cache)
     feeds = read_feeds(data, plan.inputs) if data else {}
     (shaped,) = given_sizes([plan], None, shape, least=1)
     with Progress(still=True) as progress:

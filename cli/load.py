@@ -11,6 +11,7 @@ from .options import place
 from .progress import Progress
 
 if TYPE_CHECKING:
+    from ..frontend import Source
     from ..ir.graph import Graph
     from ..passes.base import Pass
     from ..plan.types import Plan
@@ -34,6 +35,7 @@ def plan_of(
     target: str | None,
     dynamic: str | None = None,
     approximate: Sequence[str] | None = None,
+    cache: Path | None = None,
 ) -> Plan:
     """The plan in a file, or of the model in it.
 
@@ -43,12 +45,25 @@ def plan_of(
             for.
         dynamic: likewise, which products have their sources quantized at run time.
         approximate: likewise, which approximations may be made.
+        cache: a folder of plans; None: as the environment says.
 
     Raises:
         FqfuseError: the file or an option is wrong.
     """
     if not is_plan_file(path):
-        return compiled(path, target, dynamic, approximate)
+        from ..frontend import DEFAULT, read_model
+        from ..plan_cache import cached
+
+        named = checked_options(target, dynamic, approximate)
+        source = read_model(path, DEFAULT)
+        return cached(
+            cache,
+            source,
+            lambda: compiled(path, target, dynamic, named, source),
+            target=target or DEFAULT_TARGET,
+            dynamic=dynamic,
+            approximate=named,
+        )
     approximations = checked_options(target, dynamic, approximate)
     from ..compiler import load_plan
 
@@ -112,8 +127,9 @@ def compiled(
     target: str | None,
     dynamic: str | None = None,
     approximate: Sequence[str] | None = None,
+    source: Source | None = None,
 ) -> Plan:
-    """Compiles a model, with a progress bar when it takes long.
+    """Compiles a model, with a progress bar when it takes long; `source`: what was read of it already.
 
     Raises:
         FqfuseError: the file or an option is wrong.
@@ -132,7 +148,7 @@ def compiled(
             progress.say(next(names, ""))
 
         return compiler.compile(
-            path,
+            source or path,
             target=target or DEFAULT_TARGET,
             dynamic=dynamic,
             observers=[observe],

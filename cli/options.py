@@ -258,6 +258,14 @@ Threads = Annotated[
         hint="give a whole number of 1 or more",
     ),
 ]
+Cache = Annotated[
+    Path | None,
+    option(
+        "--cache",
+        "Keep the plans of models in this folder of your own; else in FQFUSE_CACHE.",
+        "DIR",
+    ),
+]
 AsJson = Annotated[
     bool, option("--json", "Print one JSON document, described in docs/json-schema.md.")
 ]

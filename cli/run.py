@@ -20,6 +20,7 @@ from .options import (
     AsJson,
     Backend,
     BackendOption,
+    Cache,
     Color,
     ColorOption,
     Dynamic,
@@ -53,6 +54,7 @@ def command(
     target: Target = None,
     dynamic: Dynamic = None,
     approximate: Approximate = None,
+    cache: Cache = None,
     backend: BackendOption = Backend.AUTO,
     threads: Threads = None,
     inexact: Inexact = False,
@@ -66,7 +68,7 @@ def command(
     from .outputs import check_destination, write_outputs
     from .progress import Progress
 
-    plan = plan_of(model, target, dynamic, approximate)
+    plan = plan_of(model, target, dynamic, approximate, cache)
     if output is not None:
         check_destination(output, plan.outputs)
     feeds = read_feeds(inputs or (), plan.inputs)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ..ir.graph import Graph
 from .bodies import BodyModels, bodies_of
-from .budgets import DEFAULT, Budgets
+from .budgets import DEFAULT, Budgets, check_budgets
 from .model import graph_from_source
 from .source import ModelSource, Source, read_model, serialized
 from .stated import stated_shapes, told_sizes
@@ -25,6 +25,7 @@ __all__ = [
     "ModelSource",
     "Source",
     "bodies_of",
+    "check_budgets",
     "graph_from_onnx",
     "read_model",
     "serialized",

@@ -82,3 +82,16 @@ def _size(count: int) -> str:
 
 def _count(count: int) -> str:
     return f"{count:,}"
+
+
+def check_budgets(budgets: object) -> None:
+    """Refuses what is no `Budgets`.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    if not isinstance(budgets, Budgets):
+        raise InvalidInput(
+            f"budgets are of type {type(budgets).__name__}",
+            hint="pass budgets=fqfuse.Budgets(...)",
+        )
