@@ -51,6 +51,22 @@ def _shuffle(writer: Writer, graph: Graph, node: Node) -> None:
     writer.node("Reshape", [value, together], [node.output], node.name)
 
 
+def _slice_like(writer: Writer, _graph: Graph, node: Node) -> None:
+    """Shape, Gather and Slice."""
+    axis, size_axis, zero = (
+        writer.constant(f"{node.output}/{what}", np.asarray([number], np.int64))
+        for what, number in (
+            ("axis", node.attrs["axis"]),
+            ("size_axis", node.attrs["size_axis"]),
+            ("first", 0),
+        )
+    )
+    size = writer.one(
+        "Gather", [writer.one("Shape", [node.operand(1)], node.name), size_axis], node.name
+    )
+    writer.node("Slice", [node.input, zero, size, axis], [node.output], node.name)
+
+
 def _swish(writer: Writer, _graph: Graph, node: Node) -> None:
     """x * sigmoid(alpha * x): runtimes know it so, and the operator not yet."""
     alpha = float(str(node.attrs["alpha"]))
@@ -240,6 +256,7 @@ SPELLED: Mapping[str, Callable[[Writer, Graph, Node], None]] = {
     "MatMulBlocks": _matmul_blocks,
     "RunTimeDequantize": _run_time_dequantize,
     "Shuffle": _shuffle,
+    "SliceLike": _slice_like,
     "Swish": _swish,
 }
 """Op -> what writes it."""

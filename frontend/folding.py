@@ -15,8 +15,9 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.node import Node
+from ..ir.ops import dims
 from ..ir.ops.spec import UNCOMPUTABLE, Array, Attr
-from ..ir.types import is_static
+from ..ir.types import Dim, is_static
 from .budgets import Budgets
 from .size_inputs import (
     SHAPE_INPUTS,
@@ -149,7 +150,11 @@ class Folder:
                 target, attrs = found[1], {**attrs, "axes": tuple(found[0])}
         elif op == "Slice":
             axes = reads[3] if len(reads) > 3 else ""
-            target = slice_ends(shape, entries, numbers(self.known(axes)) if axes else None)
+            where = numbers(self.known(axes)) if axes else [*range(len(entries))]
+            target = slice_ends(shape, entries, where)
+            like = self._input_as_long(reads, entries) if target is None else None
+            if like is not None and where is not None:
+                return "SliceLike", [reads[0], like[0]], {"axis": where[0], "size_axis": like[1]}
         elif op == "Expand":
             target = expand_target(shape, entries)
         elif op == "Reshape":
@@ -160,6 +165,24 @@ class Folder:
                 value, np.asarray(target, self._graph.type(value).dtype.numpy)
             )
         return op, reads, attrs
+
+    def _input_as_long(self, reads: Sequence[str], ends: Sequence[Dim]) -> tuple[str, int] | None:
+        """The input of the model, and its dimension, that says the size where a Slice takes a size's first
+        elements along one axis: from shapes alone the result's size is known then.
+        """
+        ways = [
+            numbers(self.known(value)) if value else [at]
+            for at, value in ((0, reads[1]), (1, (*reads, "", "")[4]))
+        ]
+        if ways != [[0], [1]] or len(ends) != 1:
+            return None
+        found = (
+            (value, axis)
+            for value in self._graph.inputs
+            for axis, size in enumerate(self._graph.type(value).shape or ())
+            if dims.same(size, ends[0])
+        )
+        return next(found, None)
 
     def _substitute(self, value: str, known: Known) -> str:
         data = self._data(value) if numbers(known) is not None else None

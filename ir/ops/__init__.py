@@ -10,7 +10,7 @@ another way than ONNX does:
     LSTM, GRU, RNN                hidden_size 0 and clip None when absent; layout 0
     kernel_shape, strides, pads, dilations, output_padding, output_shape, perm, axes: () when absent
 
-FakeQuantize, FakeQuantizeGrid, Quantize, Dequantize, DequantizeBlocks, DynamicBlocks, MatMulBlocks, Lookup, Shuffle and Onnx
+FakeQuantize, FakeQuantizeGrid, Quantize, Dequantize, DequantizeBlocks, DynamicBlocks, MatMulBlocks, Lookup, Shuffle, SliceLike and Onnx
 are fqfuse's own (`onnx=False`). A node with more outputs than its row, and one whose `infer` raises NotCovered, is imported as the foreign
 op `Onnx`.
 """

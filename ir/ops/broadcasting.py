@@ -47,4 +47,6 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim | None:
         return None
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b  # the symbol is 1 or that very number
+    if dims.cut_off(a, b) or dims.cut_off(b, a):
+        return b if dims.cut_off(a, b) else a
     return dims.UNKNOWN

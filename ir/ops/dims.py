@@ -132,19 +132,27 @@ def differ(a: Dim, b: Dim) -> bool:
     return isinstance(gap, int) and gap != 0
 
 
+def cut_off(a: Dim, b: Dim) -> bool:
+    """True when a is min(b, n) for a number n of 2 or more: where the two broadcast, they are the same size."""
+    if UNKNOWN in (a, b) or isinstance(a, int):
+        return False
+    most = _poly(a).get((), 0)
+    return most > 1 and same(a, minimum(b, most))
+
+
 def same_shape(a: Shape | None, b: Shape | None) -> bool:
     """True when the two are surely the same shape."""
     return a is not None and b is not None and len(a) == len(b) and all(map(same, a, b))
 
 
 def fits(operand: Shape | None, shape: Shape | None) -> bool:
-    """True when `operand` surely broadcasts to `shape` without making it larger: from the right,
-    each dimension is 1 or that of `shape`.
+    """True when `operand` makes `shape` surely no larger where it broadcasts to it: from the right, each dimension
+    is 1 or that of `shape`.
     """
     if operand is None or shape is None or len(operand) > len(shape):
         return False
     return all(
-        a == 1 or same(a, b)
+        a == 1 or same(a, b) or cut_off(a, b)
         for a, b in zip(operand, shape[len(shape) - len(operand) :], strict=True)
     )
 

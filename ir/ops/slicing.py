@@ -12,7 +12,7 @@ from ..types import Dim, Shape, dimensions
 from . import dims
 from .carried import beside_axis, where_size_stays
 from .rows import LAYOUT, A, Call, UnknownRankError, integer, row, text, unknown
-from .spec import Attrs, Effort, OpSpec, ShapeError, Trait
+from .spec import REQUIRED, Attrs, Effort, OpSpec, ShapeError, Trait
 
 # exporters write INT_MAX or INT64_MAX for "to the end"; no dimension is as long
 _NO_END = 2**31 - 1
@@ -115,6 +115,20 @@ def _slice_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
         return None
     moved = axis in _slice_axes(call.constant(3), count, call)
     return None if moved else where_size_stays(call, axis, shape)
+
+
+def _slice_like_shape(call: Call) -> Shape:
+    x = call.at_least(0, 1)
+    axis, size = (
+        call.along(len(x)),
+        call.shape(1)[call.axis(integer(call.attrs, "size_axis"), len(call.shape(1)))],
+    )
+    return (*x[:axis], dims.minimum(size, x[axis]), *x[axis + 1 :])
+
+
+def _slice_like(x: A, like: A, attrs: Attrs) -> A:
+    axis = integer(attrs, "axis") % x.ndim
+    return x[(slice(None),) * axis + (slice(like.shape[integer(attrs, "size_axis")]),)]
 
 
 # -- Pad -------------------------------------------------------------------------------------------
@@ -286,6 +300,17 @@ SLICING: tuple[OpSpec, ...] = (
         compute=_slice,
         carries=_slice_carries,
         traits=LAYOUT,
+    ),
+    row(
+        "SliceLike",
+        "The first elements of x along an axis, as many as `like` has along `size_axis`, or all that there are.",
+        "x like",
+        attrs={"axis": REQUIRED, "size_axis": REQUIRED},
+        shape=_slice_like_shape,
+        compute=_slice_like,
+        carries=beside_axis,
+        traits=LAYOUT,
+        onnx=False,
     ),
     row(
         "Pad",

@@ -45,7 +45,7 @@ MOVES = (
         f"onnx.{op}"
         for op in ("Transpose", "Slice", "Split", "Concat", "Expand", "Tile", "Pad", "DepthToSpace")
     )
-    | {"onnx.SpaceToDepth", "concat", "shuffle"}
+    | {"onnx.SpaceToDepth", "onnx.SliceLike", "concat", "shuffle"}
 )
 """Steps that only move what others computed."""
 

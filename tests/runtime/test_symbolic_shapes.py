@@ -13,6 +13,7 @@ from laws.runtimes import EACH_RUNTIME
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import fqfuse
 from fqfuse import compiler
 from fqfuse.errors import InvalidInput
 from fqfuse.runtime.session import InferenceSession
@@ -297,3 +298,85 @@ def test_a_scale_that_gives_no_size_is_refused_when_the_shape_is_known(runtime):
     session = InferenceSession(compiler.compile(built), runtime, 1)
     with pytest.raises(InvalidInput, match="4 times the scale 3e\\+38 is no size"):
         session.run(None, {"x": np.ones((1, 1, 4), np.float32)})
+
+
+def positions(rng: np.random.Generator) -> tuple[onnx.ModelProto, int]:
+    """A table of positions, of which a network takes as many as its input is long, as in BERT; and its
+    length. Numbers and scales are such that every sum is exact.
+    """
+    node, most = helper.make_node, int(rng.integers(1, 7))
+    table = rng.integers(-6, 6, (1, most, 4)).astype(np.float32) / 8
+    table = table[0] if rng.integers(2) else table
+    axis = int(rng.choice([table.ndim - 2, -2]))
+    coded, product, swapped = (bool(flag) for flag in rng.integers(0, 2, 3))
+    quantized = [
+        node(kind, [value, "s", "z"], [value + end])
+        for value in ("x", "table", "y")
+        for kind, end in (("QuantizeLinear", "q"), ("DequantizeLinear", "d"))
+    ]
+    for each in quantized[1::2]:
+        each.input[0] = each.input[0] + "q"
+    read = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "one"], ["length"])]
+    cut = node("Slice", ["tabled" if coded else "table", "zero", "length", "axis"], ["cut"])
+    front = (
+        node("MatMul", ["xd", "wd"], ["front"]) if product else node("Identity", ["xd"], ["front"])
+    )
+    terms = ["cut", "front"] if swapped else ["front", "cut"]
+    nodes = [*quantized[:4], node("DequantizeLinear", ["w", "s", "zs"], ["wd"])]
+    nodes += [*read, cut, front, node("Add", terms, ["y"]), *quantized[4:]]
+    nodes[-1].output[0] = "out"
+    constants = {"table": table, "s": np.float32(1 / 8), "z": np.uint8(128), "zs": np.int8(0)}
+    constants |= {"w": rng.integers(-3, 4, (4, 4)).astype(np.int8)}
+    constants |= {"one": np.array([1]), "zero": np.array([0]), "axis": np.array([axis])}
+    ends = [("x", F32, ["N", "L", 4])], [("out", F32, ["N", "L", 4])]
+    return model(nodes, *ends, list(constants.items())), most
+
+
+def primitives(plan):
+    """The steps that compute; the part of a table is taken, and viewed, by others."""
+    return [step.primitive for step in plan.steps if not step.primitive.startswith("onnx.")]
+
+
+@pytest.mark.parametrize("draws", [6, pytest.param(1000, marks=pytest.mark.slow)])
+@EACH_RUNTIME
+def test_positions_are_fused_as_with_fixed_sizes(draws, runtime):
+    """One session over all lengths, against ONNX's reference, and the bytes of the plan for that length."""
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        proto, most = positions(rng)
+        open_plan = compiler.compile(proto)
+        session = InferenceSession(open_plan, runtime)
+        judge = ReferenceEvaluator(proto)
+        fixed = None
+        for length in (*range(most + 1), 1, most + 2, most):
+            x = rng.integers(-40, 40, (int(rng.integers(2, 4)), length, 4)).astype(np.float32) / 16
+            if length > most > 1:
+                with pytest.raises(InvalidInput):
+                    session.run(None, {"x": x})
+                continue
+            (found,) = session.run(None, {"x": x})
+            assert found.shape == x.shape, seed
+            np.testing.assert_array_equal(found, judge.run(None, {"x": x})[0], str(seed))
+            if length > 1 and fixed is None:
+                again = onnx.ModelProto.FromString(proto.SerializeToString())
+                for at, size in enumerate(x.shape):
+                    again.graph.input[0].type.tensor_type.shape.dim[at].dim_value = size
+                plan = compiler.compile(again)
+                fixed = primitives(plan)
+                expected = InferenceSession(plan, runtime).run(None, {"x": x})[0]
+                assert found.tobytes() == expected.tobytes(), seed
+                # a part of one row may be broadcast
+                assert most == 1 or primitives(open_plan) == fixed, seed
+
+
+def test_positions_are_exported_as_they_were(tmp_path):
+    for seed in range(4):
+        proto, most = positions(np.random.default_rng(seed))
+        fqfuse.export(proto, tmp_path / "out.onnx")
+        for length in (0, 1, most):
+            feeds = {"x": ramp(2, length, 4)}
+            (found,), (expected,) = (
+                ReferenceEvaluator(each).run(None, feeds)
+                for each in (onnx.load(tmp_path / "out.onnx"), proto)
+            )
+            np.testing.assert_array_equal(found, expected, str(seed))

@@ -144,6 +144,7 @@ ORDINARY: Mapping[str, Ordinary] = {
     "Slice": Ordinary(
         [_floats(), _numbers(0), _numbers(50), _numbers(3), _numbers(1)], fixed=range(1, 5)
     ),
+    "SliceLike": Ordinary([_floats(), _floats((1, 50))], {"axis": 3, "size_axis": 1}),
     "Pad": Ordinary([_floats(), _numbers(0, 0, 1, 1, 0, 0, 1, 1)], fixed=[1]),
     "Gather": Ordinary([_floats((30000, 256)), _whole((1, 384), 30000)], fixed=[0]),
     "GatherElements": Ordinary([_floats(_ROWS), _whole(_ROWS, 128)], {"axis": 3}),
@@ -309,6 +310,7 @@ MEASURED: Mapping[str, float] = {
     "SpaceToDepth": 0.144,
     "Shuffle": 0.084,
     "Slice": 0.083,
+    "SliceLike": 0.083,
     "Pad": 0.155,
     "Gather": 0.074,
     "GatherElements": 0.978,

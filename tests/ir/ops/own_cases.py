@@ -150,4 +150,7 @@ OWN_CASES: tuple[Case, ...] = (
     case("Lookup", normal(2, 3, 4, dtype=np.uint8), normal(256)),
     case("Shuffle", normal(2, 6, 4), axis=1, group_size=3),
     case("Shuffle", normal(2, 3, 4, dtype=np.uint8), axis=-1, group_size=2),
+    case("SliceLike", normal(2, 6, 4), normal(3, 5, dtype=np.int64), axis=1, size_axis=-1),
+    case("SliceLike", normal(2, 3, 4, dtype=np.uint8), normal(0), axis=-1, size_axis=0),
+    case("SliceLike", normal(2, 3), normal(7), axis=0, size_axis=0),
 )

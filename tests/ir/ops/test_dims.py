@@ -66,6 +66,21 @@ def test_same_and_differ_are_right(first, second):
     assert dims.same(a, a)
 
 
+@given(st.sampled_from(["N", "H-1", "2*N", "floor(H/2)"]), st.integers(-3, 6), formulas())
+def test_what_is_cut_off_broadcasts_to_equal_sizes_alone(formula, most, other):
+    cut = dims.minimum(formula, most)
+    assert dims.cut_off(cut, formula) == (most > 1)
+    for n in range(9):
+        for h in range(1, 9):
+            sizes = SIZES | {"N": n, "H": h}
+            a, b = (dims.evaluate(dim, sizes) for dim in (cut, formula))
+            if most > 1 and (a == b or 1 in (a, b)):
+                assert a == b
+    dim, value = other
+    if dims.cut_off(dim, formula) and 1 in (value, size := dims.evaluate(formula, SIZES)):
+        assert value == size
+
+
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
