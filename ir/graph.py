@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import takewhile
-from operator import ne
+from operator import is_, ne
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,6 +77,7 @@ class Graph:
         ] = {}  # reader -> how many nodes of a higher rank it reads; itself counts, too
         self._taken: dict[str, int] = {}  # base -> all of base.1 ... base.n are names
         self._counter = 0
+        self._inferred: dict[str, tuple[Node, list[TensorType | None]]] = {}
         self._index = _new_index()
         self._order: list[str] | None = None
         self._place: dict[str, int] = {}
@@ -377,10 +378,27 @@ class Graph:
                 self._bind(value, type_)
                 self._producer[value] = node.name
         self._rank[node.name] = self._rank_for(node, after_all)
+        if len(node.outputs) <= len(types):
+            self._inferred[node.name] = node, self._types_at(node)
         self._nodes[node.name] = node
         self._index.add_node(node.name)
         self._connect(node)
         self._touch()
+
+    def is_as_inferred(self, node: Node) -> bool:
+        """True when what a node is, reads and gives are the very types that the op table gave of it when it was
+        added: no need to ask again.
+        """
+        then, types = self._inferred.get(node.name, (None, []))
+        if then is None or (
+            then is not node and (then.inputs, then.attrs) != (node.inputs, node.attrs)
+        ):
+            return False
+        now = self._types_at(node)
+        return then.op == node.op and len(types) == len(now) and all(map(is_, types, now))
+
+    def _types_at(self, node: Node) -> list[TensorType | None]:
+        return [self._types.get(value) for value in (*node.inputs, *node.outputs)]
 
     def again(
         self,

@@ -31,6 +31,8 @@ MOST_DIMENSIONS = 32
 class DType(enum.Enum):
     """Element types; the value is the short name used in every text form."""
 
+    __hash__ = object.__hash__  # Enum's is a function in Python, of its name
+
     F32 = "f32"
     F64 = "f64"
     F16 = "f16"
@@ -209,7 +211,7 @@ class Quantization:
     @property
     def integral(self) -> bool:
         """True when every zero point is an integer."""
-        return all(float(z).is_integer() for z in self.zero_point)
+        return all(float(z).is_integer() for z in set(self.zero_point))
 
     @property
     def symmetric(self) -> bool:

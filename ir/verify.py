@@ -248,6 +248,7 @@ def _types(graph: Graph) -> Iterator[Finding]:
             or not bound
             or _count_problem(graph, node)
             or node.attrs.keys() != row.attrs.keys()
+            or graph.is_as_inferred(node)
         ):
             continue
         try:

@@ -184,8 +184,10 @@ def _weights(graph: Graph, node: Node) -> Node | None:
     if decode is None or graph.constant(decode.input) is None:
         return None
     quant, kind = decode.quant, graph.type(decode.input)
-    zeros = {zero - kind.dtype.beyond_s8 for zero in quant.zero_point}
-    plain = zeros == {0} or (node.op == "MatMul" and len(zeros) == 1 and quant.integral)
+    zeros = set(quant.zero_point)
+    plain = zeros == {kind.dtype.beyond_s8} or (
+        node.op == "MatMul" and len(zeros) == 1 and quant.integral
+    )
     flat = node.op != "MatMul" or kind.rank == 2
     along = quant.axis in (None, outputs_axis(node.op, kind.rank))
     small = kind.dtype.is_code or kind.dtype in (DType.U4, DType.S4)

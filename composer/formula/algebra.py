@@ -49,9 +49,12 @@ def holds(values: Vec) -> bool:
     return bool((np.abs(values) <= 1 / SMALLEST_NORMAL).all())
 
 
+_RELU = EltwiseOp("relu")
+
+
 def as_clip(op: BasicOp) -> BasicOp:
     """A relu as the clip to [0, inf) that it is; anything else as it is."""
-    return Clip(vec(0.0), vec(np.inf)) if op == EltwiseOp("relu") else op
+    return Clip(vec(0.0), vec(np.inf)) if isinstance(op, EltwiseOp) and op == _RELU else op
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

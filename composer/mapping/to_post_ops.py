@@ -142,7 +142,7 @@ class _Placing:
 
     def _check(self, values: Vec) -> None:
         """Notes a number that is too large for f32, as a zero point times a scale may be."""
-        if bool((np.abs(values[np.isfinite(values)]) > LARGEST).any()):
+        if any(LARGEST < abs(value) < np.inf for value in values.tolist()):
             self.beyond = Refusal(
                 "f32 does not hold a number of the post-ops",
                 f"{LARGEST:g} at most",

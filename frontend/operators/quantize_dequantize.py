@@ -39,6 +39,7 @@ from .derived import FOLD_HINT, RULE
 _NVIDIA: Final = "trt"
 _LEAST_SCALE: Final = 2.0**-63
 _LARGEST_SCALE: Final = 2.0**63
+_LARGEST_F32: Final = float(np.finfo(np.float32).max)
 _AXIS_HINT: Final = "set axis to the dimension that the scales run along"
 
 
@@ -248,11 +249,11 @@ def _quantization(ctx: Importer, node: OnnxNode) -> Quantization | Refusal:
             "calibrate again with data in which this value varies, or leave it unquantized",
         )
     inverse = 1.0 / np.abs(scales.astype(np.float64))
-    if (inverse > np.finfo(np.float32).max).any():
+    if inverse.max() > _LARGEST_F32:
         return Refusal(
             "a scale is so small that f32 has no reciprocal of it",
             f"scales from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}",
-            _worst(scales, inverse > np.finfo(np.float32).max),
+            _worst(scales, inverse > _LARGEST_F32),
             "calibrate again with data in which this value varies, or leave it unquantized",
         )
     _tell_odd(ctx, node, scales)

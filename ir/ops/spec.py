@@ -63,6 +63,8 @@ class Trait(enum.Enum):
     to; then what becomes of it.
     """
 
+    __hash__ = object.__hash__  # Enum's is a function in Python, of its name
+
     ELEMENTWISE = "elementwise"
     """Output element i depends on element i of each (broadcast) input alone."""
     LAYOUT_ONLY = "layout_only"
