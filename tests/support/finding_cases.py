@@ -446,14 +446,14 @@ def size_at(net: Net, value: str, place: int) -> str:
 
 
 def open_sizes(cured: bool) -> onnx.ModelProto:
-    """As a traced transformer: as many positions as the sequence has, out of 64; heads that are taken apart
-    and joined by sizes of a run, and a skip around them. The remedy: ONNX Runtime's
+    """As a traced transformer: as many positions as the sequence has, out of 64, which begin at 2 as in
+    RoBERTa; heads that are taken apart and joined by sizes of a run, and a skip around them. The remedy: ONNX Runtime's
     make_dynamic_shape_fixed.
     """
     net = Net()
-    zero, axis = net.constant(np.int64([0])), net.constant(np.int64([1]))
-    table = net.constant(random([1, 64, 16]))
-    source = net.op("Add", "x", net.op("Slice", table, zero, size_at(net, "x", 1), axis))
+    first, axis = net.constant(np.int64([2])), net.constant(np.int64([1]))
+    table, end = net.constant(random([1, 66, 16])), net.op("Add", size_at(net, "x", 1), first)
+    source = net.op("Add", "x", net.op("Slice", table, first, end, axis))
     hidden = net.matmul(net.quantized(source), "fc1")
     heads = net.op("Reshape", hidden, sizes_of(net, hidden, 4, 4))
     joined = net.op("Reshape", net.op("Relu", heads), sizes_of(net, hidden, 16))
