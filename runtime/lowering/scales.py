@@ -19,6 +19,9 @@ _BESIDE_A_RANGE = 2.0**-30, 2.0**6
 where the values of the range are below 1e-26.
 """
 
+_LOW, _HIGH = 1.2e-38, 3.4e38
+"""Between them f32 holds a product of scales: most runs are told so, without arrays."""
+
 
 class MovedToNumPy(Exception):
     """A step must run on NumPy after all: bind again.
@@ -52,10 +55,14 @@ class ScalesCheck:
     def __init__(self, index: int, known: list[Array], inputs: tuple[str, ...]) -> None:
         self.inputs, self.implementations = inputs, list[str]()
         self._index, self._known = index, known
+        self._ends = [_ends(each) for each in known]
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Nothing."""
-        if not _held([*self._known, *(arrays[name].reshape(-1) for name in self.inputs)]):
+        fed = [arrays[name].reshape(-1) for name in self.inputs]
+        (low, high), (least, most) = (*self._ends, *map(_ends, fed))
+        near = low * least >= _LOW and high * most <= _HIGH  # false of NaN
+        if not near and not _held([*self._known, *fed]):
             raise MovedToNumPy(self._index, _TOO_FAR)
         return {}
 
@@ -94,6 +101,15 @@ def scales_check(
         if low <= float(ends[0]) and float(ends[1]) <= high:
             return None
     return ScalesCheck(index, known, computed)
+
+
+def _ends(scales: Array) -> tuple[float, float]:
+    """The smallest and the largest magnitude."""
+    if scales.size == 1:
+        only = abs(float(scales[0]))
+        return only, only
+    sizes = np.abs(scales)
+    return float(sizes.min(initial=np.inf)), float(sizes.max(initial=0))
 
 
 def _held(scales: list[Array]) -> bool:
