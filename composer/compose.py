@@ -53,7 +53,7 @@ def plan_from_graph(
     """
     approximate = (options or {}).get("approximate", ())
     names = check_approximate(approximate)
-    builder = StepBuilder(graph, check_target(target), frozenset(names), inside)
+    builder = StepBuilder(graph, check_target(target), frozenset(names), inside, _anchor)
     nodes = graph.nodes()
     _anchors(builder, nodes)
     _primitives(builder, nodes)
@@ -64,10 +64,16 @@ def plan_from_graph(
 
 def _anchors(builder: StepBuilder, nodes: list[Node]) -> None:
     for node in nodes:
-        if node.op in PRIMITIVES and _is_float32(builder, node):
-            anchor(builder, node)
-        elif node.op in INTEGER_PRODUCTS:
+        if node.op in INTEGER_PRODUCTS:
             integer_product(builder, node)
+        else:
+            _anchor(builder, node)
+
+
+def _anchor(builder: StepBuilder, node: Node) -> None:
+    """Adds the step of an operation with weights; of another nothing."""
+    if node.op in PRIMITIVES and _is_float32(builder, node):
+        anchor(builder, node)
 
 
 def _is_float32(builder: StepBuilder, node: Node) -> bool:
@@ -140,6 +146,6 @@ def _frozen(graph: Graph, builder: StepBuilder, target: str, options: Mapping[st
         steps=steps,
         quantizers=MappingProxyType(dict(graph.quantizers)),
         fate_records=builder.settled_fates(index),
-        decision_records=graph.decisions,
+        decision_records=builder.settled_decisions(index),
         options=MappingProxyType(dict(options)),
     )

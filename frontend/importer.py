@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import GraphProto, NodeProto, TypeProto
 
-from ..ir.decision import Decision, Outcome, Quantizer
+from ..ir.decision import Quantizer
 from ..ir.graph import Graph
 from ..ir.node import GraphError
 from ..ir.ops.spec import Array, Attr, NotCovered, ShapeError
@@ -356,8 +356,7 @@ class Importer:
 
     def refuse(self, node: OnnxNode, rule: str, why: Refusal) -> None:
         """Leaves the decision that a rule of the import did not take a node, and why."""
-        told = (why.reason, why.expected, why.found, why.hint)
-        self.graph.decide(Decision(rule, node.origin, Outcome.REFUSED, *told))
+        self.graph.decide(why.at(rule, node.origin))
 
     def cast(self, node: OnnxNode, value: str, dtype: DType, role: str, output: str = "") -> str:
         """The value as elements of `dtype`: itself when it is of that type and no name for the

@@ -62,6 +62,9 @@ class Decision:
         found: what is there instead ("3 consumers").
         hint: for a refusal, what the user can change so that it would fire, or why nothing helps.
         alternatives: the homes that were weighed, the chosen one first; empty where nothing was.
+        step: index of the plan's step that the subject is a part of by it, or of a refusal that does not
+            take it; None where that is not said.
+        post_ops: which post-ops of that step do its work, from 0.
     """
 
     rule: str
@@ -72,6 +75,8 @@ class Decision:
     found: str = ""
     hint: str = ""
     alternatives: tuple[Alternative, ...] = ()
+    step: int | None = None
+    post_ops: tuple[int, ...] = ()
 
 
 class Half(enum.Enum):

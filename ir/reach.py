@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .decision import Decision, Outcome
 from .graph import Graph
 from .interpret import run_node
 from .node import Node, subject
@@ -229,11 +228,7 @@ def _explain(graph: Graph, node: Node, piece: Piece, few: str) -> None:
     for name, role in named.items():
         hint = f"leave {', '.join(named)} unquantized, or return {piece.maker} apart"
         why = Refusal(reason, f"more than {_FEW} codes", role, hint)
-        graph.decide(
-            Decision(
-                FEW_CODES, name, Outcome.REFUSED, why.reason, why.expected, why.found, why.hint
-            )
-        )
+        graph.decide(why.at(FEW_CODES, name))
 
 
 def _name(node: Node) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from .decision import Decision, Outcome
+
 Found = TypeVar("Found")
 Apply_co = TypeVar("Apply_co", bound=Callable[..., object], covariant=True)
 
@@ -26,6 +28,11 @@ class Refusal:
     expected: str
     found: str
     hint: str
+
+    def at(self, rule: str, subject: str) -> Decision:
+        """The decision of a rule that refused a node, by its name in the user's model."""
+        why = (self.reason, self.expected, self.found, self.hint)
+        return Decision(rule, subject, Outcome.REFUSED, *why)
 
 
 @dataclass(frozen=True)

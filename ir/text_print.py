@@ -179,7 +179,7 @@ def _fate_line(fate: Fate) -> str:
 
 def decision_line(decision: Decision) -> str:
     """`decision refused fold_scale at conv1 : "reason" expected "one consumer" found "3 consumers"
-    hint "..."`.
+    hint "..." weighed HOME COST ... step #3 post-op 0 ...`.
     """
     line = f"  decision {decision.outcome.value} {name_text(decision.rule)} at {name_text(decision.subject)}"
     line += f" : {string_text(decision.reason)}"
@@ -193,4 +193,5 @@ def decision_line(decision: Decision) -> str:
     for weighed in decision.alternatives:
         line += f" weighed {name_text(weighed.home)} {Writer().numbers([weighed.cost])}"
         line += f" {string_text(weighed.why_not)}" if weighed.why_not else ""
-    return line
+    line += "" if decision.step is None else f" step #{decision.step}"
+    return line + "".join(f" post-op {number}" for number in decision.post_ops)

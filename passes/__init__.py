@@ -19,7 +19,6 @@ from ..ir.decision import Outcome
 from ..ir.graph import Graph
 from .align_zero_points import ALIGN_ZERO_POINTS, ALIGNED, aligning
 from .base import Contract, Observer, Pass, run_pipeline
-from .choose_residual_sum import CHOOSE_RESIDUAL_SUM
 from .constant_parameters import CONSTANT_PARAMETERS
 from .decode_wide_codes import DECODE_WIDE_CODES
 from .detect_quantize_only import DETECT_QUANTIZE_ONLY
@@ -177,8 +176,6 @@ PIPELINE: tuple[Pass, ...] = (
     NEST_CONCAT,
     # because: only multiplications that no quantizer took are left now
     REORDER_SCALE,
-    # because: the other branch's quantization, which it prefers, is where it will be
-    CHOOSE_RESIDUAL_SUM,
 )
 
 

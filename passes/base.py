@@ -80,8 +80,7 @@ anchor does not match.
 def decide(graph: Graph, rule: str, node: Node, verdict: Verdict) -> None:
     """Records what a rule did at a node, or which predicate failed there."""
     if isinstance(verdict, Refusal):
-        why = (verdict.reason, verdict.expected, verdict.found, verdict.hint)
-        graph.decide(Decision(rule, subject(node), Outcome.REFUSED, *why))
+        graph.decide(verdict.at(rule, subject(node)))
     elif verdict is not None:
         graph.decide(Decision(rule, subject(node), Outcome.FIRED, verdict))
 

@@ -89,7 +89,11 @@ def _merged(graph: Graph, node: Node) -> str | None:
     merged = _replaced(graph, node, lambda: viewed(graph, source, shape, node), gone)
     if merged == source:
         return "its input has the shape already"
-    return None if merged is None else "one reshape does the work of several"
+    if merged is None:
+        return None
+    if front is not None and front.name not in graph:
+        decide(graph, MOVE_RESHAPE.name, front, f"{subject(node)} does its work, too")
+    return "one reshape does the work of several"
 
 
 def _met(graph: Graph, node: Node, run: Run) -> str | None:
@@ -112,6 +116,8 @@ def _met(graph: Graph, node: Node, run: Run) -> str | None:
     ):
         return None
     passed = ", ".join(dict.fromkeys(map(subject, run.nodes)))
+    if gone:
+        decide(graph, MOVE_RESHAPE.name, end, f"it undoes {subject(node)}, and the two cancel")
     return f"behind {passed}, where {subject(end)} {'undoes it' if gone else 'does its work, too'}"
 
 

@@ -8,7 +8,7 @@ from ..ir.node import Node, origin_of
 from ..ir.ops import dims
 from ..ir.rule import Refusal
 from ..ir.types import Shape
-from .base import Contract, NodePass, Verdict, swap
+from .base import Contract, NodePass, Verdict, decide, swap
 from .reshaping import is_reshape, known_shape
 
 
@@ -58,6 +58,8 @@ def recognize_shuffle(graph: Graph, node: Node) -> Verdict:
     groups = split[perm]
     if 1 in (groups, size) and graph.type(value) == graph.type(last.output):
         verdict = "one group, or groups of one element, stay where they are"
+        for each in (first, last):
+            decide(graph, RECOGNIZE_SHUFFLE.name, each, verdict)
     else:
         made = _shuffle(graph, (first, node, last), axis, size)
         if not made:

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from ..ir.cleanup import erase_unread
 from ..ir.graph import Graph
-from ..ir.node import Node
+from ..ir.node import Node, subject
 from ..ir.rule import Refusal
-from .base import Contract, NodePass, Verdict, fits_f32, rescaled, swap
+from .base import Contract, NodePass, Verdict, decide, fits_f32, rescaled, swap
 
 A = npt.NDArray[Any]
 
@@ -67,6 +67,9 @@ def scale_into_product(graph: Graph, node: Node) -> Verdict:
         origin=(*product.origin, *node.origin),
     )
     swap(graph, node, made.output)
+    taken = graph.producer(other, "Mul")
+    if taken is not None and not graph.is_read(other):
+        decide(graph, SCALE_INTO_PRODUCT.name, taken, f"{subject(product)} has its scales")
     erase_unread(graph, [decode, *(p for p in [graph.producer(product.inputs[1])] if p), product])
     return "scales of the operands"
 

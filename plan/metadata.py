@@ -218,7 +218,7 @@ def decisions_of(metadata: Mapping[str, str]) -> tuple[Decision, ...]:
     Raises:
         PlanError: the metadata is malformed.
     """
-    return tuple(map(_decision, _rows(metadata, "fqfuse.decisions", 8)))
+    return tuple(map(_decision, _rows(metadata, "fqfuse.decisions", 10)))
 
 
 def _decision(row: list[Any]) -> Decision:
@@ -228,7 +228,12 @@ def _decision(row: list[Any]) -> Decision:
     if not isinstance(row[7], list):
         raise broken("the alternatives of a decision are no list", subject)
     weighed = tuple(_alternative(item, subject) for item in row[7])
-    return Decision(rule, subject, Outcome(outcome), reason, expected, found, hint, weighed)
+    step, post_ops = row[8:]
+    numbers = [*post_ops, step or 0] if isinstance(post_ops, list) else [None]
+    if not all(type(number) is int for number in numbers):
+        raise broken("the step or the post-ops of a decision are no numbers", subject)
+    why = (reason, expected, found, hint)
+    return Decision(rule, subject, Outcome(outcome), *why, weighed, step, tuple(post_ops))
 
 
 def _alternative(row: object, subject: str) -> Alternative:

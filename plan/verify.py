@@ -251,6 +251,13 @@ def _fates(plan: Plan) -> Iterator[Finding]:
             yield Finding(f"{label} does not say in which step the work is done")
         if fate.step is not None and not 0 <= fate.step < len(plan.steps):
             yield Finding(f"{label} is in step #{fate.step}, and the plan has {len(plan.steps)}")
+    for decision in plan.decision_records:
+        at = -1 if decision.step is None else decision.step
+        post_ops = plan.steps[at].attr.post_ops if 0 <= at < len(plan.steps) else ()
+        known = decision.step is None or 0 <= at < len(plan.steps)
+        if not known or any(not 0 <= number < len(post_ops) for number in decision.post_ops):
+            label = f"the decision {name_text(decision.rule)} at {name_text(decision.subject)}"
+            yield Finding(f"{label} names a step or post-op that the plan does not have")
 
 
 def _fates_add_up(plan: Plan) -> Iterator[Finding]:

@@ -54,14 +54,13 @@ def plan_report(
         plan: any plan.
         layout: the room there is.
         title: stands in front; the plan's name if empty.
-        tables: which ones; with the decisions, what was weighed has a row for each operation.
+        tables: which ones.
         sizes: of what the model leaves open, for the totals; others are guessed.
     """
-    every = Table.DECISIONS in tables
     parts: Mapping[Table, Callable[[], list[RenderableType]]] = {
         Table.STEPS: lambda: steps_part(plan, layout),
         Table.FATES: lambda: fates_part(plan, layout),
-        Table.WEIGHED: lambda: weighed_part(plan, layout, every=every),
+        Table.WEIGHED: lambda: weighed_part(plan, layout),
         Table.REFUSALS: lambda: refusals_part(plan.decision_records, layout),
         Table.DECISIONS: lambda: decisions_part(plan, layout),
     }

@@ -150,8 +150,22 @@ def merged(a: BasicOp, b: BasicOp) -> Neighbours | None:
     """What two neighbours become by arithmetic, or by the first simplifying rule that fires; None
     when nothing does.
     """
-    found = composed(a, b) or first_fired(SIMPLIFYING, a, b)
+    found = _credited(composed(a, b) or first_fired(SIMPLIFYING, a, b), a, b)
     return None if isinstance(found, Refusal) else found
+
+
+def _credited(
+    found: Neighbours | Refusal | None, a: BasicOp, b: BasicOp
+) -> Neighbours | Refusal | None:
+    """What two neighbours become, with the parts whose work it does: one does that of both, where
+    both do something; two have changed places.
+    """
+    if not isinstance(found, tuple):
+        return found
+    both = a.of if _is_identity(b) else a.of | b.of
+    parts = (both,) if len(found) == 1 else (b.of, a.of)
+    pairs = zip(found, parts, strict=True)
+    return tuple(op if op.of == of else replace(op, of=of) for op, of in pairs)
 
 
 def joined(done: list[BasicOp], op: BasicOp) -> Neighbours | None:
@@ -190,6 +204,11 @@ def simplify(ops: Sequence[BasicOp], behind: Sequence[BasicOp] = ()) -> list[Bas
 
 
 def in_front(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
+    """As `_in_front`, with the parts whose work each does."""
+    return _credited(_in_front(a, b), a, b)
+
+
+def _in_front(a: BasicOp, b: BasicOp) -> Neighbours | Refusal | None:
     """Two neighbours with the second, a scale or shift, in front; or why it stays, as far as a user
     could change that.
 

@@ -8,6 +8,7 @@ shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,7 +61,8 @@ def _exact_zero(
         if not far:
             nearest = np.rint(nearest * 2.0**16) * 2.0**-16
     if bool((np.abs(zero - nearest) <= 2.0**-45 * np.abs(zero)).all()):
-        return Shift(vec(nearest)), a, *([Shift(kept)] if kept.any() else ())
+        first = replace(b, values=vec(nearest), added=None)
+        return first, a, *([replace(first, values=kept)] if kept.any() else ())
     return Refusal(
         "x*A - z*A = (x - z)*A needs a z of 24 bits",
         "an f32, and a multiple of 2^-16",
@@ -101,7 +103,7 @@ def exact_zeros(
         positive = (positive or adds) and tells(op) is Told.NOTHING
         if isinstance(op, Round) and op.to_codes:
             if told is not Told.NOTHING and not positive:
-                result.insert(place + 1, Shift(vec(0.0)))  # codes of -0 decode to 0
+                result.insert(place + 1, Shift(vec(0.0), of=op.of))  # codes of -0 decode to 0
             told, gain, limit = Told.NOTHING, 1.0, FAR_IN_CODES
         if isinstance(op, ScaleBy):
             gain *= float(np.abs(op.values).max())
@@ -124,4 +126,4 @@ def _apart(ops: list[BasicOp], place: int, told: Told, *, far: bool) -> None:
         if isinstance(found, tuple):
             ops[place - 1 : place + 1] = found
     elif told is Told.ANY and shift.parts[1].any():  # the factor is 1
-        ops[place : place + 1] = map(Shift, shift.parts)
+        ops[place : place + 1] = [Shift(values, of=shift.of) for values in shift.parts]

@@ -30,8 +30,15 @@ def vec(values: npt.ArrayLike) -> Vec:
     return entries[:1] if entries.size > 1 and bool((entries == entries[0]).all()) else entries
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Part:
+    """An operation of a chain. `of`: the parts of the chain whose work it does, a bit for each."""
+
+    of: int = field(default=0, repr=False, compare=False)
+
+
 @dataclass(frozen=True, eq=False)
-class ScaleBy:
+class ScaleBy(Part):
     """y = y * values. `why`: what keeps it from moving into the front."""
 
     values: Vec
@@ -39,7 +46,7 @@ class ScaleBy:
 
 
 @dataclass(frozen=True, eq=False)
-class Shift:
+class Shift(Part):
     """y = y + values; `why` as above.
 
     Attributes:
@@ -79,7 +86,7 @@ def _single(values: Vec) -> Vec:
 
 
 @dataclass(frozen=True)
-class Round:
+class Round(Part):
     """y = round half even of y.
 
     `to_codes`: of a quantizer, which numbers next to each other have one code of; else the model's
@@ -90,7 +97,7 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Clip:
+class Clip(Part):
     """y = min(high, max(low, y)); infinite bounds are absent ones."""
 
     low: Vec
@@ -98,7 +105,7 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class EltwiseOp:
+class EltwiseOp(Part):
     """y = algorithm(y; alpha, beta) by oneDNN's names; relu with alpha is the leaky one."""
 
     algorithm: str
@@ -107,7 +114,7 @@ class EltwiseOp:
 
 
 @dataclass(frozen=True)
-class PreluOp:
+class PreluOp(Part):
     """y = y where y >= 0, else slope * y; `operand` names the slopes (f32, destination's rank, one
     entry for each channel or one).
     """
@@ -117,7 +124,7 @@ class PreluOp:
 
 
 @dataclass(frozen=True)
-class BinaryOp:
+class BinaryOp(Part):
     """y = algorithm(y, scale * operand): f32 (or codes as plain numbers), destination's rank,
     dimensions 1 or the destination's.
 
@@ -137,7 +144,7 @@ class BinaryOp:
 
 
 @dataclass(frozen=True)
-class CodesOp:
+class CodesOp(Part):
     """y = algorithm(y, scale * (operand - zero_point)): a comparison, maximum or minimum with
     codes, all per tensor.
 
@@ -156,7 +163,7 @@ class CodesOp:
 
 
 @dataclass(frozen=True)
-class Add:
+class Add(Part):
     """y = y + scale * (operand - zero_point): the other branch of a residual add.
 
     `in_place` says that the destination may overwrite the operand: it dies here, with the
@@ -173,7 +180,7 @@ class Add:
 
 
 @dataclass(frozen=True, eq=False)
-class Store:
+class Store(Part):
     """The end of a chain in 8 bits: codes = clip(round(y / scale + zero_point), low, high).
 
     `exact`: y / scale + zero_point is an integer between low and high already, so that nothing must

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 
 from ...ir.rule import Refusal, Rule
 from .algebra import is_normal
@@ -36,6 +38,16 @@ class Written:
     replaced: int
     ops: tuple[BasicOp, ...]
     error: Vec | None = field(default=None, repr=False)
+
+    def credited(self, gone: Sequence[ChainOp]) -> tuple[BasicOp, ...]:
+        """The operations with the parts of those that they replace: up to a binary operation they do the work
+        of all, from there on that of the last.
+        """
+        every, found = reduce(or_, (op.of for op in gone)), list[BasicOp]()
+        for op in self.ops:
+            every = gone[-1].of if isinstance(op, BinaryOp | Add) else every
+            found.append(op if op.of else replace(op, of=every))
+        return tuple(found)
 
 
 def zero_point_in_front(add: Add) -> tuple[Shift, Add]:

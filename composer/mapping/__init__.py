@@ -3,7 +3,7 @@ a refusal.
 
 - `composed.py`: `Front` and `Composed`, what goes in and comes out
 - `cost.py`: the cost model
-- `homes.py`, `residual.py`: where an operation or a residual add may go, cheapest first
+- `homes.py`: where an operation may go, cheapest first
 - `compared_codes.py`: comparisons, maxima and minima with codes
 - `scale_propagation.py`: factors and shifts that go into the front's scale and bias, past what stands between
 - `to_post_ops.py`: operations that become post-ops

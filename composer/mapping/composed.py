@@ -13,7 +13,7 @@ from ...ir.telling import Told
 from ...ir.types import DType
 from ...plan.attributes import PostOp, Sum
 from ..formula.formula import Vec
-from .cost import Home
+from .cost import Home, Saved
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +92,9 @@ class Composed:
         adds: operand of each residual add -> the homes that it had, the chosen one first.
         scales: homes of the store's scale, likewise; empty without a store.
         zero_points: homes of the store's zero point, likewise; empty without one.
-        unfolded: why scales and shifts stayed among the post-ops.
-        folded: homes of each scale and shift that went into the front, likewise.
+        parts: of the chain whose work each post-op does, as `Part.of` has them.
+        unfolded: why scales and shifts stayed among the post-ops, by their parts.
+        saved: what went into the front, and what the store does by rounding and saturating.
         approximated: quantizers inside the chain that were, in order.
     """
 
@@ -109,8 +110,9 @@ class Composed:
     adds: Mapping[str, tuple[Home, ...]] = field(default_factory=dict)
     scales: tuple[Home, ...] = ()
     zero_points: tuple[Home, ...] = ()
-    unfolded: tuple[str, ...] = ()
-    folded: tuple[tuple[Home, ...], ...] = ()
+    parts: tuple[int, ...] = ()
+    unfolded: tuple[tuple[int, str], ...] = ()
+    saved: tuple[Saved, ...] = ()
     approximated: tuple[Approximation, ...] = ()
 
     @property

@@ -12,8 +12,9 @@ machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,24 +61,22 @@ class Home:
     why_not: str = ""
 
 
-def cheapest(homes: Iterable[Home]) -> Home | None:
-    """The legal home that costs least, the first of several such; None when none is legal."""
-    return min(
-        (home for home in homes if not home.why_not), key=lambda home: home.cost, default=None
-    )
+class Saved(NamedTuple):
+    """Parts of a chain, as `Part.of` has them, that cost nothing where they went, and what a post-op would."""
+
+    of: int
+    home: str
+    post_op: float
 
 
-def alternatives(chosen: Home, homes: Iterable[Home]) -> tuple[Alternative, ...]:
+def alternatives(homes: Sequence[Home]) -> tuple[Alternative, ...]:
     """What was weighed, for a decision: the chosen home, then the others, the cheapest first, the
     illegal ones at the end.
     """
-    others = sorted(
-        (home for home in homes if home is not chosen),
-        key=lambda home: (bool(home.why_not), home.cost),
-    )
+    others = sorted(homes[1:], key=lambda home: (bool(home.why_not), home.cost))
     return tuple(
         Alternative(home.name, float(np.float32(home.cost)), home.why_not)
-        for home in (chosen, *others)
+        for home in (homes[0], *others)
     )
 
 

@@ -12,16 +12,23 @@ from collections.abc import Sequence
 from ...ir.types import DType, TensorType
 from ...plan.attributes import Binary, Eltwise, PostOp
 from ...plan.targets import Capability, Target
-from ..formula.formula import Add, BasicOp, ScaleBy, Shift, Store
-from .cost import CALL, CHEAP, WRITE_ALLOCATE, Home, cheapest, operand_cost, post_op_cost
+from ..formula.formula import Add, BasicOp, Clip, Store, vec
+from .cost import (
+    CALL,
+    CHEAP,
+    WRITE_ALLOCATE,
+    Home,
+    Saved,
+    operand_cost,
+    post_op_cost,
+)
 
 
 def chosen_first(homes: Sequence[Home]) -> tuple[Home, ...]:
     """The homes with the cheapest legal one in front; the order of the others stays. At least one
     must be legal.
     """
-    best = cheapest(homes)
-    assert best is not None
+    best = min((home for home in homes if not home.why_not), key=lambda home: home.cost)
     return (best, *(home for home in homes if home is not best))
 
 
@@ -98,13 +105,11 @@ def shifting(store: Store, capability: Capability, *, bias: bool) -> tuple[Home,
     )
 
 
-def folded(op: BasicOp) -> tuple[Home, Home]:
-    """Homes of a factor or shift that has reached the front, and that its scale or bias takes,
-    which are computed anyway; a post-op would do, too.
-    """
-    scalar = isinstance(op, ScaleBy | Shift) and op.values.size == 1
-    post_op = Eltwise("linear") if scalar else Binary("mul", "")
-    return Home("folded", 0.0), Home("post-op", post_op_cost(post_op))
+def saved(op: BasicOp, home: str) -> Saved:
+    """An operation that costs nothing in a home, where a post-op would do it, too."""
+    vectors = (op.low, op.high) if isinstance(op, Clip) else (getattr(op, "values", vec(1.0)),)
+    scalar = all(values.size == 1 for values in vectors)
+    return Saved(op.of, home, post_op_cost(Eltwise("linear") if scalar else Binary("mul", "")))
 
 
 def depthwise(

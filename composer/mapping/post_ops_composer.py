@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
 from ...ir.rule import Refusal, first_fired
 from ...ir.telling import Told
 from ...ir.types import DType
-from ...plan.attributes import Binary, Eltwise, PostOp
+from ...plan.attributes import PostOp
 from ...plan.targets import TARGETS, Capability, Target
 from ..formula.algebra import simplify
 from ..formula.approximating import APPROXIMATING
@@ -45,8 +47,8 @@ from ..formula.store_rules import (
 from ..formula.writing import ADD_OF_CODES, ADDING, Written, zero_point_in_front
 from .compared_codes import on_codes
 from .composed import Approximation, Composed, Front
-from .cost import Home
-from .homes import adding, attributes_cost, scaling, shifting
+from .cost import Home, Saved
+from .homes import adding, attributes_cost, saved, scaling, shifting
 from .scale_propagation import ScalePropagation
 from .to_post_ops import place
 
@@ -96,12 +98,15 @@ class _Known:
 
 
 class _Lowered(NamedTuple):
-    """A chain, and what the destination does behind it; the homes of its zero point."""
+    """A chain, and what the destination does behind it; the homes of its zero point, and the parts
+    of the chain that the store does anyway.
+    """
 
     ops: list[BasicOp]
     scale: float | None = None
     zero_point: int | None = None
     zero_points: tuple[Home, ...] = ()
+    stored: tuple[Saved, ...] = ()
 
 
 @dataclass
@@ -113,12 +118,14 @@ class PostOpsComposer:
         front: what the chain starts from.
         approximate: names of the approximations that may be made.
         result: attributes of the chain so far.
+        last: the part that was taken in last, as `Part.of` has it.
     """
 
     target: Target
     front: Front
     approximate: Collection[str] = ()
     result: Composed = field(init=False)
+    last: int = field(default=1, init=False)
     _chain: _Chain = field(init=False, repr=False, compare=False)
     _propagated: ScalePropagation = field(init=False, repr=False, compare=False)
 
@@ -145,6 +152,7 @@ class PostOpsComposer:
         Returns None when they are in (`result` has the attributes), or the reason why they have no
         home. A quantizer at the end is approximated where that is asked for and saves something.
         """
+        ops = [replace(op, of=2 * self.last) for op in ops]
         chain = self._taken(ops)
         found = self._map(chain)
         made = self.result.approximated
@@ -158,6 +166,7 @@ class PostOpsComposer:
         if isinstance(found, Refusal):
             return found
         self._chain, self.result = chain, replace(found, approximated=made) if made else found
+        self.last *= 2
         return None
 
     def _taken(self, ops: Sequence[ChainOp]) -> _Chain:
@@ -175,7 +184,8 @@ class PostOpsComposer:
         for op in ops:
             found = APPROXIMATING[name].apply(chain.state.last(_READ_BACK), op)
             if isinstance(found, Written) and error is None:
-                written = _then(chain.state.without(found.replaced), found.ops)
+                kept = found.credited(chain.state.last(found.replaced))
+                written = _then(chain.state.without(found.replaced), kept)
                 chain, error = Linked(chain.before, chain.item, written), found.error
             chain = chain.then(op, self._expanded(chain, op))
         return chain, error
@@ -212,18 +222,16 @@ class PostOpsComposer:
         other = divided
         if scaled or isinstance(divided, Refusal):
             other = self._attributes(ops, store, store.dtype, divide=False)
-        why_not, refused, folds = "", "", False
+        why_not = ""
         if isinstance(divided, Refusal):
             why_not = divided.reason
+        elif not self.capability.dst_scale:
+            why_not = "the primitive has none"
         elif not scaled:
-            why_not = "it is one number for the whole tensor"
-            why_not = why_not if self.capability.dst_scale else "the primitive has none"
-        if isinstance(other, Refusal):
-            refused = other.reason
-        elif isinstance(divided, Composed) and scaled:
-            folds = len(other.post_ops) <= len(divided.post_ops)
-        else:
-            folds = other.quantize == "dst_scale"
+            many = store.scale.size > 1
+            why_not = "it is one number for the whole tensor" if many else "the scale is 1"
+        refused = other.reason if isinstance(other, Refusal) else ""
+        folds = isinstance(other, Composed) and other.quantize == "dst_scale"
         if refused and isinstance(divided, Refusal):
             return divided
         costs = self._cost(divided), self._cost(other)
@@ -231,7 +239,7 @@ class PostOpsComposer:
         if isinstance(divided, Composed) and homes[0].name == "destination scale":
             return replace(divided, scales=homes)
         assert isinstance(other, Composed)
-        return replace(other, scales=homes, quantize="dst_scale" if folds else other.quantize)
+        return replace(other, scales=homes)
 
     def _cost(self, found: Composed | Refusal) -> float:
         if isinstance(found, Refusal):
@@ -247,12 +255,12 @@ class PostOpsComposer:
         placed = place(self.target, self.front, dst, propagated.ops, lowered.scale)
         if isinstance(placed, Refusal):
             return placed
-        post_ops, constants = placed
+        post_ops, parts, constants = placed
         refusal = self._refuse_post_ops(post_ops)
         if refusal is not None:
             return refusal
         quantize = "" if store is None else "dst_scale"
-        if quantize and lowered.scale is None and post_ops and _quantizes(post_ops[-1], constants):
+        if store is not None and any(of & store.of for of in parts):
             quantize = "post_op"
         return Composed(
             propagated.front.scale,
@@ -265,10 +273,13 @@ class PostOpsComposer:
             quantize,
             self._refuse_dst(dst),
             zero_points=lowered.zero_points,
+            parts=parts,
             unfolded=tuple(
-                op.why for op in propagated.ops if isinstance(op, ScaleBy | Shift) and op.why
+                (op.of, op.why)
+                for op in propagated.ops
+                if isinstance(op, ScaleBy | Shift) and op.why
             ),
-            folded=propagated.folded,
+            saved=propagated.folded + lowered.stored,
         )
 
     def _refuse_post_ops(self, post_ops: Sequence[PostOp]) -> Refusal | None:
@@ -327,9 +338,10 @@ class PostOpsComposer:
         result, basic = chain.state, [op] if isinstance(op, BasicOp) else []
         if isinstance(op, CodesOp):
             written = on_codes(self.front, (*chain.items(), op))
-            result, basic = result.without(written.replaced - 1), [*written.ops]
+            basic = [*written.credited([*result.last(written.replaced - 1), op])]
+            result = result.without(written.replaced - 1)
         elif isinstance(op, Store):
-            basic = written_out(op)
+            basic = [replace(each, of=op.of) for each in written_out(op)]
         return _then(result, basic)
 
     # -- residual adds -----------------------------------------------------------------------------
@@ -368,13 +380,13 @@ class PostOpsComposer:
             return replace(done, ops=_simplified(done.ops, op))
         homes = adding(op, self.front.src, dst, done.taken, self.capability)
         summed = homes[0].name == "sum"
-        replaced = 1
-        basic: tuple[BasicOp, ...] = (op,)
+        written = Written(1, (op,))
         if self.target.operand_scale and not summed:
             shift, add = zero_point_in_front(op)
-            basic = (shift, BinaryOp("add", add.operand, add.scale, add.channels))
+            binary = BinaryOp("add", add.operand, add.scale, add.channels)
+            written = Written(1, (shift, binary))
         elif summed and not float(op.zero_point).is_integer():  # as that of a sum must be
-            basic = zero_point_in_front(op)
+            written = Written(1, zero_point_in_front(op))
         elif not summed:  # what tells zeros behind it wants those of codes to be exact
             found = first_fired(
                 ADDING if told else (ADD_OF_CODES,), [*done.ops.last(_READ_BACK - 1), op]
@@ -382,9 +394,9 @@ class PostOpsComposer:
             if isinstance(found, Refusal):
                 return found
             assert found is not None  # it is an Add
-            replaced, basic = found.replaced, found.ops
-        ops = done.ops.without(replaced - 1)
-        for each in basic:
+            written = found
+        ops = done.ops.without(written.replaced - 1)
+        for each in written.credited([*done.ops.last(written.replaced - 1), op]):
             ops = _simplified(ops, each)
         return _Resolved(
             ops, op.operand if summed else done.taken, {**done.homes, op.operand: homes}
@@ -397,7 +409,9 @@ class PostOpsComposer:
         low, high = store.dtype.range
         if store.exact:  # what stands in front keeps to the codes, so it must stay
             store = replace(store, low=low, high=high)
+        behind = ops
         ops = absorb(ops, store)
+        stored = tuple(saved(op, "store") for op in behind[len(ops) :])
         narrow = store.low > low or store.high < high
         in_bias = self.front.bias is not None and divide and store.scale.size == 1
         homes = shifting(store, self.capability, bias=in_bias) if store.zero_point.any() else ()
@@ -420,11 +434,11 @@ class PostOpsComposer:
             assert not isinstance(found, Refusal)  # s > 0
             clip, store = found
             before.append(clip)
-        ops = simplify(before, behind=ops)
+        ops = simplify([replace(op, of=store.of) for op in before], behind=ops)
         if divided and (joined := with_factor(ops[-1] if ops else None, store)) is not None:
             ops, store = ops[:-1], joined
-        scale = float(store.scale[0]) if divided else None
-        return _Lowered(ops, scale, int(store.zero_point[0]) or None, homes)
+        scale = float(store.scale[0]) if divided and np.float32(store.scale[0]) != 1 else None
+        return _Lowered(ops, scale, int(store.zero_point[0]) or None, homes, stored)
 
 
 _NOTHING = _Resolved(Linked.empty(()), "", {})
@@ -441,10 +455,3 @@ def _simplified(
     ops: Linked[BasicOp, tuple[BasicOp, ...]], op: BasicOp
 ) -> Linked[BasicOp, tuple[BasicOp, ...]]:
     return ops.then(op, tuple(simplify([op], behind=ops.state)))
-
-
-def _quantizes(last: PostOp, constants: Mapping[str, object]) -> bool:
-    """True when the last post-op does what the front's scale could not take of a quantizer."""
-    if isinstance(last, Eltwise):
-        return last.algorithm in ("linear", "clip", "round") or last.scale != 1
-    return isinstance(last, Binary) and last.operand in constants

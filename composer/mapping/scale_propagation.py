@@ -18,10 +18,10 @@ import numpy as np
 from ...ir.rule import Refusal, Rule, first_fired
 from ...ir.telling import Told
 from ..formula.algebra import holds, in_front, is_normal, joined, merged
-from ..formula.formula import BasicOp, ScaleBy, Shift, Vec, vec
+from ..formula.formula import BasicOp, Part, ScaleBy, Shift, Vec, vec
 from .composed import Front
-from .cost import Home
-from .homes import folded
+from .cost import Saved
+from .homes import saved
 
 State = TypeVar("State")
 Item = TypeVar("Item")
@@ -53,7 +53,9 @@ class Fold(Generic[Item, State]):
 
 
 def _alike(a: object, b: object) -> bool:
-    """True of operations that are written twice but mean the same."""
+    """True of operations that are written twice but mean the same, and do the work of the same parts."""
+    if isinstance(a, Part) and isinstance(b, Part) and a.of != b.of:
+        return False
     if isinstance(a, ScaleBy | Shift) and isinstance(b, ScaleBy | Shift):
         if isinstance(a, Shift) and isinstance(b, Shift):
             return all(map(np.array_equal, (a.values, *a.parts), (b.values, *b.parts)))
@@ -69,12 +71,12 @@ class Propagated:
         front: with what was folded into it.
         ops: what stayed; a scale or shift says why it could not move into the front, where there is
             something to be said.
-        folded: the homes of each scale and shift that went into the front, the front itself first.
+        folded: the scales and shifts that went into the front.
     """
 
     front: Front
     ops: tuple[BasicOp, ...] = ()
-    folded: tuple[tuple[Home, ...], ...] = ()
+    folded: tuple[Saved, ...] = ()
 
 
 class ScalePropagation:
@@ -104,7 +106,11 @@ def _taken(before: Propagated, op: BasicOp) -> Propagated:
             moved, joint = forward(ops, op, exact=exact)
             first = first_fired(FOLDING, front, moved[0]) if isinstance(moved, list) else moved
             if isinstance(moved, list) and isinstance(first, Front):
-                ops, front, into_front = moved[1:], first, (*into_front, folded(moved[0]))
+                ops, front, into_front = (
+                    moved[1:],
+                    first,
+                    (*into_front, saved(moved[0], "folded")),
+                )
                 continue
             why = f"{first.reason}: {first.found}" if isinstance(first, Refusal) else ""
             if joint is None:

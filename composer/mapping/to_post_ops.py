@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +40,10 @@ Part = Eltwise | tuple[str, float]
 
 def place(
     target: Target, front: Front, dst: DType, ops: Sequence[BasicOp], scale: float | None = None
-) -> tuple[tuple[PostOp, ...], Constants] | Refusal:
-    """The post-ops of a chain behind `front`, and the constants that they name; or why oneDNN 2
-    cannot have them all. `scale`: of the destination, if it has one.
+) -> tuple[tuple[PostOp, ...], tuple[int, ...], Constants] | Refusal:
+    """The post-ops of a chain behind `front`, the parts of the chain whose work each does, and the
+    constants that they name; or why oneDNN 2 cannot have them all. `scale`: of the destination, if it
+    has one.
     """
     placing = _Placing(target, front, dst)
     # a store rounds
@@ -48,9 +51,12 @@ def place(
     left = exact_zeros(ops, told=told, step=step, linear=not target.eltwise_scale)
     with np.errstate(over="ignore"):  # what f32 does not hold is refused
         while left:
-            left = left[placing.take(left[0], left[1] if len(left) > 1 else None) :]
+            taken = placing.take(left[0], left[1] if len(left) > 1 else None)
+            placing.credit(reduce(or_, (op.of for op in left[:taken])))
+            left = left[taken:]
     refusal = placing.make_distinct() if target.legacy_eltwise else None
-    return refusal or placing.beyond or (tuple(placing.post_ops), placing.constants)
+    made = tuple(placing.post_ops), tuple(placing.parts), placing.constants
+    return refusal or placing.beyond or made
 
 
 @dataclass
@@ -61,6 +67,7 @@ class _Placing:
     front: Front
     dst: DType
     post_ops: list[PostOp] = field(default_factory=list)
+    parts: list[int] = field(default_factory=list)
     constants: Constants = field(default_factory=dict)
     beyond: Refusal | None = None
 
@@ -96,6 +103,12 @@ class _Placing:
         else:
             self._eltwise(op.algorithm, op.alpha, op.beta)
         return 1
+
+    def credit(self, parts: int) -> None:
+        """Notes whose work the newest post-ops do; that of the last one, where there is none."""
+        if len(self.parts) == len(self.post_ops):
+            self.parts[-1:] = [of | parts for of in self.parts[-1:]]
+        self.parts += [parts] * (len(self.post_ops) - len(self.parts))
 
     def _operand_scale(self, op: BinaryOp) -> Scale | None:
         self._check(vec(op.scale))
@@ -160,18 +173,19 @@ class _Placing:
             for op in self.post_ops
             if isinstance(op, Eltwise) and first.setdefault(op.algorithm, op) != op
         }
-        given, self.post_ops = self.post_ops, []
+        given, self.post_ops, self.parts = zip(self.post_ops, self.parts, strict=True), [], []
         first.clear()
-        for op in given:
+        for op, of in given:
+            found: tuple[Part, ...] | Refusal = ()
             if not isinstance(op, Eltwise) or op.algorithm not in several:
                 self.post_ops.append(op)
-                continue
-            used = first.setdefault(op.algorithm, replace(op, scale=1.0))
-            found = _second_eltwise(op, used)
+            else:
+                found = _second_eltwise(op, first.setdefault(op.algorithm, replace(op, scale=1.0)))
             if isinstance(found, Refusal):
                 return found
             for part in found:
                 self._part(part)
+            self.credit(of)
         return None
 
     def _part(self, part: Part) -> None:

@@ -3,6 +3,7 @@ outcomes of quantizers, decisions.
 
 - `two_operands.py`, `fake_quantize.py`: what a node does to the chain in front of it
 - `chain.py`: the longest chain behind a value that fits a primitive
+- `residual.py`: which of two anchors that meet in an add absorbs it
 - `operands.py`, `prelu.py`: the source, weights and bias that a primitive reads
 - `records.py`: fates and decisions of a step, and what was weighed
 - `builder.py`: steps in the making: who claimed which node, what became of which quantizer

@@ -69,7 +69,7 @@ def grown(
     """
     composer = PostOpsComposer(builder.target, front, builder.approximate)
     refusal = composer.append(start) if start else None
-    return refusal or grow(builder.graph, composer, node, builder.is_claimed)
+    return refusal or grow(builder, composer, node)
 
 
 def build_step(

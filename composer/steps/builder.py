@@ -4,13 +4,13 @@ each quantizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from ...errors import InternalError
 from ...ir.constants import Halves, as_held
-from ...ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
+from ...ir.decision import Decision, DequantizeFate, Fate, Half, QuantizeFate
 from ...ir.graph import Graph
 from ...ir.node import Node, subject
 from ...ir.ops import OPS
@@ -20,6 +20,7 @@ from ...ir.types import TensorType
 from ...plan.arguments import with_roles
 from ...plan.targets import Target
 from ...plan.types import Step
+from ..mapping.cost import Home
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class StepBuilder:
         approximate: names of the approximations that may be made.
         inside: node -> the places of inputs that its bodies hold themselves: its step reads none of them.
         merged: names of steps that others have taken in -> those.
+        ended: node that a step in front did not take -> why.
+        branches: add in which two anchors meet -> the one that absorbs it, and what either costs.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class StepBuilder:
         target: Target,
         approximate: frozenset[str] = frozenset(),
         inside: Mapping[str, AbstractSet[int]] | None = None,
+        anchor: Callable[[StepBuilder, Node], None] | None = None,
     ) -> None:
         self.graph = graph
         self.target = target
@@ -54,14 +58,22 @@ class StepBuilder:
         self.inside = inside or {}
         self._pending: dict[str, PendingStep] = {}  # by the step's name
         self.merged: dict[str, str] = {}
+        self.branches: dict[str, tuple[Node, tuple[Home, ...]]] = {}
+        self._anchor = anchor
+        self._tried_for: StepBuilder | None = None  # of a dry run
         self._claimed: set[str] = set()
         self._constants: dict[str, Array] = {}
         self._types: dict[str, TensorType] = {}
         self._fates: list[tuple[Fate, str]] = []
+        self._decided: list[tuple[Decision, str]] = []
+        self._moved: dict[
+            str, int
+        ] = {}  # by how many places post-ops, by the step that they were in
         self._joined: dict[str, dict[str, None]] = {}  # by the step that decodes
         self._needed: set[str] = set(graph.outputs)
         self._readers: dict[str, set[str]] = {}
-        self._ended: dict[str, str] = {}
+        self.ended: dict[str, str] = {}
+        self._apart: dict[tuple[str, str], str] = {}  # reader, value or '' for all
 
     @property
     def pending(self) -> list[PendingStep]:
@@ -79,7 +91,24 @@ class StepBuilder:
 
     def is_claimed(self, node: Node) -> bool:
         """True when a step has taken the node in."""
-        return node.name in self._claimed
+        before = self._tried_for
+        return node.name in self._claimed or (before is not None and before.is_claimed(node))
+
+    def would_take(self, anchor: Node, node: Node) -> str | None:
+        """The value that the step of `anchor` would store if it were built now, with `node` in it; None where
+        it would not take that in, or is built already. Nothing is kept of the dry run.
+        """
+        if self._anchor is None or self.is_claimed(anchor):
+            return None
+        tried = StepBuilder(self.graph, self.target, self.approximate, self.inside)
+        tried._tried_for = self
+        last = self.graph.newest()
+        self._anchor(tried, anchor)
+        for name in self.graph.added_since(*last)[1]:
+            self.graph.forget_constant(name)
+        step = tried._pending.get(anchor.name)
+        taken = step is not None and node.name in tried._claimed
+        return step.step.output if step is not None and taken else None
 
     def is_needed(self, value: str) -> bool:
         """True when a step reads the value, or the graph returns it."""
@@ -123,6 +152,8 @@ class StepBuilder:
         del self._pending[first.step.name]
         self._pending[second.step.name] = PendingStep(step, second.last)
         self.merged[first.step.name] = step.name
+        in_front = len(step.attr.post_ops) - len(second.step.attr.post_ops)
+        self._moved[second.step.name] = self._moved.get(second.step.name, 0) + in_front
         self._joined.setdefault(step.name, {}).update(self._joined.pop(first.step.name, {}))
 
     def file_constant(self, name: str, array: Array) -> str:
@@ -162,23 +193,38 @@ class StepBuilder:
 
     # -- decisions and fates -----------------------------------------------------------------------
 
-    def refuse(self, rule: str, node: Node, refusal: Refusal) -> None:
-        """Records why a node did not fuse."""
-        decision = Decision(
-            rule,
-            subject(node),
-            Outcome.REFUSED,
-            refusal.reason,
-            refusal.expected,
-            refusal.found,
-            refusal.hint,
-        )
-        self.graph.decide(decision)
+    def decide(self, decision: Decision, step: str = "") -> None:
+        """Records a decision, about a part of a step where that is given."""
+        self._decided.append((decision, step))
+
+    def settled_decisions(self, index: Mapping[str, int]) -> tuple[Decision, ...]:
+        """All decisions, those of passes first, with the indices of steps."""
+        for decision, step in self._decided:
+            moved = tuple(number + self._moved.get(step, 0) for number in decision.post_ops)
+            self.graph.decide(replace(decision, step=index.get(step), post_ops=moved))
+        return self.graph.decisions
+
+    def refuse(self, rule: str, node: Node, refusal: Refusal, step: str = "") -> None:
+        """Records why a node did not fuse, into a step where that is given."""
+        self.decide(refusal.at(rule, subject(node)), step)
+        if rule.endswith(" in int8"):
+            self._apart[node.name, ""] = refusal.reason
+
+    def decode_apart(self, reader: Node, decode: Node, refusal: Refusal) -> None:
+        """Records why a node reads decoded values where it could have read codes."""
+        reason = f"{subject(decode)} is decoded in front of it: {refusal.reason}"
+        self.refuse("operand in codes", reader, replace(refusal, reason=reason))
+        self._apart[reader.name, decode.output] = refusal.reason
+
+    def why_apart(self, reader: Node, decode: Node) -> str:
+        """Why a node reads decoded values: as `decode_apart` has it, or what keeps it from int8."""
+        why = self._apart.get((reader.name, decode.output))
+        return why or self._apart.get((reader.name, ""), "its reader takes f32")
 
     def refuse_chain(self, step: Step, node: Node, refusal: Refusal) -> None:
         """Records why a chain ends in front of a node."""
-        self.refuse(f"fuse into {step.primitive}", node, refusal)
-        self._ended[node.name] = (
+        self.refuse(f"fuse into {step.primitive}", node, refusal, step.name)
+        self.ended[node.name] = (
             f"{step.primitive} {step.origin[0] if step.origin else step.name} in front does not take it: {refusal.reason}"
         )
 
@@ -199,8 +245,8 @@ class StepBuilder:
 
     def why_alone(self, node: Node) -> str:
         """Why a quantizer starts a step: what ended the step in front, or what it reads."""
-        if node.name in self._ended:
-            return self._ended[node.name]
+        if node.name in self.ended:
+            return self.ended[node.name]
         value = node.input
         producer = self.graph.producer(value)
         if producer is None:

@@ -24,7 +24,6 @@ from ...ir.types import DType, Quantization, Shape
 from ..formula.algebra import is_normal
 from ..formula.definitions import rounded_first
 from ..formula.formula import (
-    Add,
     BasicOp,
     Clip,
     EltwiseOp,
@@ -35,12 +34,19 @@ from ..formula.formula import (
     decoding,
     vec,
 )
-from ..mapping.composed import Composed, Front
+from ..mapping.composed import Approximation, Composed, Front
 from ..mapping.post_ops_composer import PostOpsComposer
+from .builder import StepBuilder
 from .fake_quantize import compare, keeps_codes
-from .two_operands import End, Found, as_the_target_compares, channel_vector, two_operands
-
-Claimed = Callable[[Node], bool]
+from .residual import branch_refusal
+from .two_operands import (
+    End,
+    Found,
+    as_the_target_compares,
+    channel_vector,
+    no_post_op,
+    two_operands,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +55,15 @@ class Link:
 
     Attributes:
         node: the operation.
-        decoded: a Dequantize on its other input that went into the step with it, and where to
-            (`sum`, `post_op`), or None.
-        no_sum: why its other operand, where it is added, could not be a sum.
-        before, after: the attributes of the chain without it, and with it.
+        found: what it does, and what became of a Dequantize on its other input.
+        part: its bit in `Part.of`; what is composed of the chain has been credited with it.
+        approximated: what was approximated in front of it when it came.
     """
 
     node: Node
-    decoded: Node | None
-    no_sum: str
-    before: Composed
-    after: Composed
+    found: Found
+    part: int
+    approximated: tuple[Approximation, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +84,15 @@ class Chain:
     refusal: tuple[Node, Refusal] | None = None
 
 
-def grow(
-    graph: Graph, composer: PostOpsComposer, anchor: Node, claimed: Claimed
-) -> Chain | Refusal:
+def grow(builder: StepBuilder, composer: PostOpsComposer, anchor: Node) -> Chain | Refusal:
     """The longest chain behind `anchor` that fits the composer, or why not even the anchor alone
     can be stored.
     """
+    graph = builder.graph
     links: list[Link] = []
     legal: tuple[str, Composed, int] | None = None
     refusal: tuple[Node, Refusal] | None = None
+    found: Found | Refusal | None
     last = anchor
     while True:
         result, decodes = composer.result, last.op == "Dequantize" and last is not anchor
@@ -101,18 +105,15 @@ def grow(
             # that no primitive reads as codes.
             legal, refusal = (last.output, result, len(links)), None
         node = _only_reader(graph, last.output)
-        if node is None or claimed(node):
+        if node is None or builder.is_claimed(node):
             break
-        found = operations_of(End(graph, node, last.output, composer, anchor))
-        if found is None:
+        found = branch_refusal(builder, anchor, node, last.output)
+        found = found or offered(End(graph, node, last.output, composer, anchor))
+        if not isinstance(found, Found):
+            refusal = refusal if found is None else (node, found)
             break
-        outcome = found if isinstance(found, Refusal) else composer.append(found[0])
-        if outcome is not None:
-            refusal = (node, outcome)
-            break
-        assert not isinstance(found, Refusal)
-        no_sum = next((op.why_not for op in found[0] if isinstance(op, Add)), "")
-        links.append(Link(node, found[1], no_sum, result, composer.result))
+        made = composer.result.approximated[len(result.approximated) :]
+        links.append(Link(node, found, composer.last, made))
         last = node
     if legal is not None:
         value, composed, taken = legal
@@ -174,23 +175,27 @@ def _surely_differ(a: Shape, b: Shape) -> bool:
     return len(a) != len(b) or any(starmap(dims.differ, zip(a, b, strict=True)))
 
 
-def operations_of(end: End) -> Found | Refusal | None:
-    """What a node does to the chain, as basic operations, with the Dequantize that it takes in on
-    its other input.
+def offered(end: End) -> Found | Refusal | None:
+    """What a node does to the chain, which the composer has taken in; or why it does not, None as
+    in `operations_of`.
+    """
+    found = operations_of(end)
+    refusal = end.composer.append(found.ops) if isinstance(found, Found) else None
+    return refusal or found
 
-    None: the node is not one that post-ops could ever do (it moves data, is an anchor itself, or
-    changes the shape).
+
+def operations_of(end: End) -> Found | Refusal | None:
+    """What a node does to the chain, as basic operations, or why post-ops cannot do it.
+
+    None: it is no elementwise operation of f32: it moves data, is an anchor itself, or gives another
+    type.
     """
     graph, node, value = end.graph, end.node, end.value
-    found: Found | Refusal | None
+    found: Found | Refusal
     if node.op in _QUANTIZERS:
         found = _QUANTIZERS[node.op](end)
-    elif (
-        not node.has(Trait.ELEMENTWISE)
-        or not _is_real(graph, node)
-        or node.op == "RunTimeDequantize"
-    ):
-        return None  # computed parameters are no post-op
+    elif not node.has(Trait.ELEMENTWISE) or not _is_real(graph, node):
+        return None
     elif not keeps_shape(graph, node, value):
         return _larger(graph, node, value)
     elif node.op in _WITH_CONSTANTS:
@@ -199,23 +204,20 @@ def operations_of(end: End) -> Found | Refusal | None:
         found = two_operands(end)
     elif all(v == value or not v or graph.constant(v) is not None for v in node.inputs):
         found = _eltwise(end)
-    else:
-        return None
-    if not isinstance(found, tuple):
+    else:  # computed parameters are no post-op
+        found = no_post_op(graph, node)
+    if isinstance(found, Refusal):
         return found
-    for op in found[0]:
-        if (
-            isinstance(op, EltwiseOp)
-            and not np.isfinite(np.array([op.alpha, op.beta], np.float32)).all()
-        ):
-            expected = "numbers that f32 holds"
+    for op in found.ops:
+        numbers = [op.alpha, op.beta] if isinstance(op, EltwiseOp) else []
+        if not np.isfinite(np.array(numbers, np.float32)).all():
             return Refusal(
                 "a parameter of an eltwise is finite",
-                expected,
-                f"{op.alpha:g}",
+                "numbers that f32 holds",
+                f"{numbers[0]:g}",
                 "export the operation with finite parameters",
             )
-    return as_the_target_compares(graph, found[0], end.composer), found[1]
+    return found._replace(ops=as_the_target_compares(graph, found.ops, end.composer))
 
 
 def _is_real(graph: Graph, node: Node) -> bool:
@@ -273,11 +275,11 @@ def _quantize(end: End) -> Found | Refusal:
     if isinstance(vectors, Refusal):
         return vectors
     if dtype.is_wide_code:
-        return [*steps_from_zero(node, *vectors)], None
+        return Found([*steps_from_zero(node, *vectors)])
     store = Store(dtype, *vectors, low, high, exact=keeps_codes(graph, node))
     if end.front.primitive == "pooling" and node.attrs["order"] == "round_first":
-        return rounded_first(store), None  # averages of a few codes lie on ties often
-    return [store], None
+        return Found(rounded_first(store))  # averages of a few codes lie on ties often
+    return Found([store])
 
 
 def is_decoded_at_once(graph: Graph, node: Node) -> bool:
@@ -313,34 +315,34 @@ def _dequantize(end: End) -> Found | Refusal:
     if encode is not None and encode.op == "Quantize" and is_decoded_at_once(graph, encode):
         zero = vec(zero - vec(encode.quant.zero_points))
         if not zero.any():
-            return [ScaleBy(scale)], None
-    return [*decoding(scale, zero)], None
+            return Found([ScaleBy(scale)])
+    return Found([*decoding(scale, zero)])
 
 
 def _fake_quantize(end: End) -> Found | Refusal:
     found = compare(end.graph, end.node, end.value, end.front)
-    return found if isinstance(found, Refusal) else ([*found], None)
+    return found if isinstance(found, Refusal) else Found([*found])
 
 
 # -- one input -------------------------------------------------------------------------------------
 
 
-def _eltwise(end: End) -> Found | None:
+def _eltwise(end: End) -> Found | Refusal:
     """oneDNN's eltwise algorithm with its parameters, where it has one of the same definition; -x =
     x*(-1), x^2 = square(x), x^p = pow(x, 1, p).
     """
     graph, node = end.graph, end.node
     if node.op == "Neg":
-        return [ScaleBy(vec(-1.0))], None
+        return Found([ScaleBy(vec(-1.0))])
     if node.op == "Pow":
         exponent = graph.constant(node.inputs[1])
         if exponent is None or exponent.size != 1 or graph.constant(node.input) is not None:
-            return None
+            return no_post_op(graph, node)
         power = float(np.asarray(exponent).reshape(()))
-        return [EltwiseOp("square") if power == 2 else EltwiseOp("pow", 1.0, power)], None
+        return Found([EltwiseOp("square") if power == 2 else EltwiseOp("pow", 1.0, power)])
     algorithm = node.spec.eltwise
     if algorithm is None:
-        return None
+        return no_post_op(graph, node)
     if node.op == "Gelu" and node.attrs["approximate"] == "tanh":
         algorithm = "gelu_tanh"
     alpha, beta, *_ = (
@@ -348,9 +350,9 @@ def _eltwise(end: End) -> Found | None:
         0.0,
         0.0,
     )
-    return [
-        Round(to_codes=False) if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)
-    ], None
+    return Found(
+        [Round(to_codes=False) if algorithm == "round" else EltwiseOp(algorithm, alpha, beta)]
+    )
 
 
 def _clip(end: End) -> Found | Refusal:
@@ -377,7 +379,7 @@ def _clip(end: End) -> Found | Refusal:
             f"{low:g} and {high:g}",
             "export the clip with finite bounds, the lower one first",
         )
-    return [Clip(vec(min(low, high)), vec(high))], None
+    return Found([Clip(vec(min(low, high)), vec(high))])
 
 
 def _prelu(end: End) -> Found | Refusal:
@@ -400,14 +402,15 @@ def _prelu(end: End) -> Found | Refusal:
             "give the PRelu one slope, or one for each channel",
         )
     if values.size == 1:
-        return [EltwiseOp("relu", float(values[0]))], None
+        return Found([EltwiseOp("relu", float(values[0]))])
     operand = graph.add_constant(f"{node.inputs[1]}/slopes", front.along_channels(values))
-    return [PreluOp(operand, 1 << front.channel_axis)], None
+    return Found([PreluOp(operand, 1 << front.channel_axis)])
 
 
-def _cast(end: End) -> Found | None:
+def _cast(end: End) -> Found | Refusal:
     """Of a comparison: post-ops give 0 and 1 in f32."""
-    return ([], None) if end.graph.type(end.value).dtype is DType.BOOL else None
+    compared = end.graph.type(end.value).dtype is DType.BOOL
+    return Found([]) if compared else no_post_op(end.graph, end.node)
 
 
 _QUANTIZERS: Mapping[str, Callable[[End], Found | Refusal]] = {
@@ -416,7 +419,7 @@ _QUANTIZERS: Mapping[str, Callable[[End], Found | Refusal]] = {
     "FakeQuantize": _fake_quantize,
 }
 
-_WITH_CONSTANTS: Mapping[str, Callable[[End], Found | Refusal | None]] = {
+_WITH_CONSTANTS: Mapping[str, Callable[[End], Found | Refusal]] = {
     "Clip": _clip,
     "PRelu": _prelu,
     "Cast": _cast,

@@ -84,11 +84,8 @@ def fuse_depthwise(builder: StepBuilder) -> None:
             )
             decision = Decision(_RULE, subject(node), Outcome.FIRED, reason)
         else:
-            why = _why_apart(pair)
-            decision = Decision(
-                _RULE, subject(node), Outcome.REFUSED, why.reason, why.expected, why.found, why.hint
-            )
-        builder.graph.decide(replace(decision, alternatives=alternatives(homes[0], homes)))
+            decision = _why_apart(pair).at(_RULE, subject(node))
+        builder.decide(replace(decision, alternatives=alternatives(homes)))
 
 
 def _why_apart(pair: Pair) -> Refusal:

@@ -24,11 +24,11 @@ from ..mapping.composed import Front
 from ..mapping.post_ops_composer import PostOpsComposer
 from .build import attributes_of, build_step, codes_behind, front_of, grown, scale_of
 from .builder import StepBuilder
-from .chain import Chain, grow, operations_of
+from .chain import Chain, grow, offered
 from .operands import Source, source_of
 from .prelu import prelu_as_maximum
 from .primitives import plain
-from .two_operands import End, as_the_target_compares
+from .two_operands import End, Found, as_the_target_compares, far_zero, no_post_op
 
 _ROW_OF = {row.binary: row.name for row in reversed(tuple(OPS.values())) if row.binary is not None}
 """The row that a binary algorithm computes, of several the first: `Add`, not `Sum`."""
@@ -53,7 +53,7 @@ def is_arithmetic(graph: Graph, node: Node) -> bool:
 
 def elementwise(builder: StepBuilder, node: Node) -> None:
     """What no anchor took: a binary primitive of two tensors, or one tensor with a chain of
-    post-ops; as itself where neither fits.
+    post-ops; as itself where neither fits, with the reason.
     """
     computed = [value for value in node.inputs if value and builder.graph.constant(value) is None]
     if not all(builder.graph.type(value).shape for value in (*computed, node.output)):
@@ -61,12 +61,17 @@ def elementwise(builder: StepBuilder, node: Node) -> None:
         return
     if node.spec.binary is not None and len(computed) == 2 and computed[0] != computed[1]:
         chain = _chain_operand(builder, node, computed)
-        built = (bool(chain) and _unary(builder, node, chain)) or _binary(builder, node)
+        built = bool(chain) and _unary(builder, node, chain) is None
+        refusal = None if built else _binary(builder, node)
     else:
-        built = bool(computed) and len(set(computed)) == 1 and _unary(builder, node, computed[0])
-        built = built or (_with_large_constant(builder, node) and _binary(builder, node))
-    if not built:
+        one = len(set(computed)) == 1
+        refusal = _unary(builder, node, computed[0]) if one else no_post_op(builder.graph, node)
+        if refusal is not None and _with_large_constant(builder, node):
+            refusal = _binary(builder, node)
+    if refusal is not None:
         plain(builder, node)
+        if node.spec.primitive is None and node.name not in builder.ended:
+            builder.refuse("elementwise primitive", node, refusal)
 
 
 def _with_large_constant(builder: StepBuilder, node: Node) -> bool:
@@ -113,19 +118,23 @@ def _shifts_behind(graph: Graph, node: Node) -> bool:
     return not any(decode and zero_is_far(graph, node, decode.quant) for decode in decodes)
 
 
-def _binary(builder: StepBuilder, node: Node) -> bool:
+def _binary(builder: StepBuilder, node: Node) -> Refusal | None:
+    """Adds the step of an operation of two tensors, or says why `binary` does not compute it."""
     graph = builder.graph
     algorithm = node.spec.binary
     assert algorithm is not None
     if any(graph.type(value).dtype is not DType.F32 for value in node.inputs) or not is_arithmetic(
         graph, node
     ):
-        return False
+        return no_post_op(graph, node)
     shifts = _shifts_behind(graph, node)
     capability = replace(builder.target.capability("binary"), src_zero_point=shifts)
     sources: list[Source] = []
     for value in node.inputs:
         found = source_of(graph, value, capability, fraction=shifts)
+        decode = codes_behind(builder, value) if isinstance(found, Refusal) else None
+        if decode is not None and isinstance(found, Refusal):
+            builder.decode_apart(node, decode, far_zero(graph, node, decode.quant) or found)
         sources.append(found if isinstance(found, Source) else Source(value, DType.F32))
     first, second = ((s.zero_point + s.fraction) * s.scale for s in sources)
     shift = -first - (1 if algorithm == "add" else -1) * second
@@ -144,8 +153,7 @@ def _binary(builder: StepBuilder, node: Node) -> bool:
     )
     chain = grown(builder, node, front, [Shift(vec(shift))] if shift else ())
     if isinstance(chain, Refusal):
-        builder.refuse("binary", node, chain)
-        return False
+        return chain
     factor = 1.0 if chain.composed.scale is None else float(chain.composed.scale[0])
     roles = {f"src_{number}": source for number, source in enumerate(sources)}
     scales = {role: scale_of(s.scale * factor) for role, s in roles.items() if s.decode}
@@ -164,7 +172,7 @@ def _binary(builder: StepBuilder, node: Node) -> bool:
         params={"algorithm": algorithm},
         decoded=[(source.decode, fate, how) for source in sources],
     )
-    return True
+    return None
 
 
 def _scaled_behind(
@@ -186,13 +194,13 @@ def _scaled_behind(
     return chain if isinstance(chain, Chain) and stored else None
 
 
-def _unary(builder: StepBuilder, node: Node, value: str) -> bool:
-    """One tensor with post-ops. Codes, or an 8-bit destination, go through `binary` with a constant
+def _unary(builder: StepBuilder, node: Node, value: str) -> Refusal | None:
+    """Adds a step of one tensor with post-ops, or says why not. Codes, or an 8-bit destination, go through `binary` with a constant
     second source: see the target.
     """
     graph = builder.graph
     if graph.type(value).dtype is not DType.F32:
-        return False
+        return no_post_op(graph, node)
     capability = replace(builder.target.capability("binary"), src_zero_point=True)
     source = source_of(graph, value, capability)
     along = codes_behind(builder, value) if isinstance(source, Refusal) else None
@@ -203,39 +211,42 @@ def _unary(builder: StepBuilder, node: Node, value: str) -> bool:
         along = codes.decode
     if along is not None:
         codes = Source(along.input, graph.type(along.input).dtype, decode=along)
-    if _from_source(builder, node, value, codes, along):
-        return True
-    # A prelu of codes with several scales has a form on what they decode to.
-    return (
-        node.op == "PRelu"
-        and codes.decode is not None
-        and _from_source(builder, node, value, Source(value, DType.F32), None)
-    )
+    refusal = _from_source(builder, node, value, codes, along)
+    if refusal is not None and node.op == "PRelu" and codes.decode is not None:
+        # of codes with several scales it has a form on what they decode to
+        return _from_source(builder, node, value, Source(value, DType.F32), None)
+    return refusal
 
 
 def _from_source(
     builder: StepBuilder, node: Node, value: str, codes: Source, along: Node | None
-) -> bool:
-    """The step that reads `codes`; `along`: what decodes them among the post-ops."""
+) -> Refusal | None:
+    """Adds the step that reads `codes`, or says why not; `along`: what decodes them among the
+    post-ops.
+    """
     graph = builder.graph
     front = front_of(builder, node, "binary", codes.dtype, _vector_axis(builder, node, along))
     composer = PostOpsComposer(builder.target, front, builder.approximate)
     if along is not None:
-        decoding = operations_of(End(graph, along, along.input, composer, node))
-        if not isinstance(decoding, tuple) or composer.append(decoding[0]) is not None:
-            return False
-    found = operations_of(End(graph, node, value, composer, node))
-    doubled = not isinstance(found, tuple) or composer.append(found[0]) is not None
-    if doubled and not _append_prelu(builder, node, codes, composer):
-        return False
-    chain = grow(graph, composer, node, builder.is_claimed)
-    if isinstance(chain, Refusal) or (doubled and codes.decode is None and not chain.links):
-        return False  # the primitive prelu itself reads the tensor once
+        decoding = offered(End(graph, along, along.input, composer, node))
+        if isinstance(decoding, Refusal):
+            return decoding
+    found = offered(End(graph, node, value, composer, node)) or no_post_op(graph, node)
+    doubled = found if isinstance(found, Refusal) else None
+    if doubled is not None and not _append_prelu(builder, node, codes, composer):
+        return doubled
+    chain = grow(builder, composer, node)
+    if isinstance(chain, Refusal):
+        return chain
+    if doubled is not None and codes.decode is None and not chain.links:
+        return doubled  # the primitive prelu itself reads the tensor once
     one_source_step(builder, node, codes, chain)
+    if isinstance(found, Found) and found.apart is not None:
+        builder.decode_apart(node, *found.apart)
     if codes.decode is not None:
         how = "scale of a source of binary, zero point as its second source"
         builder.decoded(codes.decode, DequantizeFate.SOURCE_SCALE, how, node, node.name)
-    return True
+    return None
 
 
 def _append_prelu(

@@ -8,6 +8,7 @@ the one of docs/cost-model.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ...ir.approximations import MIDDLE_ROUNDING, RESIDUAL_ROUNDING
 from ...ir.decision import Decision, DequantizeFate, Outcome, QuantizeFate
@@ -26,7 +27,6 @@ from ..mapping.cost import (
     own_step_cost,
     post_op_cost,
 )
-from ..mapping.residual import absorbing
 from .builder import StepBuilder
 from .chain import Chain, Link
 
@@ -42,8 +42,10 @@ def record(builder: StepBuilder, step: Step, anchor: Node, chain: Chain) -> None
         if link.node.op != "Quantize" or not _settle_computed(builder, step, nodes, link.node):
             _settle(builder, step, chain, before, link.node, follower, kept)
         _settle_operand(builder, step, chain, link)
-    for decision in (*_weighed(builder.graph, anchor, chain), *map(_changed, made)):
-        builder.graph.decide(decision)
+        if link.found.apart is not None:
+            builder.decode_apart(link.node, *link.found.apart)
+    for decision in (*_weighed(builder, step, anchor, chain), *map(_changed, made)):
+        builder.decide(decision, step.name)
     if chain.refusal is not None:
         builder.refuse_chain(step, *chain.refusal)
 
@@ -102,23 +104,15 @@ def _settle_computed(builder: StepBuilder, step: Step, nodes: list[Node], quanti
     its own. False for others.
     """
     own = [node for node in nodes if node.origin == quantize.origin]
-    by = next((node for node in own if builder.graph.computed(node.inputs[1:])), None)
-    if by is None or by.op not in _BY_COMPUTED:
+    if not any(builder.graph.computed(node.inputs[1:]) for node in own):
         return False
-    how = _BY_COMPUTED[by.op]
+    how = "scaled by what is computed, rounded and clipped"
     # nodes that change nothing may stand in front
     if len(own) == len(nodes) or not step.attr.post_ops:
         builder.encoded(quantize, QuantizeFate.STANDALONE, f"a step of its own: {how}", step.name)
     else:
         builder.encoded(quantize, QuantizeFate.POST_OP, f"{how} among the post-ops", step.name)
     return True
-
-
-_BY_COMPUTED = {
-    "Div": "divided by the scale that is computed, rounded and shifted",
-    "Mul": "brought to the grid of its computed ranges, folded and rounded",
-}
-"""First operation of a quantizer by computed parameters -> what all of them do."""
 
 
 def _settle_compared(
@@ -146,8 +140,9 @@ def _settle_operand(builder: StepBuilder, step: Step, chain: Chain, link: Link) 
     """The fate of the Dequantize of a second operand. Where the step reads the decoded f32 values,
     the standalone step that decodes them settles it.
     """
-    codes = "" if link.decoded is None else link.decoded.input
-    if link.decoded is None or codes not in step.inputs:
+    decode = link.found.decoded
+    codes = "" if decode is None else decode.input
+    if decode is None or codes not in step.inputs:
         return
     if codes in chain.composed.sums:
         fate = DequantizeFate.SUM
@@ -157,13 +152,9 @@ def _settle_operand(builder: StepBuilder, step: Step, chain: Chain, link: Link) 
     else:
         fate = DequantizeFate.POST_OP
         how = "a binary post-op reads the codes, scale and shift are applied around it"
-        if link.node.op in ("Add", "Sub"):
-            dst, src = chain.composed.dst, builder.graph.type(codes).dtype
-            why_not = link.no_sum or "the primitive has none, or has one for another operand"
-            if not link.no_sum and dst.numpy.itemsize != src.numpy.itemsize:
-                why_not = f"{src.value} codes do not fill a destination of {dst.value}"
-            how += f"; no sum: {why_not}"
-    builder.decoded(link.decoded, fate, how, link.node, step.name)
+        for home in chain.composed.adds.get(codes, ())[1:]:
+            how += f"; no {home.name}: {home.why_not}"
+    builder.decoded(decode, fate, how, link.node, step.name)
 
 
 # -- approximations --------------------------------------------------------------------------------
@@ -180,8 +171,7 @@ def _approximated(anchor: Node, chain: Chain) -> Iterator[tuple[Node, Approximat
     """Each quantizer of a chain that was approximated when the operation behind it came."""
     quantizer = anchor
     for link in chain.links:
-        for each in link.after.approximated[len(link.before.approximated) :]:
-            yield quantizer, each
+        yield from ((quantizer, each) for each in link.approximated)
         if link.node.op in ("Quantize", "FakeQuantize"):
             quantizer = link.node
 
@@ -198,117 +188,90 @@ def _changed(made: tuple[Node, Approximation]) -> Decision:
 # -- decisions -------------------------------------------------------------------------------------
 
 
-def _weighed(graph: Graph, anchor: Node, chain: Chain) -> Iterator[Decision]:
-    """A decision with its alternatives for each operation of a chain that had two legal homes or
-    more.
-    """
-    dst = TensorType(chain.composed.dst, graph.type(chain.value).shape)
-    stored = _in_the_store(chain)
+def _weighed(builder: StepBuilder, step: Step, anchor: Node, chain: Chain) -> Iterator[Decision]:
+    """A decision with its alternatives for each operation of a chain: a step of its own is always one."""
+    graph, composed = builder.graph, chain.composed
+    dst = TensorType(composed.dst, graph.type(chain.value).shape)
+    first = len(composed.post_ops) - len(step.attr.post_ops)  # that are the primitive itself
     before = anchor
-    for number, link in enumerate(chain.links):
+    for link in chain.links:
         node, read = link.node, before.output
+        ends = link is chain.links[-1] and node.op == "Quantize"
+        mine = [number for number, of in enumerate(composed.parts) if of & link.part]
+        registers = round(sum(post_op_cost(composed.post_ops[number]) for number in mine), 6)
         other = _operand(graph, link, read)
         bytes_read = operand_cost(graph.type(other), dst) if other else 0.0
-        registers = max(_cost(link.after) - _cost(link.before), 0.0)
-        registers = round(registers, 6)
-        ends = node.op == "Quantize" and number + 1 == len(chain.links)
-        if other:
-            binary = Home("binary", bytes_read + registers + WRITE_ALLOCATE)
-            homes = chain.composed.adds.get(other) or (binary,)
-        elif ends and chain.composed.scales:
-            homes, registers = _of_the_store(chain.composed), 0.0
-        else:
-            homes = _alone(link, registers, stored=number in stored)
-        between = graph.type(read).dtype
-        own = Home("own step", own_step_cost(between, dst, bytes_read, registers))
-        yield from _chosen(f"home of {node.op}", node, (*homes, own))
-        if ends:
-            yield from _chosen("home of the zero point", node, chain.composed.zero_points)
-        if other and node.op == "Add":
-            yield from _branch(graph, node, read)
+        homes = (
+            _of_two(composed, other, registers, bytes_read)
+            if other
+            else _of_the_store(builder, composed, registers)
+            if ends and composed.scales
+            else _of_one(link.part, composed, registers)
+        )
+        alone = registers or max(
+            (home.cost for home in homes if home.name == "post-op"), default=0.0
+        )
+        own = Home("own step", own_step_cost(graph.type(read).dtype, dst, bytes_read, alone))
+        post_ops = tuple(number - first for number in mine if number >= first)
+        if mine and not post_ops:
+            homes = (replace(homes[0], name="primitive"), *homes[1:])
+        yield _chosen(f"home of {node.op}", node, (*homes, own), post_ops)
+        if ends and sum(not home.why_not for home in composed.zero_points) > 1:
+            yield _chosen("home of the zero point", node, composed.zero_points)
+        taker, branches = builder.branches.get(node.name, (None, ()))
+        if taker is anchor and sum(not home.why_not for home in branches) > 1:
+            decision = _chosen("branch of Add", node, branches)
+            cost = f"for {branches[0].cost:.4g} passes over the destination"
+            yield replace(decision, reason=f"{branches[0].name} absorbs the add, {cost}")
         before = node
 
 
-def _chosen(rule: str, node: Node, homes: tuple[Home, ...]) -> Iterator[Decision]:
-    """The decision for the first of several homes; nothing where no other is legal."""
-    if sum(not home.why_not for home in homes) > 1:
-        reason = f"{homes[0].name} costs {homes[0].cost:.4g} passes over the destination"
-        yield Decision(
-            rule, subject(node), Outcome.FIRED, reason, alternatives=alternatives(homes[0], homes)
-        )
-
-
-def _cost(composed: Composed) -> float:
-    return sum(map(post_op_cost, composed.post_ops))
-
-
-def _added(link: Link) -> int:
-    """How many post-ops the step has more with the operation."""
-    return len(link.after.post_ops) - len(link.before.post_ops)
-
-
-def _in_the_store(chain: Chain) -> set[int]:
-    """Numbers of the relus and clips whose post-ops went away with the store behind them: it
-    saturates where they do.
-    """
-    ends = bool(chain.links) and chain.links[-1].node.op == "Quantize"
-    left = -_added(chain.links[-1]) if ends else 0
-    found: set[int] = set()
-    for number in range(len(chain.links) - 2, -1, -1):
-        link = chain.links[number]
-        if left <= 0 or link.node.op not in ("Relu", "Clip", "Max", "Min"):
-            break
-        if 0 < _added(link) <= left:
-            found.add(number)
-            left -= _added(link)
-    return found
+def _chosen(
+    rule: str, node: Node, homes: tuple[Home, ...], post_ops: tuple[int, ...] = ()
+) -> Decision:
+    """The decision for the first of several homes."""
+    reason = f"{homes[0].name} costs {homes[0].cost:.4g} passes over the destination"
+    weighed = alternatives(homes)
+    return Decision(
+        rule, subject(node), Outcome.FIRED, reason, alternatives=weighed, post_ops=post_ops
+    )
 
 
 def _operand(graph: Graph, link: Link, value: str) -> str:
     """The second tensor that the operation reads at run time: codes, where the step decodes them;
     '' without one.
     """
-    if link.decoded is not None:
-        return link.decoded.input
+    if link.found.decoded is not None:
+        return link.found.decoded.input
     return next((v for v in link.node.inputs if v and v != value and graph.constant(v) is None), "")
 
 
-def _of_the_store(composed: Composed) -> tuple[Home, ...]:
-    """Homes of a quantizer's scale at the end, as the composer weighed them, without what all of
-    them cost.
-    """
-    least = min(home.cost for home in composed.scales if not home.why_not)
-    rest = least - (CHEAP if composed.scales[0].name == "post-op" else 0.0)
-    if composed.dst_scale is not None and composed.scales[0].cost > 0:
-        rest = max(least - CHEAP, 0.0)
+def _of_two(
+    composed: Composed, other: str, registers: float, bytes_read: float
+) -> tuple[Home, ...]:
+    """Homes of an operation of two tensors; the chosen one costs what it became."""
+    binary = Home("binary", bytes_read + registers + WRITE_ALLOCATE)
+    homes = composed.adds.get(other, (binary,))
+    sums = homes[0].name == "sum"
+    return (Home("sum", bytes_read + registers) if sums else binary), *homes[1:]
+
+
+def _of_the_store(builder: StepBuilder, composed: Composed, registers: float) -> tuple[Home, ...]:
+    """Homes of a quantizer's scale at the end: what it became, and by how much the others cost more."""
+    scaled = composed.dst_scale is not None and builder.target.fold_dst_scale
+    rest = composed.scales[0].cost - registers - (CHEAP if scaled else 0.0)
     return tuple(
         Home(home.name, 0.0 if home.why_not else round(home.cost - rest, 6), home.why_not)
         for home in composed.scales
     )
 
 
-def _alone(link: Link, registers: float, *, stored: bool) -> tuple[Home, ...]:
-    """Homes of an operation of one tensor: the store, the primitive's own factors, a post-op."""
-    if stored:
-        return Home("store", 0.0), Home("post-op", registers)
-    if _added(link) > 0:
-        new = [why for why in link.after.unfolded if why not in link.before.unfolded]
-        return Home("post-op", registers), *(Home("folded", 0.0, why) for why in new[:1])
-    known = [*map(id, link.before.folded)]
-    folded = [homes for homes in link.after.folded if id(homes) not in known]
-    if not folded:
-        return (Home("folded", registers),)
-    # what went into the front: a scale and the shift behind it would be one post-op
-    most = max(home.cost for homes in folded for home in homes)
-    return Home("folded", registers), Home("post-op", most)
-
-
-def _branch(graph: Graph, node: Node, value: str) -> Iterator[Decision]:
-    """Which of two branches absorbed the add, where each could have."""
-    homes = absorbing(graph, node)
-    taken = next((home for read, home in homes if read == value), None)
-    if taken is None or sum(not home.why_not for _, home in homes) < 2:
-        return
-    reason = f"{taken.name} absorbs the add, for {taken.cost:.4g} passes over the destination"
-    weighed = alternatives(taken, [home for _, home in homes])
-    yield Decision("branch of Add", subject(node), Outcome.FIRED, reason, alternatives=weighed)
+def _of_one(part: int, composed: Composed, registers: float) -> tuple[Home, ...]:
+    """Homes of an operation of one tensor: a post-op, the primitive's own factors, the store."""
+    if registers:
+        why = next((why for of, why in composed.unfolded if of & part), "")
+        return Home("post-op", registers), *([Home("folded", 0.0, why)] if why else [])
+    saved = [each for each in composed.saved if each.of & part]
+    if saved:  # a scale and the shift behind it would be one post-op
+        return Home(saved[0].home, 0.0), Home("post-op", max(each.post_op for each in saved))
+    return (Home("folded", 0.0),)

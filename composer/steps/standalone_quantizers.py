@@ -5,9 +5,8 @@ itself.
 from __future__ import annotations
 
 from ...ir.decision import DequantizeFate, QuantizeFate
-from ...ir.node import Node, subject
+from ...ir.node import Node
 from ...ir.rule import Refusal
-from ...ir.telling import FAR, distance_of_zero, zero_is_far
 from ...ir.types import DType, Quantization
 from ..formula.formula import ChainOp, Store, decoding, vec
 from .build import add_alone, codes_behind, front_of, grown, knows_axis, reorder_attributes
@@ -22,6 +21,14 @@ UNKNOWN_RANK = (
 )
 
 UNKNOWN_SIZE = "the model does not tell the size of the axis that the scales run along, which primitives must know"
+
+
+_TWO_AXES = Refusal(
+    "codes with scales along one axis become codes with scales along another one",
+    "one axis",
+    "two",
+    "quantize per tensor, or along one axis, on both sides of what moves the values",
+)
 
 
 def quantize_alone(builder: StepBuilder, node: Node) -> None:
@@ -46,7 +53,8 @@ def _encode(builder: StepBuilder, node: Node) -> str:
         return unknown
     decode = codes_behind(builder, node.input)
     inner = None if decode is None else decode.quant
-    if inner is not None and len({quant.axis, inner.axis} - {None}) > 1:
+    if decode and inner and len({quant.axis, inner.axis} - {None}) > 1:
+        builder.decode_apart(node, decode, _TWO_AXES)
         decode = inner = None
     source = _source(builder, node.input, decode)
     scale, zero = vec(quant.scales), vec(quant.zero_points)
@@ -109,13 +117,13 @@ def dequantize_alone(builder: StepBuilder, node: Node) -> None:
     graph = builder.graph
     quant, value = node.quant, node.input
     evaluate, codes = node.spec.evaluate, graph.constant(value)
-    fate, why, step = DequantizeFate.STANDALONE, "its reader takes f32", node.name
-    unknown = _unknown(builder, node)
+    fate, why, step = DequantizeFate.STANDALONE, "", node.name
+    how, unknown = "", _unknown(builder, node)
     if codes is not None and evaluate is not None and not graph.is_output(node.output):
         builder.file_constant(node.output, evaluate([codes], node.attrs)[0])
         builder.claim(node)
         fate, step = DequantizeFate.CONSTANT, ""
-        why = "decoded at compile time: its reader takes f32"
+        how = "decoded at compile time: "
     elif not graph.type(value).dtype.is_code or codes is not None or unknown:
         plain(builder, node)
         fate = DequantizeFate.FALLBACK
@@ -132,29 +140,8 @@ def dequantize_alone(builder: StepBuilder, node: Node) -> None:
         one_source_step(builder, node, source, chain)
     for reader in graph.consumers(node.output):
         if builder.reads(reader, node.output):
-            far = _too_far(builder, node, reader)
-            builder.decoded(node, fate, far or why, reader, step)
+            apart = why or f"{how}{builder.why_apart(reader, node)}"
+            builder.decoded(node, fate, apart, reader, step)
     if graph.is_output(node.output):
-        builder.decoded(node, fate, why, f"output {node.output}", step)
-
-
-def _too_far(builder: StepBuilder, decode: Node, reader: Node) -> str:
-    """Why `reader`, a sum or comparison, reads decoded values instead of codes: the zero point lies too far
-    from 0. It is recorded as the reader's refusal, too; '' where that is not the reason.
-    """
-    if reader.spec.binary in (None, "mul", "div"):
-        return ""
-    if not zero_is_far(builder.graph, reader, decode.quant):
-        return ""
-    reason = "its zero point lies so far from 0 that codes would lose the other operand beside it"
-    builder.refuse(
-        "operand in codes",
-        reader,
-        Refusal(
-            f"{subject(decode)} is decoded in front of it: {reason}",
-            f"a zero point times scale of {FAR:g} at most",
-            f"{distance_of_zero(decode.quant):g}",
-            "calibrate that quantizer to a range near 0; export a mask with -100 for what is masked",
-        ),
-    )
-    return reason
+        returned = why or "the model returns the decoded values"
+        builder.decoded(node, fate, returned, f"output {node.output}", step)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,8 @@ from ...ir.node import Node, subject
 from ...ir.ops import dims
 from ...ir.paths import RESHAPES, first_view, reaches, same_bytes
 from ...ir.rule import Refusal
-from ...ir.telling import is_told_behind, jumps_behind, zero_is_far
-from ...ir.types import DType
+from ...ir.telling import FAR, distance_of_zero, is_told_behind, jumps_behind, zero_is_far
+from ...ir.types import DType, Quantization
 from ..formula.definitions import with_constant, with_itself, with_tensor
 from ..formula.formula import (
     Add,
@@ -40,11 +41,20 @@ from ..formula.formula import (
 from ..mapping.compared_codes import DIFFERENCE, MIRRORED, codes_differ
 from ..mapping.composed import Front
 from ..mapping.post_ops_composer import PostOpsComposer
-from ..mapping.residual import branch_refusal
 
-Found = tuple[list[ChainOp], Node | None]
-"""What an operation does, and the Dequantize on its other operand that goes into the step with it.
-"""
+
+class Found(NamedTuple):
+    """What an operation does to a chain.
+
+    Attributes:
+        ops: in basic operations.
+        decoded: the Dequantize on its other operand that goes into the step with it.
+        apart: the Dequantize that stays a step in front of it, and why.
+    """
+
+    ops: list[ChainOp]
+    decoded: Node | None = None
+    apart: tuple[Node, Refusal] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,16 +80,14 @@ class End:
         return self.composer.front
 
 
-def two_operands(end: End) -> Found | Refusal | None:
-    """What a node does to the chain, or why post-ops cannot do it; None when the node reads nothing
-    but the chain otherwise.
-    """
+def two_operands(end: End) -> Found | Refusal:
+    """What a node does to the chain, or why post-ops cannot do it."""
     graph, node, front = end.graph, end.node, end.front
     algorithm = node.spec.binary
     assert algorithm is not None
     if node.input == node.inputs[1]:
         same = with_itself(algorithm)
-        return None if same is None else ([*same], None)
+        return no_post_op(graph, node) if same is None else Found([*same])
     first = node.input == end.value
     other = node.inputs[1] if first else node.input
     if algorithm in ("gt", "ge", "lt", "le") and not first:
@@ -98,13 +106,10 @@ def two_operands(end: End) -> Found | Refusal | None:
             )
         filed = front.along_channels(vector)
         operand = partial(graph.add_constant, f"{node.output}/operand", filed)
-        return [*with_constant(algorithm, vector, operand, first=first)], None
+        return Found([*with_constant(algorithm, vector, operand, first=first)])
     if data is not None and data.ndim < front.rank:  # as post-ops want it
         shape = (1,) * (front.rank - data.ndim) + data.shape
         other = graph.add_constant(f"{other}/rank{front.rank}", data.reshape(shape))
-    elsewhere = branch_refusal(graph, node, end.value) if node.op == "Add" else None
-    if elsewhere is not None:
-        return elsewhere
     if not _fits(graph, other, end.value):
         return Refusal(
             "the other operand does not broadcast to the chain",
@@ -112,13 +117,13 @@ def two_operands(end: End) -> Found | Refusal | None:
             str(graph.type(other)),
             "expand the other operand to the shape of this one",
         )
-    decode = decoded(graph, other)
-    codes = None if decode is None else _with_codes(end, decode, algorithm, first=first)
-    if codes is not None:
-        return codes, decode
-    of_channels = _with_codes_of_channels(end, other, algorithm, first=first)
-    if of_channels is not None:
-        return of_channels
+    decode, apart = decoding_of(graph, other), None
+    if decode is not None:
+        in_codes = _with_codes if decode.quant.per_tensor else _with_codes_of_channels
+        codes = in_codes(end, decode, algorithm, first=first)
+        if not isinstance(codes, Refusal):
+            return Found(codes, decode)
+        apart = decode, codes
     if graph.type(other).dtype is not DType.F32:
         return Refusal(
             "the other operand is neither f32 nor 8-bit codes",
@@ -128,7 +133,17 @@ def two_operands(end: End) -> Found | Refusal | None:
         )
     found = with_tensor(algorithm, _tensor(end, Add(other, DType.F32), other), first=first)
     assert not isinstance(found, Refusal)  # f32 values have no zero point
-    return [*found], None
+    return Found([*found], apart=apart)
+
+
+def no_post_op(graph: Graph, node: Node) -> Refusal:
+    """Post-ops have no form for what a node computes."""
+    return Refusal(
+        f"no post-op computes {node.op}",
+        "an eltwise or binary algorithm of oneDNN, or operations that it is made of",
+        f"{node.op} of {graph.type(node.input)}",
+        "nothing to change in the quantizer: in the network, an activation that oneDNN has (Relu, Elu, HardSwish ...) would be taken in",
+    )
 
 
 def decoding_of(graph: Graph, value: str) -> Node | None:
@@ -206,8 +221,28 @@ def _tensor(end: End, stored: Add, read: str) -> Add:
     return replace(stored, in_place=not why_not, why_not=why_not, channels=channels)
 
 
-def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[ChainOp] | None:
-    """The operation with s*(q - z), q the codes; None when no attributes decode the operand, so
+def far_zero(graph: Graph, node: Node, quant: Quantization) -> Refusal | None:
+    """Why a sum or comparison reads decoded values instead of codes: the zero point lies too far from 0."""
+    if node.spec.binary in (None, "mul", "div") or not zero_is_far(graph, node, quant):
+        return None
+    return Refusal(
+        "its zero point lies so far from 0 that codes would lose the other operand beside it",
+        f"a zero point times scale of {FAR:g} at most",
+        f"{distance_of_zero(quant):g}",
+        "calibrate that quantizer to a range near 0; export a mask with -100 for what is masked",
+    )
+
+
+_TOLD = Refusal(
+    "something behind tells a number from those next to it, and codes are decoded to the last bit for it",
+    "no comparison, rounding or division by zero behind",
+    "one",
+    "nothing to change: the network compares or rounds what is computed here",
+)
+
+
+def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[ChainOp] | Refusal:
+    """The operation with s*(q - z), q the codes; or why no attributes decode the operand, so
     that a step of its own must: what is added to codes whose 0 decodes far from 0 would be lost on
     their grid, x/s + z.
 
@@ -215,59 +250,63 @@ def _with_codes(end: End, decode: Node, algorithm: str, *, first: bool) -> list[
     grid of the codes, c/s is what was c, and c/s*s misses it; so does one shift for two zero points
     where the operand has a scale: where that is told, they are decoded apart.
     """
-    if algorithm not in ("mul", "div") and zero_is_far(end.graph, end.node, decode.quant):
-        return None
+    far = far_zero(end.graph, end.node, decode.quant)
+    if far is not None:
+        return far
     zero_point = decode.quant.zero_point[0]
     one_shift = algorithm in ("add", "sub") and end.composer.target.operand_scale and zero_point
     if (one_shift or not _keeps_zero(end.front, end.composer.chain)) and (
         end.node.spec.jumps or jumps_behind(end.graph, end.node)
     ):
-        return None
+        return _TOLD
     quant, codes = decode.quant, decode.input
     numbers = end.graph.type(codes).dtype, quant.scale[0], quant.zero_point[0]
     if algorithm in MIRRORED:
         op = CodesOp(algorithm, codes, *numbers)
         told = is_told_behind(end.graph, end.node)
-        return None if codes_differ(end.front, end.composer.chain, op, told=told) else [op]
+        return _TOLD if codes_differ(end.front, end.composer.chain, op, told=told) else [op]
     tensor = _tensor(end, Add(codes, *numbers), decode.output)
     found = with_tensor(algorithm, tensor, first=first)
-    return None if isinstance(found, Refusal) else [*found]
+    return found if isinstance(found, Refusal) else [*found]
 
 
-def _with_codes_of_channels(end: End, other: str, algorithm: str, *, first: bool) -> Found | None:
-    """The operation with s*(q - z), one s for each channel, and the Dequantize; None when no
-    attributes decode the operand. Codes whose z is 0 multiply and divide on every target; they are
-    added where the target scales the operand.
+def _with_codes_of_channels(
+    end: End, decode: Node, algorithm: str, *, first: bool
+) -> list[ChainOp] | Refusal:
+    """The operation with s*(q - z), one s for each channel; or why no attributes decode the operand.
+    Codes whose z is 0 multiply and divide on every target; they are added where the target scales the
+    operand.
     """
     graph, front = end.graph, end.front
-    decode = decoding_of(graph, other)
-    if decode is None:
-        return None
     codes, quant = decode.input, decode.quant
-    if (
-        quant.axis != front.channel_axis
-        or len(quant.scale) != front.channels
-        or graph.type(codes).shape is None
-        or graph.type(codes).rank != front.rank
-    ):
-        return None
+    if quant.axis != front.channel_axis or len(quant.scale) != front.channels:
+        return Refusal(
+            "the scales of the other operand do not run along the channels of the chain",
+            f"one scale, or {front.channels} along axis {front.channel_axis}",
+            f"{len(quant.scale)} along axis {quant.axis}",
+            "quantize the other operand per tensor",
+        )
     if end.node.spec.jumps or jumps_behind(graph, end.node):
-        return None  # as decoded, to the last bit
-    if algorithm in ("add", "sub") and zero_is_far(graph, end.node, quant):
-        return None
+        return _TOLD  # as decoded, to the last bit
     scale = vec(quant.scales)
     if algorithm in ("mul", "div") and quant.symmetric:
         turned: list[BasicOp] = [] if algorithm == "mul" or first else [EltwiseOp("pow", 1.0, -1.0)]
         factor = scale if algorithm == "mul" or turned else vec(1.0 / scale)
         product = BinaryOp("mul" if turned else algorithm, codes)
-        return [*turned, ScaleBy(factor), product], decode
-    if algorithm in ("add", "sub") and end.composer.target.operand_scale:
+        return [*turned, ScaleBy(factor), product]
+    far = far_zero(graph, end.node, quant)
+    if far is None and algorithm in ("add", "sub") and end.composer.target.operand_scale:
         negated: list[BasicOp] = [ScaleBy(vec(-1.0))] if algorithm == "sub" and not first else []
         factor = vec(-scale) if algorithm == "sub" and first else scale
         shift = vec(-factor * vec(quant.zero_points))
         moved = [Shift(shift)] if shift.any() else []
-        return [*negated, *moved, BinaryOp("add", codes).scaled(factor)], decode
-    return None
+        return [*negated, *moved, BinaryOp("add", codes).scaled(factor)]
+    return far or Refusal(
+        "post-ops decode an operand with one scale for each channel in products alone, and with zero point 0",
+        "one scale for the tensor",
+        f"{len(quant.scale)} scales, zero point {quant.zero_point[0]:g}",
+        "quantize the other operand per tensor",
+    )
 
 
 def _keeps_zero(front: Front, chain: Sequence[ChainOp]) -> bool:

@@ -130,7 +130,10 @@ def convert_steps(plan: Plan, how: Conversion = "mechanical") -> tuple[Plan, Map
             {name: work.constants[name] for name in work.constants if name in read}
         ),
         steps=steps,
-        decision_records=(*plan.decision_records, *work.decisions),
+        decision_records=(
+            *(replace(d, post_ops=()) for d in plan.decision_records),
+            *work.decisions,
+        ),
         options={**plan.options, "target": _TARGET, "converted": how},
     )
     return converted, work.kept

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from ...ir.decision import Decision, DequantizeFate, Fate, Half, Outcome, QuantizeFate
-from ...ir.model_node import ModelNode
+from ...ir.decision import DequantizeFate, Fate, Half, Outcome, QuantizeFate
 from ...ir.ops import OPS
-from ...plan.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from ...plan.types import Plan, Step, runs_in_int8
 from ...plan.verify_shapes import OWN_PRIMITIVES
 from ..notation import Notation, layer_names, middle_cut
@@ -127,31 +124,30 @@ def _place(index: Index, name: str, number: int) -> Place:
             return Place(number, own)
         alone = step.primitive.startswith("onnx.")
         return Place(number, "runs as the ONNX operator" if alone else "the primitive itself")
-    ops = step.attr.post_ops
-    homes = [
-        decision.alternatives[0].home
-        for decision in index.decisions.get(name, ())
-        if decision.outcome is Outcome.FIRED and decision.alternatives
-    ]
-    home = homes[0] if homes else ""
     if name in plan.quantizers:
         return Place(number, _half_of(index, name, number))
     quantizer = index.quantizer_of(name)
     if quantizer:
         return Place(number, f"the dequantize half of {middle_cut(quantizer, _NAME)}")
-    if home == "store":
-        return Place(number, "the store, which saturates where it does")
-    found = list(_candidates(index.op(name), home, ops))
-    if len(found) == 1:
-        told = Notation(plan).post_op(ops[found[0]])
-        return Place(number, f"post-op {found[0] + 1} of {len(ops)}: {told}", found[0])
-    if home == "folded":
-        return Place(number, "folded into its scales and bias")
-    if home in ("post-op", "sum", "binary"):
-        kind = "a post-op" if home == "post-op" else f"a {home} post-op"
-        return Place(number, f"{kind} among its {len(ops)}")
     fired = [d for d in index.decisions.get(name, ()) if d.outcome is Outcome.FIRED]
-    return Place(number, f"{fired[-1].rule}: {fired[-1].reason}" if fired else "part of it")
+    home = next((d for d in fired if d.step == number and d.alternatives), None)
+    if home is None:
+        return Place(number, f"{fired[-1].rule}: {fired[-1].reason}" if fired else "part of it")
+    ops, mine = step.attr.post_ops, home.post_ops
+    if not mine:
+        chosen = home.alternatives[0].home
+        return Place(number, _WITHOUT_POST_OP.get(chosen, f"its {chosen}"))
+    told = " and ".join(Notation(plan).post_op(ops[at]) for at in mine)
+    which = " and ".join(str(at + 1) for at in mine)
+    role = f"post-op{'s' if len(mine) > 1 else ''} {which} of {len(ops)}: {told}"
+    return Place(number, role, mine[0] if len(mine) == 1 else None)
+
+
+_WITHOUT_POST_OP = {
+    "primitive": "the primitive itself",
+    "store": "the store, which saturates where it does",
+    "folded": "folded into its scales and bias",
+}
 
 
 def _half_of(index: Index, name: str, number: int) -> str:
@@ -159,27 +155,6 @@ def _half_of(index: Index, name: str, number: int) -> str:
     return "; ".join(
         dict.fromkeys(f"{fate.half.value} half: {fate.fate.value}" for fate in fates)
     ) or ("the quantizer, by its scale")
-
-
-def _candidates(op: str, home: str, ops: Sequence[PostOp]) -> Iterator[int]:
-    """Post-ops that may be a node of that operator."""
-    row = OPS.get(op)
-    if home == "folded" or row is None:
-        return
-    eltwise = "clip" if op == "Clip" else row.eltwise
-    for number, post_op in enumerate(ops):
-        if isinstance(post_op, Eltwise):
-            same = eltwise is not None and post_op.algorithm.removesuffix("_v2") == eltwise
-            if same and eltwise != "linear":
-                yield number
-        elif isinstance(post_op, Sum):
-            if home == "sum" or (op == "Add" and home == ""):
-                yield number
-        elif isinstance(post_op, Binary):
-            if post_op.algorithm == row.binary and home in ("binary", ""):
-                yield number
-        elif isinstance(post_op, Prelu) and op == "PRelu":
-            yield number
 
 
 # -- quantizers ------------------------------------------------------------------------------------
@@ -224,14 +199,12 @@ class Gone:
         why: in words.
         steps: where its result goes, or its work is done.
         relation: what these steps are to it, in words in front of them.
-        decisions: those that tell of it at the name of another node.
         known: what became of it is known.
     """
 
     why: str
     steps: tuple[int, ...] = ()
     relation: str = "Next to it:"
-    decisions: tuple[Decision, ...] = ()
     known: bool = True
 
 
@@ -255,59 +228,7 @@ def gone(index: Index, name: str) -> Gone:
         return Gone(why, steps, goes_into)
     if fired:
         return Gone(f"{fired[-1].rule} did away with it: {fired[-1].reason}", steps)
-    taken = _undone(index, name, steps) or _taken(index, nodes)
-    if taken is not None:
-        return taken
     read = {fate.step for fate in index.read.get(name, ()) if fate.step is not None}
     steps = tuple(sorted({*steps, *read}))
-    if not nodes:
-        why = "no step bears its name, and the plan does not keep what it was"
-        return Gone(why, steps, known=False)
-    return Gone("it was rewritten, and no step bears its name", steps, known=False)
-
-
-def _undone(index: Index, name: str, steps: tuple[int, ...]) -> Gone | None:
-    """A reshape that undoes another one, which says so."""
-    decision = index.undone_by(name)
-    if decision is None:
-        return None
-    other = middle_cut(decision.subject, _NAME)
-    why = f"it undoes {other}, and {decision.rule} lets the two cancel"
-    return Gone(why, steps, decisions=(decision,))
-
-
-_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-_TAKES: Mapping[str, tuple[frozenset[str], str]] = MappingProxyType(
-    {
-        "scale_into_product": (
-            frozenset({"Mul"}),
-            "the scale that it computes belongs to a product",
-        ),
-        "move_reshape": (_VIEWS, "one reshape does the work of several"),
-        "recognize_shuffle": (_VIEWS, "it is part of a pattern"),
-    }
-)
-"""Rules that take in what makes an operand, and tell of it at the node that reads that -> which
-operators they take in, and why.
-"""
-
-
-def _taken(index: Index, nodes: Sequence[ModelNode]) -> Gone | None:
-    """What one of its readers took in, nodes that were taken in themselves between them."""
-    pending, seen = list(nodes), set[str]()
-    while pending:
-        node = pending.pop()
-        for reader in (r for value in node.outputs for r in index.readers.get(value, ())):
-            if reader.name in seen:
-                continue
-            seen.add(reader.name)
-            for decision in index.decisions.get(reader.name, ()):
-                operators, because = _TAKES.get(decision.rule, (frozenset(), ""))
-                if decision.outcome is Outcome.FIRED and node.op in operators:
-                    steps = tuple(index.steps.get(reader.name, index.behind(reader)))
-                    by = middle_cut(reader.name, _NAME)
-                    why = f"{because}, so {decision.rule} took it in at {by}"
-                    return Gone(why, steps, "Its work is done by", (decision,))
-            if reader.op == node.op and reader.name not in index.steps:
-                pending.append(reader)
-    return None
+    kept = "it was rewritten" if nodes else "the plan does not keep what it was"
+    return Gone(f"{kept}, and no step bears its name", steps, known=False)

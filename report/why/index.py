@@ -9,13 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...errors import InvalidInput
-from ...ir.decision import Decision, Fate, Half, Outcome
+from ...ir.decision import Decision, Fate, Half
 from ...ir.model_node import ModelNode
 from ...plan.types import Plan
 
 _STEP = re.compile(r"#?(\d{1,9})")
 _GLOB = re.compile(r"[*?\[]")
-_UNDONE = re.compile(r", where (.+) undoes it$")  # as move_reshape tells it
 _NEAREST = 3
 _COMPARED = 20_000  # names; difflib takes about 20 µs for each
 _DECODES = re.compile(r"Dequantize\w*")
@@ -75,7 +74,6 @@ class Index:
             self.maker.update(dict.fromkeys(node.outputs, node))
             for value in node.inputs:
                 self.readers[value].append(node)
-        self._undone: dict[str, Decision] | None = None
         self._computed: frozenset[str] | None = None
         self._needed: frozenset[str] | None = None
 
@@ -227,14 +225,6 @@ class Index:
                 if maker is not None and maker.name in self.plan.quantizers:
                     return maker.name
         return ""
-
-    def undone_by(self, name: str) -> Decision | None:
-        """The decision about a reshape that says that the one of this name undoes it."""
-        if self._undone is None:
-            told = (d for same in self.decisions.values() for d in same)
-            found = ((_UNDONE.search(d.reason), d) for d in told if d.outcome is Outcome.FIRED)
-            self._undone = {match[1]: decision for match, decision in found if match}
-        return self._undone.get(name)
 
     def is_computed_early(self, node: ModelNode) -> bool:
         """True of a node that reads nothing but constants."""

@@ -153,30 +153,10 @@ def _node(index: Index, verdict: Verdict, name: str) -> Story:
         f"{answer}{_obstacle(findings, decisions)}",
         places,
         fates,
-        (ending.decisions or _nearby(index, name)) if silent and ending else decisions,
+        decisions,
         behind,
         findings,
         _unknown(index, silent=silent and ending is not None and not ending.known),
-    )
-
-
-def _nearby(index: Index, name: str) -> tuple[Decision, ...]:
-    """What fired at the nodes next to one, choices between homes apart."""
-    nodes = index.nodes.get(name, ())
-    around = [
-        *(
-            reader
-            for node in nodes
-            for value in node.outputs
-            for reader in index.readers.get(value, ())
-        ),
-        *(index.maker[value] for node in nodes for value in node.inputs if value in index.maker),
-    ]
-    return tuple(
-        decision
-        for other in dict.fromkeys(node.name for node in around)
-        for decision in index.decisions.get(other, ())
-        if decision.outcome is Outcome.FIRED and not decision.alternatives
     )
 
 
@@ -251,27 +231,10 @@ def _into(plan: Plan, steps: Sequence[int]) -> str:
     return step_text(plan, steps[0]) if len(steps) == 1 else steps_text(steps)
 
 
-def _behind(index: Index, steps: Iterable[int]) -> tuple[Decision, ...]:
+def _behind(index: Index, steps: Sequence[int]) -> tuple[Decision, ...]:
     """Refusals to fuse what reads a step into it."""
-    plan = index.plan
-    found: dict[Decision, None] = {}
-    for number in steps:
-        rule = f"fuse into {plan.steps[number].primitive}"
-        readers = (
-            reader
-            for value in plan.steps[number].outputs
-            for reader in index.readers_in_plan.get(value, ())
-        )
-        names = dict.fromkeys(name for reader in readers for name in plan.steps[reader].origin)
-        found.update(
-            dict.fromkeys(
-                decision
-                for name in names
-                for decision in index.decisions.get(name, ())
-                if decision.rule == rule and decision.outcome is Outcome.REFUSED
-            )
-        )
-    return tuple(found)
+    refused = (d for d in index.plan.decision_records if d.outcome is Outcome.REFUSED)
+    return tuple(decision for decision in refused if decision.step in steps)
 
 
 def _findings(plan: Plan, verdict: Verdict, name: str, steps: Sequence[int]) -> tuple[Finding, ...]:
@@ -320,9 +283,7 @@ def _in_order(fates: Iterable[Fate]) -> tuple[Fate, ...]:
 def _unknown(index: Index, *, silent: bool = False) -> tuple[str, ...]:
     found = []
     if silent:
-        found.append(
-            "which rule rewrote it: none left a word at its name; what is told here was done next to it"
-        )
+        found.append("which rule rewrote it: none left a word at its name")
     if not index.nodes:
         found.append(
             "what the model looked like around it: a plan keeps no graph of the model; ask with "

@@ -15,13 +15,12 @@ from fqfuse.composer.mapping.cost import (
     WRITE_ALLOCATE,
     Home,
     alternatives,
-    cheapest,
     eltwise_cost,
     operand_cost,
     own_step_cost,
     post_op_cost,
 )
-from fqfuse.composer.mapping.homes import folded
+from fqfuse.composer.mapping.homes import chosen_first, saved
 from fqfuse.ir.types import DType, TensorType
 from fqfuse.plan.attributes import Eltwise, Prelu
 from fqfuse.plan.types import Plan
@@ -56,10 +55,9 @@ def test_sum_is_cheaper_than_binary_and_that_than_a_step() -> None:
 
 def test_the_cheapest_legal_home_wins_and_the_first_of_two_equal_ones() -> None:
     homes = [Home("a", 0.0, "illegal"), Home("b", 2.0), Home("c", 1.0), Home("d", 1.0)]
-    best = cheapest(homes)
-    assert best is homes[2]
-    assert [weighed.home for weighed in alternatives(best, homes)] == ["c", "d", "b", "a"]
-    assert cheapest(homes[:1]) is None
+    best = chosen_first(homes)
+    assert best[0] is homes[2]
+    assert [weighed.home for weighed in alternatives(best)] == ["c", "d", "b", "a"]
 
 
 def test_a_sum_and_what_it_was_weighed_against() -> None:
@@ -172,7 +170,7 @@ def test_the_homes_of_an_add_and_why_a_second_one_is_no_sum() -> None:
 
 def test_a_factor_that_stays_says_why() -> None:
     assert composed(V3, conv(), EltwiseOp("relu"), ScaleBy(vec(-2.0))).unfolded == (
-        "relu(x)*s = relu(x*s) needs s > 0: smallest s -2",
+        (4, "relu(x)*s = relu(x*s) needs s > 0: smallest s -2"),
     )
     assert composed(V3, conv(), Clip(vec(0.0), vec(6.0)), ScaleBy(vec(2.0))).unfolded == ()
 
@@ -254,12 +252,9 @@ def test_a_factor_that_the_front_cannot_take_is_a_post_op_and_says_why() -> None
 
 
 def test_the_homes_at_the_front() -> None:
-    assert [(home.name, home.cost) for home in folded(ScaleBy(vec(2.0)))] == [
-        ("folded", 0.0),
-        ("post-op", 0.01),
-    ]
-    _, vector = folded(Shift(vec([1.0, 2.0])))
-    assert vector.cost == post_op_cost(Prelu("slopes"))  # a load for each vector, too
+    assert saved(ScaleBy(vec(2.0), of=4), "folded") == (4, "folded", 0.01)
+    vector = saved(Shift(vec([1.0, 2.0])), "folded")
+    assert vector.post_op == post_op_cost(Prelu("slopes"))  # a load for each vector, too
 
 
 def test_only_what_went_into_the_front_is_listed_as_folded() -> None:
@@ -267,5 +262,5 @@ def test_only_what_went_into_the_front_is_listed_as_folded() -> None:
     found = composed(
         V3, conv(), ScaleBy(vec(2.0)), Shift(vec(1.0)), EltwiseOp("tanh"), ScaleBy(vec(3.0))
     )
-    assert [[home.name for home in homes] for homes in found.folded] == [["folded", "post-op"]] * 2
-    assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(3.0))).folded == ()
+    assert [each.home for each in found.saved] == ["folded", "folded"]
+    assert composed(V3, conv(), EltwiseOp("tanh"), ScaleBy(vec(3.0))).saved == ()

@@ -306,6 +306,6 @@ def test_the_shortest_form_is_placed(
     found = place(target, conv(), DType.S8, ops)
     assert isinstance(found, tuple)
     assert [*found[0]] == expected
-    assert {*found[1]} == {
+    assert {*found[2]} == {
         op.operand for op in expected if getattr(op, "operand", "").startswith("conv/")
     }

@@ -108,7 +108,7 @@ def test_the_own_source_is_the_reason_even_where_a_convolution_beside_it_reads_t
         if fate.fate is DequantizeFate.POST_OP and "binary post-op" in fate.reason
     ]
     assert "no sum: the skip is the anchor's own source" in told
-    (refused,) = refusals(plan, "the other branch absorbs this add")
+    (refused,) = refusals(plan, "the other branch takes this add")
     assert (refused.expected.split()[:2], refused.found.split()[1:]) == (
         ["less", "than"],
         ["passes"],

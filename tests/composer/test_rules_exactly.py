@@ -461,7 +461,8 @@ def test_post_ops_hold_in_fractions(target: Target) -> None:
             assert target is V2
             continue
         placed += 1
-        post_ops, constants = found
+        post_ops, parts, constants = found
+        assert len(parts) == len(post_ops)
         held = draws.operands()
         for channel in range(CHANNELS):
             for x in (*draws.numbers(), *points(ops, channel, held)):

@@ -57,9 +57,19 @@ def test_a_chain_grown_step_by_step_is_the_chain_composed_at_once(
         )
         for op in ops:
             grown.append([op])
-    at_once = PostOpsComposer(target, front)
+    again, at_once = PostOpsComposer(target, front), PostOpsComposer(target, front)
+    assert not any(again.append([op]) for op in grown.chain)
+    assert repr(again.result) == repr(grown.result)
     assert at_once.append(grown.chain) is None
-    assert repr(at_once.result) == repr(grown.result)
+    assert without_parts(at_once) == without_parts(grown)
+
+
+def without_parts(composer: PostOpsComposer) -> str:
+    """The result, without what tells the operations apart that were taken in at once."""
+    result = composer.result
+    saved = [(home, post_op) for _, home, post_op in result.saved]
+    unfolded = [why for _, why in result.unfolded]
+    return repr((replace(result, parts=(), saved=(), unfolded=()), saved, unfolded))
 
 
 def test_a_fold_computes_what_it_has_not_seen() -> None:

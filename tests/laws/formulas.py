@@ -32,7 +32,7 @@ def conv(**changes: object) -> Front:
 
 def composed(target: Target, front: Front, *ops: BasicOp | Store) -> Composed:
     composer = PostOpsComposer(target, front)
-    assert composer.append(ops) is None
+    assert not any(composer.append([op]) for op in ops)
     return composer.result
 
 

@@ -32,7 +32,7 @@ against nothing.
 """
 
 PASSES = {
-    "residual": ("choose_residual_sum", "nest_variadic", "split_fake_quantize"),
+    "residual": ("nest_variadic", "split_fake_quantize"),
     "concat": ("unify_concat_types", "nest_concat", "move_quantize", "split_joined_source"),
     "normalized": ("fold_batch_norm", "retype_signed_codes"),
     "grouped": ("group_to_layer_normalization",),

@@ -267,18 +267,30 @@ HOSTILE = {
         "is in step #999",
     ),
     "decision that is a number": (
-        lambda m: _metadata(m, "fqfuse.decisions", '[[1,"","fired","","","","",[]]]'),
+        lambda m: _metadata(m, "fqfuse.decisions", '[[1,"","fired","","","","",[],null,[]]]'),
         "no list of strings",
     ),
     "decision with an unknown outcome": (
-        lambda m: _metadata(m, "fqfuse.decisions", '[["","","maybe","","","","",[]]]'),
+        lambda m: _metadata(m, "fqfuse.decisions", '[["","","maybe","","","","",[],null,[]]]'),
         "outcome is 'maybe'",
     ),
     "cost of a decision that no float holds": (
         lambda m: _metadata(
-            m, "fqfuse.decisions", f'[["","","fired","","","","",[["a",{"9" * 400},""]]]]'
+            m, "fqfuse.decisions", f'[["","","fired","","","","",[["a",{"9" * 400},""]],null,[]]]'
         ),
         "no row of home, cost and reason",
+    ),
+    "decision about a step that is not there": (
+        lambda m: _metadata(m, "fqfuse.decisions", '[["","","fired","","","","",[],999,[]]]'),
+        "names a step or post-op that the plan does not have",
+    ),
+    "decision about a post-op that is not there": (
+        lambda m: _metadata(m, "fqfuse.decisions", '[["","","fired","","","","",[],0,[999]]]'),
+        "names a step or post-op that the plan does not have",
+    ),
+    "decision whose post-op is a text": (
+        lambda m: _metadata(m, "fqfuse.decisions", '[["","","fired","","","","",[],0,["a"]]]'),
+        "no numbers",
     ),
     "JSON number of a million digits": (
         lambda m: _metadata(m, "fqfuse.quantizers", f'[[{"9" * 10**6},"","",""]]'),

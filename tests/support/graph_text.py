@@ -180,7 +180,7 @@ def fate_from(cursor: TextReader) -> Fate:
 
 def decision_from(cursor: TextReader) -> Decision:
     """The rest of a line `decision OUTCOME RULE at SUBJECT : "reason" expected "..." found "..."
-    hint "..." weighed HOME COST ...`.
+    hint "..." weighed HOME COST ... step #3 post-op 0 ...`.
     """
     outcomes = {outcome.value: outcome for outcome in Outcome}
     outcome = cursor.keyword(outcomes, "`fired` or `refused`")
@@ -199,8 +199,16 @@ def decision_from(cursor: TextReader) -> Decision:
                 cursor.string() if cursor.peek('"') else "",
             )
         )
+    step = None
+    if cursor.take("step"):
+        cursor.expect("#")
+        step = cursor.integer("the index of a step")
+    post_ops = []
+    while cursor.take("post-op"):
+        post_ops.append(cursor.integer("the index of a post-op"))
     cursor.end()
-    return Decision(rule, subject, outcome, reason, expected, found, hint, tuple(weighed))
+    why = (reason, expected, found, hint)
+    return Decision(rule, subject, outcome, *why, tuple(weighed), step, tuple(post_ops))
 
 
 @dataclass

@@ -174,7 +174,9 @@ def decisions(draw: st.DrawFn) -> Decision:
     """Any decision."""
     weighed = st.builds(Alternative, names, st.floats(0, 2**10, width=32), texts)
     rest = (*(draw(texts) for _ in range(4)), tuple(draw(st.lists(weighed, max_size=3))))
-    return Decision(draw(names), draw(names), draw(st.sampled_from(Outcome)), *rest)
+    numbers = st.integers(0, 9)
+    place = draw(st.none() | numbers), tuple(draw(st.lists(numbers, max_size=3)))
+    return Decision(draw(names), draw(names), draw(st.sampled_from(Outcome)), *rest, *place)
 
 
 @st.composite
