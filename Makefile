@@ -43,7 +43,7 @@ test-without-vnni: .venv/.dev .venv-onednn2/.ready .venv/without_vnni.so  ## run
 	$(PYTEST) -q $(IN_JOBS) -m 'not slow' --quick $(TEST_FLAGS) $(TESTS)
 
 test-library: .venv/.dev  ## run the tests that concern oneDNN, on a few of their cases, on the library that FQFUSE_ONEDNN names
-	@test -n "$(FQFUSE_ONEDNN)" || { echo "make: name a library, FQFUSE_ONEDNN=/path/of/libdnnl.so.3 (docs/other-machines.md)" >&2; exit 1; }
+	@test -n "$(FQFUSE_ONEDNN)" || { echo "make: name a library, FQFUSE_ONEDNN=/path/of/libdnnl.so.3 (docs/deploy.md)" >&2; exit 1; }
 	$(PYTEST) -q $(IN_JOBS) -m 'not slow' --quick $(TEST_FLAGS) tests/onednn tests/primitives tests/runtime tests/laws
 
 test-all: .venv/.dev .venv-onednn2/.ready  ## run every case of every test

@@ -66,7 +66,7 @@ def compile(
             int8, where nothing in the model quantizes the hidden state), `middle-rounding` and
             `residual-rounding` (quantizers inside a step do not round), `small-shift` and
             `fractional-zero-point` (zero points of FakeQuantize become integers); see
-            docs/approximations.md.
+            docs/numerics.md.
 
     Raises:
         InvalidModel: the file is no valid ONNX model, or goes past a budget.

@@ -49,7 +49,7 @@ def why(
         sizes: of what the model leaves open, for what findings save; others are guessed.
 
     Returns:
-        The keys of docs/json-schema.md: `name`, `kind`, `operator`, `answer`, `places`, `fates`,
+        The keys of docs/contributing/json-schema.md: `name`, `kind`, `operator`, `answer`, `places`, `fates`,
         `decisions`, `behind`, `findings`, `unknown`, `body`.
 
     Raises:
@@ -91,7 +91,7 @@ def diff(first: Plan, second: Plan, *, sizes: Mapping[str, int] = NO_SIZES) -> d
             guessed.
 
     Returns:
-        The keys of docs/json-schema.md: `same`, `answer`, `steps`, `equal`, `verdicts`, `moved`,
+        The keys of docs/contributing/json-schema.md: `same`, `answer`, `steps`, `equal`, `verdicts`, `moved`,
         `interface`, `only_first`, `only_second`, `not_aligned_first`, `not_aligned_second`,
         `changed`, `fates`, `decisions`, `quantizers`.
 

@@ -51,7 +51,7 @@ class InferenceSession(OnnxRuntimeMethods, ValueMethods, PlanSession):
         enable_fallback: the same.
         budgets: limits on what the model may ask for, `run_bytes` on what a run may.
         isa: what oneDNN 3.2 would answer on a CPU with this instruction set, emulated on NumPy:
-            `vnni`, `avx512_core`, `avx2` or `sse41` (None: exact products; docs/isa.md).
+            `vnni`, `avx512_core`, `avx2` or `sse41` (None: exact products; docs/contributing/isa.md).
         exact: False: on a CPU without VNNI, take oneDNN's own int8 kernels. Their sums saturate there,
             as those of other runtimes do: faster, and possibly wrong.
         cache: a folder of your own that keeps the plans of models: a second start compiles nothing

@@ -46,7 +46,7 @@ def compare(
         timeout: seconds that OpenVINO may take for a first run, in a process of its own, before it is ended.
 
     Returns:
-        A dictionary with the keys of docs/json-schema.md, `fqfuse.compare/1`; SQNR in dB.
+        A dictionary with the keys of docs/contributing/json-schema.md, `fqfuse.compare/1`; SQNR in dB.
 
     Raises:
         FqfuseError: a model or the data is wrong, or the other program is missing.

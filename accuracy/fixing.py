@@ -512,7 +512,7 @@ def fix(
         only: codes of findings, `range`, `suggest` and `layout`; empty: all.
 
     Returns:
-        A dictionary with the keys of docs/json-schema.md, `fqfuse.fix/1`; SQNR in dB.
+        A dictionary with the keys of docs/contributing/json-schema.md, `fqfuse.fix/1`; SQNR in dB.
 
     Raises:
         FqfuseError: a model, the data or a name is wrong, the runtime is missing, or the file cannot be

@@ -40,7 +40,7 @@ def simulate(
             CPU sums codes exactly then; what it computes in f32 it may round in its own way.
 
     Returns:
-        A dictionary with the keys of docs/json-schema.md, `fqfuse.simulate/1`; SQNR in dB.
+        A dictionary with the keys of docs/contributing/json-schema.md, `fqfuse.simulate/1`; SQNR in dB.
 
     Raises:
         FqfuseError: a model or the data is wrong, the file cannot be written, or a layer needs a

@@ -41,7 +41,8 @@ class Predictor:
     Args:
         model: a Plan, a plan file, or an ONNX model (path, bytes, `onnx.ModelProto`).
         batch: rows that run at once (None: as many as it is called with, or as the model demands).
-        backend, threads: as of `InferenceSession`.
+        backend: as of `InferenceSession`.
+        threads: as of `InferenceSession`.
         columns: column or array for an input, where it is not called like the input.
 
     Raises:

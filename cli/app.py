@@ -54,7 +54,7 @@ class Commands(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its options, without the one that would write into the user's ~/.bashrc: not at once, and
-        not where the file is no UTF-8. docs/completion.md says which line to add.
+        not where the file is no UTF-8. docs/commands.md says which line to add.
         """
         return [param for param in super().get_params(ctx) if param.name != "install_completion"]
 

@@ -3,7 +3,7 @@
 The data are a folder of Parquet, of .npy and .npz, or of image files (or one file). The output is a
 folder with a file for each part of the rows; rows that cannot be run go to _bad_rows.jsonl with
 their reason. A run that was ended in any way goes on where it was when the same command is given
-again: no row is lost, and none comes twice (docs/batch.md).
+again: no row is lost, and none comes twice (docs/run.md).
 
 Exit code 1 where more rows are bad than --max-bad.
 """

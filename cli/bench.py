@@ -2,7 +2,7 @@
 
 Engines take turns, each in a process of its own, after runs that wake them up. Then fqfuse times each
 step of its plan: what takes longest stands first, with the kernel, and how near that comes to what
-the machine can do at best. Inputs are made up unless --data gives them (docs/measuring.md).
+the machine can do at best. Inputs are made up unless --data gives them (docs/run.md).
 """
 
 from __future__ import annotations

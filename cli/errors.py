@@ -8,7 +8,7 @@
 
 The message goes to stderr: what, where, how to fix it, and never a traceback unless
 FQFUSE_TRACEBACK=1 asks for one. With `--json` the same goes to stdout as a document
-(docs/json-schema.md), so that there is always exactly one document; the text is printed, too, where
+(docs/contributing/json-schema.md), so that there is always exactly one document; the text is printed, too, where
 stdout is no terminal, for whoever reads the log.
 """
 

@@ -56,7 +56,7 @@ AsText = Annotated[
     bool,
     option(
         "--text",
-        "Print the plan in its text form (docs/text-form.md) instead; names over 500 characters are cut.",
+        "Print the plan in its text form (docs/contributing/text-form.md) instead; names over 500 characters are cut.",
     ),
 ]
 AllRows = Annotated[

@@ -219,7 +219,7 @@ Approximate = Annotated[
     list[str] | None,
     option(
         "--approximate",
-        "An approximation that may be made, of docs/approximations.md, such as residual-rounding. Repeat it for others.",
+        "An approximation that may be made, of docs/numerics.md, such as residual-rounding. Repeat it for others.",
         "NAME",
         known=_approximations,
     ),
@@ -267,7 +267,8 @@ Cache = Annotated[
     ),
 ]
 AsJson = Annotated[
-    bool, option("--json", "Print one JSON document, described in docs/json-schema.md.")
+    bool,
+    option("--json", "Print one JSON document, described in docs/contributing/json-schema.md."),
 ]
 ColorOption = Annotated[
     Color, choice("--color", Color, "Colours: on a terminal, always, or never.")

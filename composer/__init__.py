@@ -5,5 +5,5 @@ the name of a target. Out: a `Plan`.
 - `mapping/`: the formula as attributes of a primitive
 - `steps/`: walking the graph, one step after the other
 - `approximations.py`: which may be asked for by name
-- `registry.py`: all rules, for docs/rules.md
+- `registry.py`: all rules, for docs/contributing/rules.md
 """

@@ -1,4 +1,4 @@
-"""All rules of the composer, in the order in which a chain meets them; docs/rules.md and the tests
+"""All rules of the composer, in the order in which a chain meets them; docs/contributing/rules.md and the tests
 of the rules are made from it.
 """
 
@@ -39,24 +39,23 @@ class Section(NamedTuple):
 SECTIONS: tuple[Section, ...] = (
     Section(
         "FakeQuantize",
-        "Applied to those that the passes leave whole, for no scale and zero point encode them; others are split, see the passes.",
+        "Applied to those that no scale and zero point encode. Passes split the others.",
         (FAKE_QUANTIZE,),
     ),
     Section(
         "Operations as basic operations",
-        "Applied to what a node does to the chain x, alone or with codes k*(q-z). What has no guard is no rule but a definition: see "
+        "Applied to what a node does to the chain x, alone or with codes k*(q-z). An operation without a guard is a definition: see "
         "`definitions.py`, `chain.py` and `to_post_ops.py`.",
         (ROUNDED_FIRST, PRELU, PRODUCT_OF_CODES),
     ),
     Section(
         "Comparisons, maxima and minima",
-        "Applied to a chain and codes s*(q-z), or another tensor t. gt stands for every comparison, max for min, too.",
+        "Applied to a chain and codes s*(q-z), or another tensor t. gt stands for every comparison, max also for min.",
         (DECODED_WITH_CODES, DIFFERENCE),
     ),
     Section(
         "Writing a residual add as a binary addition",
-        "Applied to the end of a chain; the first that fires is taken, where something behind tells 0 from the numbers next to it, else "
-        "the last.",
+        "Applied to the end of a chain. The first that fires is taken if a later operation depends on an exact 0, otherwise the last.",
         ADDING,
     ),
     Section(
@@ -66,13 +65,13 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "Algebra: moving a factor or shift to the front",
-        "Applied where it ends in the weights, the output scale or the bias, or joins one that is computed anyway. What commutes without a "
-        "guard is arithmetic, see `algebra.py`.",
+        "Applied where the factor or shift ends in the weights, the output scale or the bias, or joins one that is computed anyway. "
+        "Operations that commute without a guard are arithmetic: see `algebra.py`.",
         COMMUTING,
     ),
     Section(
         "Algebra: into the front",
-        "Applied to what has reached the front, y = a*accumulator + b.",
+        "Applied to factors and shifts that have reached the front, y = a*accumulator + b.",
         FOLDING,
     ),
     Section(
@@ -82,18 +81,18 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "Algebra: where 0 shows",
-        "Applied in front of roots, logarithms, powers and comparisons; with a V in front of what jumps, roundings and comparisons.",
+        "Applied in front of roots, logarithms, powers and comparisons; with a V in front of roundings and comparisons.",
         (EXACT_ZERO,),
     ),
     Section(
         "Approximations",
-        "Applied to a quantizer inside a chain, and what stands behind it, where a compilation is asked for them by name and they save "
-        "post-ops, or let the chain go on; of two that match the one that saves more.",
+        "Applied to a quantizer inside a chain and the operations after it. A caller has to name them. They are made where they save "
+        "post-ops or let the chain continue; of two that match, the one that saves more.",
         (UNROUNDED, UNCLIPPED),
     ),
     Section(
         "Placing: what oneDNN 2 takes",
-        "Applied to the post-ops that a chain has become; those of oneDNN 3 have the definitions of basic operations.",
+        "Applied to the post-ops of a chain. Those of oneDNN 3 have the definitions of basic operations.",
         (ELTWISE_SCALE, SECOND_ELTWISE),
     ),
     Section(
@@ -108,8 +107,8 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "From oneDNN 2 to oneDNN 3: real numbers",
-        "Applied to a step's post-ops from its end on, where d > 0 makes the value behind each the real one, then to the output scale o; "
-        "the first that fires is taken. A step in which a number would leave f32 is converted by the rules above.",
+        "Applied to a step's post-ops, the last one first, where d > 0 makes the value after each the real one, and then to the output "
+        "scale o. The first that fires is taken. A step in which a number would leave f32 is converted by the rules above.",
         (*REAL, TAKEN_APART),
     ),
 )

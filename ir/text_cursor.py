@@ -64,7 +64,7 @@ class Cursor:
         self,
         what: str,
         *,
-        hint: str = "the grammar is in docs/text-form.md",
+        hint: str = "the grammar is in docs/contributing/text-form.md",
         at: int | None = None,
     ) -> NoReturn:
         """Raises InvalidModel about this place, or another one."""

@@ -1,4 +1,4 @@
-"""Printing graphs: one line a node, deterministic, and readable as it stands. docs/text-form.md has
+"""Printing graphs: one line a node, deterministic, and readable as it stands. docs/contributing/text-form.md has
 the grammar.
 """
 

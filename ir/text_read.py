@@ -1,4 +1,4 @@
-"""Reading literals of the text form: types and attributes. docs/text-form.md has the grammar."""
+"""Reading literals of the text form: types and attributes. docs/contributing/text-form.md has the grammar."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Writing literals of the text form: names, numbers, types, attributes, constant data.
-docs/text-form.md has the grammar.
+docs/contributing/text-form.md has the grammar.
 
 Every literal reads back to exactly the same value. A decimal number means the nearest f32, which is
 what models hold; a float that is no f32 value is written in full with the suffix `d`. A NaN that is

@@ -142,7 +142,7 @@ def bench(
         timeout: seconds that an engine may take to load the model, or for a turn.
 
     Returns:
-        The document that docs/json-schema.md describes: `cases`, one for each combination of sizes,
+        The document that docs/contributing/json-schema.md describes: `cases`, one for each combination of sizes,
         with `engines`, `profile` and `steps`.
 
     Raises:

@@ -26,7 +26,7 @@ RUNTIMES = (CpuRuntime.openmp, CpuRuntime.sequential)
 NAMED_RUNTIMES = (*RUNTIMES, CpuRuntime.sycl)
 """The same of a library that the user names. One on SYCL, as oneDNN's own wheels of today are, has as
 many threads as its device, whatever a session asks for, and its numbers are held to ours in part only
-(docs/other-machines.md): nobody gets it unasked.
+(docs/deploy.md): nobody gets it unasked.
 """
 
 _lock = ProcessLock()

@@ -1,4 +1,4 @@
-"""The text form of plans: `parse_plan(print_plan(plan)) == plan`. docs/text-form.md has the
+"""The text form of plans: `parse_plan(print_plan(plan)) == plan`. docs/contributing/text-form.md has the
 grammar.
 
 One line a step, for instance::

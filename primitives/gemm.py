@@ -65,7 +65,7 @@ def gemm_u8s8s32(a: Array, b: Array, c: Array | None = None, **options: Any) -> 
     factors are applied to each such sum in f64, and what that gives is rounded, halves away from 0,
     and saturated; beta counts for the first one. co is added last, modulo 2^32.
     (Source: `gemm_driver.cpp` of oneDNN 3.2.0.) Without VNNI sums of two products saturate to 16
-    bits, and more differs: `isa` tells NumPy to compute as there (docs/isa.md).
+    bits, and more differs: `isa` tells NumPy to compute as there (docs/contributing/isa.md).
 
     Args:
         a: u8 [m, k], or with `trans_a` [k, m].

@@ -75,7 +75,7 @@ def prim(
             `environment`, the default that ONEDNN_DEFAULT_FPMATH_MODE says. NumPy narrows the
             factors of products, the library where the CPU has code for it (`narrowing.py`).
         isa: NumPy gives what oneDNN 3.2 gives on a CPU whose newest instruction set this is:
-            `vnni`, `avx512_core`, `avx2` or `sse41` (docs/isa.md); None: exact sums, those of
+            `vnni`, `avx512_core`, `avx2` or `sse41` (docs/contributing/isa.md); None: exact sums, those of
             `vnni`. What is refused stays the same.
         given: arguments and operands of post-ops as texts (`src="u8[1,16,8,8]"`), and parameters.
 

@@ -1,4 +1,4 @@
-"""A plan for programs: plain dictionaries and lists, ready for `json.dumps`. docs/json-schema.md
+"""A plan for programs: plain dictionaries and lists, ready for `json.dumps`. docs/contributing/json-schema.md
 describes every key.
 
 The same plan gives the same document, order included. JSON has no infinities: they are the strings
@@ -219,7 +219,7 @@ def _constant(plan: Plan, name: str) -> dict[str, Json]:
 
 
 def _type(type_: TensorType) -> str:
-    """A type in the grammar of docs/text-form.md."""
+    """A type in the grammar of docs/contributing/text-form.md."""
     return Writer().type(type_)
 
 

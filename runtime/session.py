@@ -93,7 +93,7 @@ class InferenceSession:
             memory, within the container's limit).
         isa: the NumPy runtime gives what oneDNN 3.2 would give on a CPU whose newest instruction
             set this is: `avx512_core`, `avx2` or `sse41`, whose int8 products lose bits, or `vnni`
-            (None: exact products, which are those of `vnni`; docs/isa.md).
+            (None: exact products, which are those of `vnni`; docs/contributing/isa.md).
         exact: False: on a CPU without VNNI, take oneDNN's own int8 kernels, whose sums of pairs of
             products saturate there, as those of other runtimes do. They are faster, and their results
             may be wrong.

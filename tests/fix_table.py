@@ -1,4 +1,4 @@
-"""What `fqfuse fix` gains on files with one fault (`support/planted.py`), for each runtime: the table of docs/results.md.
+"""What `fqfuse fix` gains on files with one fault (`support/planted.py`), for each runtime: the table of docs/contributing/results.md.
 
 PYTHONPATH=tests python tests/fix_table.py
 """

@@ -6,7 +6,7 @@ tensor.
 
 One pass reads or writes the destination once. int8 networks are bound by memory and calls, so bytes
 decide, and what is done in registers only breaks near ties; its weights are in the ratio that was
-measured (docs/cost-model.md). Nothing is timed: the same graph gives the same costs on every
+measured (docs/contributing/results.md). Nothing is timed: the same graph gives the same costs on every
 machine.
 """
 

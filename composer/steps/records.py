@@ -2,7 +2,7 @@
 operation what was weighed.
 
 Costs are those of `cost.py`. Homes of equal cost go by the order in which they are listed, which is
-the one of docs/cost-model.md.
+the one of docs/contributing/architecture.md, Costs.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from .rules import rules_document
 from .schemas import schemas_document
 
 PAGES = {
-    "rules.md": rules_document,
+    "contributing/rules.md": rules_document,
     "findings.md": findings_document,
-    "json-schema.md": schemas_document,
-    "onednn-defects.md": defects_document,
+    "contributing/json-schema.md": schemas_document,
+    "contributing/onednn-defects.md": defects_document,
     "dialects.md": dialects_document,
-    "options.md": options_document,
+    "commands.md": options_document,
 }
 
 for page in sys.argv[1:] or PAGES:

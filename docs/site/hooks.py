@@ -26,12 +26,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         document = json.loads(notebook.content_string)
         text = notebook_page(document, f"docs/{notebook.src_uri}", page)
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, "api.md", content=api_page()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Turns the links of pages in docs/ that lead out of it."""
+    """Turns the links of pages in docs/ that lead out of it; adds the reference to that of the API."""
     if page.file.generated_by:
         return markdown
-    return linked(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+    text = linked(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+    return f"{text}\n{api_page()}" if page.file.src_uri == "python.md" else text

@@ -25,10 +25,9 @@ _FENCE: Final = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 
-_API: Final = """# Python API
+_API: Final = """## Reference
 
-All of `import fqfuse`, from its docstrings; `help(fqfuse.compile)` says the same in an interpreter. [The table](python.md)
-lists them.
+From the docstrings; `help(fqfuse.compile)` prints the same.
 """
 
 
@@ -81,7 +80,7 @@ def notebook_page(notebook: Mapping[str, Any], source: str, page: str) -> str:
 
 
 def api_page() -> str:
-    """A page of the public names, in the order in which the package's docstring lists them."""
+    """The end of the page python.md: the public names, in the order in which the package's docstring lists them."""
     tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
     names = re.findall(r"^    (\w+)  +\S", ast.get_docstring(tree) or "", flags=re.MULTILINE)
     errors = {

@@ -5,7 +5,7 @@ A defective implementation is passed over: the library's next one is taken, anot
 where the lowering knows one, or NumPy.
 Each row has a test that shows the defect on the bare library (`tests/onednn/test_defects.py`):
 where one fails with a new version of the library, the defect is `mended` there. `make docs` writes
-docs/onednn-defects.md from these rows.
+docs/contributing/onednn-defects.md from these rows.
 
 - `defect.py`: what a row says
 - `convolutions.py`: of convolutions and deconvolutions, and of packing their weights
@@ -58,5 +58,5 @@ def _of(kind: str, version: tuple[int, int, int]) -> tuple[Defect, ...]:
 
 
 def defects_document() -> str:
-    """docs/onednn-defects.md."""
+    """docs/contributing/onednn-defects.md."""
     return document(DEFECTS)

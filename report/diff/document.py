@@ -1,4 +1,4 @@
-"""A difference as plain data, ready for `json.dumps`; docs/json-schema.md describes every key."""
+"""A difference as plain data, ready for `json.dumps`; docs/contributing/json-schema.md describes every key."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def findings(plan: Plan, *, sizes: Mapping[str, int] = NO_SIZES) -> list[Finding
         sizes: of what the model leaves open, such as `{"sequence_length": 128}`; others are guessed.
 
     Returns:
-        One dictionary a finding, the most important first, with the keys of docs/json-schema.md:
+        One dictionary a finding, the most important first, with the keys of docs/contributing/json-schema.md:
         `code`, `what`, `why`, `reasons`, `gain`, `remedy`, `change`, `tool`, `layers`, `steps`, `bytes`,
         `f32_bytes`, `ms`. Times are
         estimates for this machine, not measurements.

@@ -31,9 +31,8 @@ ABOUT_NUMBERS = (
         "absurd-scale",
         "layer next to a quantizer with an absurd scale",
         "layers next to quantizers with an absurd scale",
-        "A multiplication by an infinite constant, or a scale that is infinite, above 1e30 or below 1e-30, or one of 2 "
-        "and more in front of a softmax: a mask adds -3.4e38 or "
-        "-10000, and the calibration took that for data.",
+        "A multiplication by an infinite constant; a scale that is infinite, above 1e30 or below 1e-30; or a scale of 2 and "
+        "more in front of a softmax. A mask adds -3.4e38 or -10000, and the calibration took that for data.",
         "one step of its codes is larger than all real values, or smaller than any, or larger than what a softmax "
         "tells apart, so that they "
         "become equal there: behind a mask, outputs are the farther off the sharper the attention is (a cosine to f32 of "
@@ -60,9 +59,9 @@ ABOUT_NUMBERS = (
         "few-codes",
         "layer around a quantizer with hardly a code for its values",
         "layers around quantizers with hardly a code for their values",
-        "A quantizer of 64 codes and more that has 4 or fewer for all numbers that a part of its source can hold, whatever "
-        "the data: for a Sigmoid, Tanh, Softmax or Clip, or the codes of another quantizer, which a Concat gives the step of "
-        "larger values.",
+        "A quantizer with 64 codes or more, of which a part of its source can reach 4 or fewer, whatever the data. The part "
+        "is a Sigmoid, Tanh, Softmax or Clip, or codes of another quantizer, to which a Concat gives the step of larger "
+        "values.",
         "the step of its codes, which fits larger values beside these, is about as large as their whole range: all of them "
         "become one number, or two to four, whatever the network computes",
         Gain.NUMBERS,
@@ -87,8 +86,8 @@ ABOUT_NUMBERS = (
         "coarse-softmax",
         "softmax whose usual results are code 0",
         "softmaxes whose usual results are code 0",
-        "A softmax over N places with a scale above 2/N behind it: 1/256, which ONNX Runtime gives every softmax, and more than 512 "
-        "places.",
+        "A softmax over N places that is quantized with a scale above 2/N. ONNX Runtime gives every softmax 1/256, which is "
+        "too coarse for more than 512 places.",
         "N equal results are 1/N, less than half of one code: all that are no peak become 0, and a flat distribution "
         "nothing but zeros",
         Gain.ACCURACY,
@@ -126,9 +125,8 @@ ABOUT_NUMBERS = (
         "unused-weight-range",
         "layer with one scale for all of its weights",
         "layers with one scale for all of their weights",
-        "One scale serves all weights of a layer, and with a scale for each output channel the rounding of "
-        "weights would have at most half the power: the mean of (largest code of a channel / largest of the layer)^2 "
-        "is 0.5 or less.",
+        "One scale for all weights of a layer, where a scale for each output channel would at least halve the power of the "
+        "rounding noise. The mean of (largest code of a channel / largest of the layer)^2 is 0.5 or less.",
         "the channel with the largest weights sets the scale for all: the others leave most of their codes "
         "unused",
         Gain.ACCURACY,
@@ -145,8 +143,7 @@ ABOUT_NUMBERS = (
         "norm-behind-quantizer",
         "layer with a quantizer in front of its normalization",
         "layers with a quantizer in front of their normalization",
-        "Convolution, quantizer, BatchNormalization: ONNX Runtime's quantize_static of a model that was not "
-        "pre-processed.",
+        "Convolution, quantizer, BatchNormalization, as quantize_static of ONNX Runtime writes them without pre-processing.",
         "the product is rounded to 8 bits before the normalization scales its channels apart, and once more "
         "behind it",
         Gain.ACCURACY,
@@ -168,7 +165,7 @@ ABOUT_NUMBERS = (
         "dead-channels",
         "layer with dead channels",
         "layers with dead channels",
-        "More than a tenth of a layer's output channels have no weight but code 0.",
+        "More than a tenth of a layer's output channels have only weights of code 0.",
         "their output is the bias, whatever the input: they were pruned, or the scale of the layer "
         "rounds them to 0",
         Gain.ACCURACY,
@@ -189,7 +186,7 @@ ABOUT_NUMBERS = (
         "unused-sign",
         "quantizer that never uses half of its codes",
         "quantizers that never use half of their codes",
-        "Signed codes with zero point 0 behind a ReLU.",
+        "Signed codes with zero point 0 after a ReLU.",
         "values behind a ReLU are never negative: half of the codes, one bit of eight, is lost",
         Gain.ACCURACY,
         remedies={
@@ -207,7 +204,7 @@ ABOUT_NUMBERS = (
         "saturation-without-vnni",
         "layer whose codes are multiplied in f32 on this CPU",
         "layers whose codes are multiplied in f32 on this CPU",
-        "int8 products on a CPU without VNNI, with weights above 64 next to each other and no source of 7 bits.",
+        "int8 products on a CPU without VNNI, with adjacent weights above 64 and no source of 7 bits.",
         "int8 kernels cut sums of two products to 16 bits here: fqfuse multiplies in f32, which takes time, other "
         "runtimes lose accuracy",
         effect=Effect.CODES_FIT,

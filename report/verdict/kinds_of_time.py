@@ -84,7 +84,7 @@ ABOUT_TIME = (
         "f32-gru",
         "GRU in f32",
         "GRUs in f32",
-        "A GRU with linear_before_reset=0, whatever is quantized around it.",
+        "A GRU with linear_before_reset=0, whatever the quantization around it.",
         _ONE_BY_ONE,
         effect=Effect.PRIMITIVES,
         remedies={
@@ -99,8 +99,8 @@ ABOUT_TIME = (
         "f32-rnn",
         "GRU or RNN that has no int8 form",
         "GRUs or RNNs that have no int8 form",
-        "An RNN, or a GRU that the library multiplies in f32 alone, such as one with linear_before_reset=1 (PyTorch), "
-        "whatever is quantized around it.",
+        "An RNN, or a GRU that the library multiplies in f32 only, such as PyTorch's with linear_before_reset=1, whatever the"
+        " quantization around it.",
         _ONE_BY_ONE,
         effect=Effect.PRIMITIVES,
         no_remedy="no quantizer helps: oneDNN multiplies no codes in this one",
@@ -109,7 +109,7 @@ ABOUT_TIME = (
         "dynamic-recurrence",
         "LSTM on codes with f32 around it",
         "LSTMs on codes with f32 around them",
-        "A DynamicQuantizeLSTM, and what writes f32 for it.",
+        "A DynamicQuantizeLSTM, and the steps that write f32 for it.",
         "it multiplies codes already; ranges of its input and state are taken in each run, so that both "
         "are f32 in between",
         no_remedy=(
@@ -121,8 +121,7 @@ ABOUT_TIME = (
         "control-flow",
         "loop or branch with layers inside",
         "loops and branches with layers inside",
-        "An If, Loop or Scan whose bodies hold convolutions, matrix products or recurrent layers, and no "
-        "quantizers.",
+        "An If, Loop or Scan whose bodies hold convolutions, matrix products or recurrent layers without quantizers.",
         "its layers are f32 in every trip: the quantizer did not look into its bodies, which most do not "
         "do unless they are told to",
         effect=Effect.PRIMITIVES,
@@ -153,8 +152,8 @@ ABOUT_TIME = (
         "half-floats",
         "conversion from or to half floats",
         "conversions from and to half floats",
-        "An input or output of the model of 16-bit floats (float16, bfloat16), or an operator that has its own types "
-        "between them; all else of a model of half floats is computed in f32.",
+        "An input or output of 16-bit floats (float16, bfloat16), or an operator with its own types between them. The rest of"
+        " a model in half floats is computed in f32.",
         "steps compute in int8 and f32, so what the model takes or gives in half floats is converted, by NumPy and one "
         "core",
         effect=Effect.CASTS_GO,
@@ -194,7 +193,7 @@ ABOUT_TIME = (
         "float-codes",
         "step around quantizers to floats of few bits",
         "steps around quantizers to floats of few bits",
-        "A quantizer whose codes are floats of 8 or 4 bits, or numbers in blocks that share an exponent.",
+        "A quantizer whose codes are floats of 8 or 4 bits, or numbers in blocks with a common exponent.",
         "oneDNN 3.2 multiplies no such codes, so they are decoded, and the layer runs in f32; the "
         "rounding to them runs on NumPy",
         effect=Effect.PRIMITIVES,
@@ -207,7 +206,7 @@ ABOUT_TIME = (
         "per-channel-activation",
         "step around a per-channel quantizer of activations",
         "steps around per-channel quantizers of activations",
-        "A quantizer with a scale for each channel on a value that is no weight.",
+        "A quantizer with a scale for each channel on an activation.",
         "a product sums over channels, so one factor cannot stand in front of the sum: codes are "
         "decoded, and the layer runs in f32",
         effect=Effect.CONVERSIONS_GO,
@@ -244,8 +243,8 @@ ABOUT_TIME = (
         "whole-quantizer",
         "quantizer that stays an operator",
         "quantizers that stay operators",
-        "A FakeQuantize whose range has no 8-bit codes: it lies far from 0 (100000 to 100001), is infinite, has "
-        "more than 256 levels, or one for each element.",
+        "A FakeQuantize without 8-bit codes: its range lies far from 0 (100000 to 100001), is infinite, has more than 256 "
+        "levels, or one range for each element.",
         "its range has no scale and zero point that f32 tells apart: it runs as an ONNX operator, on NumPy, and "
         "what reads it multiplies f32",
         effect=Effect.CONVERSIONS_GO,
@@ -264,7 +263,7 @@ ABOUT_TIME = (
         "dynamic-quantizer",
         "range taken at run time",
         "ranges taken at run time",
-        "DynamicQuantizeLinear, or any quantizer whose scale is computed, or given, in a run.",
+        "DynamicQuantizeLinear, or any quantizer whose scale is computed or fed in a run.",
         "its range is known only in a run: the whole tensor is written in f32 and read again before it "
         "becomes codes",
         effect=Effect.CONVERSIONS_GO,
@@ -295,8 +294,8 @@ ABOUT_TIME = (
         "f32-embedding",
         "lookup in a table of f32",
         "lookups in tables of f32",
-        "Gather from a table of f32 numbers: an embedding that is not quantized, or that was decoded "
-        "beforehand because as many rows are picked as it has.",
+        "Gather from an f32 table: an embedding that is not quantized, or that was decoded beforehand because it has no more "
+        "rows than are read.",
         "four bytes an element are read from the table and handed on",
         remedies={
             Tool.ORT: 'op_types_to_quantize with "Gather"; {names} not in nodes_to_exclude',
@@ -309,8 +308,8 @@ ABOUT_TIME = (
         "squeeze-excitation",
         "layer of a squeeze and excitation in f32",
         "layers of squeeze and excitation in f32",
-        "A pooling over all positions, two products in f32 of what it gives, and a multiplication of all "
-        "positions by the result: MobileNetV3, EfficientNet.",
+        "A pooling over all positions, two f32 products of its result, and a multiplication of all positions by that: "
+        "MobileNetV3, EfficientNet.",
         "the products between the pooling and the multiplication have no quantizers, so the average "
         "and what is computed of it are f32, and the factors get a quantizer of their own",
         effect=Effect.CONVERSIONS_GO,
@@ -323,8 +322,7 @@ ABOUT_TIME = (
         "f32-attention",
         "product of two activations in f32",
         "products of two activations in f32",
-        "A matrix product without constant weights, such as those of attention, with an operand that no quantizer "
-        "gives in codes.",
+        "A matrix product of two activations, such as in attention, with an operand that no quantizer provides as codes.",
         "an operand has no quantizer in front, so it multiplies f32, and what makes that operand "
         "writes f32",
         with_additions=frozenset({Tool.NNCF}),
@@ -354,7 +352,7 @@ ABOUT_TIME = (
         "f32-product",
         "convolution or matmul in f32",
         "convolutions and matmuls in f32",
-        "A convolution, or a matrix product with constant weights, whose input no quantizer gives in codes.",
+        "A convolution, or a matrix product with constant weights, whose input no quantizer provides as codes.",
         "its input has no quantizer, so it multiplies f32, and what makes that input writes f32",
         remedies={
             Tool.ORT: (
@@ -374,9 +372,9 @@ ABOUT_TIME = (
         "left-by-qoperator",
         "operator that QOperator has no form for",
         "operators that QOperator has no form for",
-        "A ConvTranspose in f32, or a Resize that interpolates bare codes, in a file of QLinearConv and its kin. Of "
-        "what else QuantFormat.QOperator leaves out and QuantFormat.QDQ does not (Slice, GatherElements, TopK, "
-        "CumSum, normalizations), nothing runs faster on codes.",
+        "A ConvTranspose in f32, or a Resize that interpolates codes without a scale, in a QOperator file. "
+        "QuantFormat.QOperator also leaves out Slice, GatherElements, TopK, CumSum and normalizations, which would be no "
+        "faster on codes.",
         "ONNX Runtime leaves a ConvTranspose in f32 there, whatever its options say, and gives a Resize codes without "
         "their scale, between which no primitive interpolates: NumPy does",
         effect=Effect.PRIMITIVES,
@@ -391,7 +389,7 @@ ABOUT_TIME = (
         "f32-weights",
         "layer whose weights have no quantizer",
         "layers whose weights have no quantizer",
-        "A convolution or matrix product behind codes, with weights in f32 or of more than 8 bits.",
+        "A convolution or matrix product that reads codes, with weights in f32 or of more than 8 bits.",
         "codes are multiplied by codes only: the input is decoded, and the layer runs in f32",
         remedies={
             Tool.ORT: {
@@ -408,7 +406,7 @@ ABOUT_TIME = (
         "quantized-outside",
         "product in a body whose input is quantized outside of it",
         "products in bodies whose inputs are quantized outside of them",
-        "A QuantizeLinear and DequantizeLinear in front of an If, Loop or Scan, and a product of what they give in a body.",
+        "A QuantizeLinear and DequantizeLinear in front of an If, Loop or Scan, and a product of their result in a body.",
         "codes end where a body begins: it is handed f32, and multiplies that",
         remedies={
             Tool.ANY: (
@@ -461,7 +459,7 @@ ABOUT_TIME = (
         "weights-along-inputs",
         "layer with scales along its input channels",
         "layers with scales along their input channels",
-        "Per-channel weights whose axis is not that of the output channels.",
+        "Per-channel weights along another axis than the output channels.",
         "a product sums over input channels, so their factors cannot stand behind the sum: the layer "
         "runs in f32",
         remedies={
@@ -478,8 +476,8 @@ ABOUT_TIME = (
         "concat-parameters",
         "part of a layer cut up behind a concatenation",
         "parts of layers cut up behind a concatenation",
-        "Codes of different sign or scale meet in a concatenation in front of a layer, which becomes one "
-        "layer for each part, with f32 sums between.",
+        "Codes of different sign or scale are concatenated in front of a layer. The layer becomes one for each part, with f32"
+        " sums between.",
         "codes with other scales or signs cannot lie side by side, so each part is multiplied by "
         "itself, and the sum between them is f32",
         remedies={
@@ -529,8 +527,8 @@ ABOUT_TIME = (
         "f32-residual",
         "step that hands f32 to a residual addition",
         "steps that hand f32 to residual additions",
-        "An addition of two f32 tensors, and the steps that write them; where a layer normalization reads the sum, as "
-        "in transformers, it belongs to [float-operation](#float-operation).",
+        "An addition of two f32 tensors, and the steps that write them. Where a layer normalization reads the sum, as in "
+        "transformers, it belongs to [float-operation](#float-operation).",
         "the skip has no quantizer, so both sides of the addition are written and read in f32",
         effect=Effect.QUANTIZERS_GO,
         remedies={
@@ -551,7 +549,7 @@ ABOUT_TIME = (
         "f32-pooling",
         "pooling or resizing in f32 in front of a quantizer",
         "poolings and resizings in f32 in front of quantizers",
-        "A pooling or resizing that reads f32, and whose result is quantized.",
+        "A pooling or resizing that reads f32 and whose result is quantized.",
         "a quantizer stands behind it and none in front, so that it reads and writes four bytes an element, and "
         "codes are made in a step of their own",
         effect=Effect.CONVERSIONS_GO,
@@ -573,8 +571,8 @@ ABOUT_TIME = (
         "float-operation",
         "step around operations in f32",
         "steps around operations in f32",
-        "Softmax, layer norm, or other arithmetic that reads f32, the layers that write f32 for it, and additions "
-        "whose sums a layer norm reads.",
+        "Softmax, layer normalization or other f32 arithmetic, the layers that write f32 for it, and additions whose sums a "
+        "layer normalization reads.",
         "softmax, norms and their like read and write f32; along a middle axis, softmaxes take reorders, and most "
         "reductions NumPy",
         effect=Effect.PRIMITIVES,
@@ -584,8 +582,8 @@ ABOUT_TIME = (
         "decoded-operand",
         "elementwise operation on codes that are decoded first",
         "elementwise operations on codes that are decoded first",
-        "Two quantized tensors are multiplied or added, and one of them has a zero point, as behind a hard "
-        "swish: squeeze and excitation in MobileNetV3 and EfficientNet.",
+        "Two quantized tensors are multiplied or added, and one has a zero point, as after a hard swish: squeeze and "
+        "excitation in MobileNetV3 and EfficientNet.",
         "the primitive for two tensors takes no zero point: codes become f32 in front of it",
         effect=Effect.REORDERS_GO,
         no_remedy=(
@@ -597,7 +595,7 @@ ABOUT_TIME = (
         "quantizer-apart",
         "layer whose quantizer is a step of its own",
         "layers whose quantizers are steps of their own",
-        "A quantizer behind f32 that others read as well, or behind an operation that cannot store its codes.",
+        "A quantizer after f32 that others also read, or after an operation that cannot store its codes.",
         "what stands in front writes f32, because others read that, too, or because it cannot store codes, so "
         "that these need a pass of their own",
         effect=Effect.CONVERSIONS_GO,
@@ -625,8 +623,8 @@ ABOUT_TIME = (
         "requantized",
         "step that only changes scales of codes",
         "steps that only change scales of codes",
-        "Codes with one scale where a reader needs another one: a concatenation of codes with several scales, a "
-        "part of a Split times a constant.",
+        "Codes with one scale where a consumer needs another: a concatenation of codes with several scales, or a part of a "
+        "Split times a constant.",
         "all codes are read and written once more",
         effect=Effect.ALL_GO,
         remedies={
@@ -666,7 +664,7 @@ ABOUT_TIME = (
         "own-step",
         "elementwise step on codes",
         "elementwise steps on codes",
-        "A binary or activation on codes that stands behind a concatenation, or whose input others read.",
+        "A binary or activation on codes that follows a concatenation, or whose input others read.",
         "no layer in front takes it: its codes are read and written",
         effect=Effect.ALL_GO,
         no_remedy="no quantizer helps: arithmetic between layers, in codes already",
@@ -675,7 +673,7 @@ ABOUT_TIME = (
         "index-arithmetic",
         "step on indices or masks",
         "steps on indices or masks",
-        "Operators on integers that are no codes.",
+        "Operators on integers that are not codes.",
         "indices, sizes and masks are small, and NumPy computes them",
         Gain.NOTHING,
         no_remedy="nothing to change",
@@ -684,9 +682,9 @@ ABOUT_TIME = (
         "open-sizes",
         "operation of open sizes",
         "operations of open sizes",
-        "A model exported with dynamic axes: sizes are computed from those of the inputs (Shape, Gather, Concat, Range), on oneDNN "
-        "once for each set of sizes, masks of more than 4,096 elements in each run; and an addition stays a step of its own where "
-        "nobody knows whether its two sides are of one size.",
+        "A model exported with dynamic axes. Sizes are computed from those of the inputs (Shape, Gather, Concat, Range), and "
+        "masks of more than 4,096 elements in each run. An addition stays a separate step where the sizes of its sides may "
+        "differ.",
         "the model leaves sizes open: additions of unknown sizes are not fused into the layers in front, and large masks of "
         "positions are made in each run",
         effect=Effect.FUSED,
@@ -704,8 +702,7 @@ ABOUT_TIME = (
         "decoded-for-shape",
         "tensor that is decoded for its shape",
         "tensors that are decoded for their shape",
-        "A DequantizeLinear that only a Shape reads: traced transformers with open sizes, quantized by ONNX "
-        "Runtime, which puts quantizers in front of every reader.",
+        "A DequantizeLinear that only a Shape reads, in traced transformers with open sizes that ONNX Runtime quantized.",
         "codes have the same shape, and fqfuse decodes them nevertheless: a gap of fqfuse, no mistake in the model",
         effect=Effect.ALL_GO,
         remedies={
@@ -719,7 +716,7 @@ ABOUT_TIME = (
         "other",
         "step in f32 that fits no kind",
         "steps in f32 that fit no kind",
-        "What no rule of this catalogue recognizes.",
+        "No rule of this catalogue recognizes it.",
         "it writes f32, and no rule here knows why: see --steps and --decisions",
         no_remedy="unknown: please report the model's structure",
     ),

@@ -107,9 +107,13 @@ def test_without_pyarrow_the_error_names_the_extra(monkeypatch, predictor) -> No
 
 
 def test_the_python_of_the_page_runs() -> None:
-    text = (ROOT / "docs" / "batch.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    text = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     ran = subprocess.run(
-        [sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", "\n".join(blocks)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ran.stdout == "(100, 10)\n"

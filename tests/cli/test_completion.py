@@ -1,4 +1,4 @@
-"""Completion in the shell, as docs/completion.md installs it."""
+"""Completion in the shell, as docs/commands.md installs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "docs" / "completion.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
 LINES = dict(re.findall(r"^\*\*(\w+)\*\*.*?```\n(.*?)\n```", TEXT, flags=re.MULTILINE | re.DOTALL))
 ENVIRONMENT = {
     **os.environ,

@@ -1,4 +1,4 @@
-"""docs/options.md is what the program has."""
+"""The options in docs/commands.md are those that the program has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from make.options import options_document
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "options.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 SECTIONS = dict(
     re.findall(
         r"^## fqfuse (\w+)\n(.*?)(?=^## |\Z)",
@@ -22,7 +22,7 @@ SECTIONS = dict(
 
 def test_the_document_is_current() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == options_document(), (
-        "run `make docs` to write docs/options.md anew"
+        "run `make docs` to write docs/commands.md anew"
     )
 
 

@@ -292,7 +292,7 @@ def test_the_pages_example_approximates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = Path(__file__).parents[2]
-    page = (root / "docs" / "approximations.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "numerics.md").read_text(encoding="utf-8")
     (program,), (told,) = (
         re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
         for kind in ("python", "text")

@@ -176,7 +176,7 @@ def test_a_factor_that_stays_says_why() -> None:
 
 
 def test_weights_are_in_the_measured_order() -> None:
-    """docs/cost-model.md has the measured times."""
+    """docs/contributing/results.md has the measured times."""
     cheap = [eltwise_cost(name) for name in ("linear", "clip", "relu", "round", "abs", "square")]
     vector = [post_op_cost(Prelu("slopes")), eltwise_cost("hardswish")]
     costly = [

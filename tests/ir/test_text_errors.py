@@ -101,7 +101,7 @@ def test_the_error_shows_the_place():
         "  where: net.txt, line 3, column 13\n"
         "      %y = Relu(%z) ; relu\n"
         "                ^\n"
-        "  fix:   the grammar is in docs/text-form.md"
+        "  fix:   the grammar is in docs/contributing/text-form.md"
     )
 
 

@@ -181,7 +181,9 @@ def test_a_graph_with_a_cycle_is_printed_too():
 
 
 def test_the_examples_of_the_grammar_are_what_the_printer_writes():
-    text = (Path(__file__).parents[2] / "docs" / "text-form.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "contributing" / "text-form.md").read_text(
+        encoding="utf-8"
+    )
     examples = [block for block in text.split("```\n") if block.startswith("graph ")]
     assert examples
     for example in examples:

@@ -23,7 +23,7 @@ ULPS = 4.0
 
 FAR, FAR_IN_CODES = 2.0**6, 2.0**16
 """How far from 0 the code 0 may decode to, as a number and in steps of the codes next to it, before
-its zero point has to be taken off first: docs/numerics.md, Zeros.
+its zero point has to be taken off first: docs/contributing/numerics.md, Zeros.
 """
 
 SMALLEST, LARGEST = 2.0**-126, float(np.finfo(np.float32).max)
@@ -223,7 +223,7 @@ class Cone(Run):
 
     def _shift(self, values: Iterable[str], scale: float, *shifts: npt.ArrayLike) -> F64:
         """The largest of the shifts, in any of which q*s - shift may stand for (q - z)*s even at
-        q = z: by docs/numerics.md, Zeros. The misses of `values` are as large.
+        q = z: by docs/contributing/numerics.md, Zeros. The misses of `values` are as large.
         """
         others = max(self._steps - {scale}, default=0.0)
         if self._held.quant:

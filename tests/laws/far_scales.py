@@ -24,7 +24,7 @@ _ROUNDING = 2.0**-22
 """Of an operation: its own, and that of a factor or constant that joined another one."""
 
 _NEAR, _NEAR_IN_CODES = 2.0**6, 2.0**16
-"""How far from 0 the code 0 may decode to where q*s - z*s stands for (q - z)*s (docs/numerics.md)."""
+"""How far from 0 the code 0 may decode to where q*s - z*s stands for (q - z)*s (docs/contributing/numerics.md)."""
 
 
 class Step(NamedTuple):

@@ -59,7 +59,7 @@ from fqfuse.onednn.memory import Memory, MemoryDesc
 from fqfuse.onednn.primitive import ExecArgs, Primitive, pack, with_gaps
 from fqfuse.onednn.primitive_desc import PrimitiveDesc, describe
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "onednn-defects.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "contributing" / "onednn-defects.md"
 THREADS = 2
 GUARD = 4096  # bytes in front of a destination and behind it
 
@@ -1577,5 +1577,5 @@ def test_a_sum_that_reads_f16(bare: Bare) -> None:
 
 def test_the_document_is_current() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == defects_document(), (
-        "run `make docs` to write docs/onednn-defects.md anew"
+        "run `make docs` to write docs/contributing/onednn-defects.md anew"
     )

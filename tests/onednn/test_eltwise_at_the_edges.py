@@ -1,4 +1,4 @@
-"""What docs/numerics.md says of functions at NaN, infinities and subnormals, on both runtimes."""
+"""What docs/contributing/numerics.md says of functions at NaN, infinities and subnormals, on both runtimes."""
 
 from __future__ import annotations
 

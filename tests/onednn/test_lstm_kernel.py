@@ -357,7 +357,7 @@ def test_layers_are_those_of_onnxruntime_and_of_the_library(seed, monkeypatch) -
     theirs, wanted = other.run(None, feeds), run_ort(proto, feeds)
     for mine, repeated, right, library in zip(found, again, wanted, theirs, strict=True):
         np.testing.assert_array_equal(mine, repeated)
-        # docs/numerics.md: sums in another order, other approximations of exp and tanh
+        # docs/contributing/numerics.md: sums in another order, other approximations of exp and tanh
         np.testing.assert_allclose(mine, right, rtol=0, atol=1e-5)
         np.testing.assert_allclose(mine, library, rtol=0, atol=1e-5)
     assert not any(OURS in placed.implementation for placed in other.placement())

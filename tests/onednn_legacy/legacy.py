@@ -62,7 +62,7 @@ class Legacy:
 
     With `vnni_at_most` it is held to its kernels for AVX-512 VNNI on a CPU with AMX: their order of
     roundings is what `onednn-v2` promises, and they refuse what the others for AMX take and get
-    wrong (docs/isa.md).
+    wrong (docs/contributing/isa.md).
     """
 
     def __init__(self, python: Path, threads: int = 1, *, vnni_at_most: bool = True) -> None:

@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-GUIDES = ("commands", "why-slow", "why-wrong", "troubleshooting")
+GUIDES = ("commands", "fix", "why-slow", "why-wrong", "troubleshooting")
 RECIPES = {
     "onnxruntime": ("onnxruntime", "sympy"),
     "nncf": ("nncf",),

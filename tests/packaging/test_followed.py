@@ -1,4 +1,4 @@
-"""docs/architecture.md follows one FakeQuantize through the files: each of them takes part, and
+"""docs/contributing/architecture.md follows one FakeQuantize through the files: each of them takes part, and
 there are few.
 """
 
@@ -50,7 +50,7 @@ for name in sorted(called):
 
 
 def followed(backend: str) -> list[str]:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "contributing" / "architecture.md").read_text(encoding="utf-8")
     section = text.split("## One FakeQuantize, file by file", 1)[1].split("\n## ", 1)[0]
     shared, numpy, onednn = (
         re.findall(r"^\| `([\w/]+\.py)` \|", part, flags=re.MULTILINE)

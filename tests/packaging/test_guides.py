@@ -94,7 +94,7 @@ def run_commands(copy: Path, guide: str) -> None:
 
 @pytest.mark.slow
 def test_a_dialect(tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "new-dialect.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "contributing" / "new-dialect.md").read_text(encoding="utf-8")
     copy = copied(tmp_path)
     follow(copy, guide)
     assert {edit.path for edit in edits(guide) if edit.path.startswith("frontend/")} == {
@@ -110,7 +110,7 @@ def taken_out_and_put_back(
     """Follows a guide that adds what is there: its lines are taken out first, and `inspect` shows
     the one text without them, and the other with them.
     """
-    guide = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "contributing" / name).read_text(encoding="utf-8")
     copy = copied(folder)
     wanted = edits(guide)
     assert len({edit.path for edit in wanted}) == files

@@ -33,18 +33,18 @@ def test_the_navigation_names_pages_that_there_are(pages) -> None:
         flags=re.MULTILINE,
     )
     assert len(named) > 20
-    made = {*pages.PAGES.values(), "api.md"}
+    made = set(pages.PAGES.values())
     assert [
         name for name in named if name not in made and not (ROOT / "docs" / name).is_file()
     ] == []
 
 
 def test_links_lead_to_where_a_file_is_on_the_site(pages) -> None:
-    text = "[a](docs/rules.md#x) [b](CONTRIBUTING.md) [c](ir) [d](LICENSE) [e](#f) [g](https://h)"
-    turned = "[a](rules.md#x) [b](contributing.md) c d [e](#f) [g](https://h)"
+    text = "[a](docs/contributing/rules.md#x) [b](CONTRIBUTING.md) [c](ir) [d](LICENSE) [e](#f) [g](https://h)"
+    turned = "[a](contributing/rules.md#x) [b](contributing.md) c d [e](#f) [g](https://h)"
     assert pages.linked(text, "README.md", "index.md") == turned
-    assert pages.linked("[r](../README.md)", "docs/rules.md", "rules.md") == "[r](index.md)"
-    inside = "[r](../why-slow.md) [i](../images/page-dark.png)"
+    assert pages.linked("[r](../README.md)", "docs/why-slow.md", "why-slow.md") == "[r](index.md)"
+    inside = "[r](../why-slow.md) [i](../images/page-light.png)"
     notebook = "[n](docs/notebooks/slow-to-fast.ipynb)"
     assert pages.linked(notebook, "README.md", "index.md") == "[n](notebooks/slow-to-fast.md)"
     assert pages.linked(inside, "docs/notebooks/a.ipynb", "notebooks/a.md") == inside
@@ -68,13 +68,13 @@ def test_the_api_has_each_public_name_once(pages) -> None:
 
 def test_a_notebook_becomes_its_text_code_and_output(pages) -> None:
     cells = [
-        {"cell_type": "markdown", "source": ["# A\n", "[b](../rules.md)"]},
+        {"cell_type": "markdown", "source": ["# A\n", "[b](../why-slow.md)"]},
         {"cell_type": "code", "source": ["print(1)"], "outputs": [{"text": ["1\n"]}]},
         {"cell_type": "code", "source": ["!ls"], "outputs": []},
     ]
     text = pages.notebook_page({"cells": cells}, "docs/notebooks/a.ipynb", "notebooks/a.md")
     assert text == (
-        "# A\n[b](../rules.md)\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n```sh\n!ls\n```\n\n"
+        "# A\n[b](../why-slow.md)\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n```sh\n!ls\n```\n\n"
         "[The notebook itself](a.ipynb), for Jupyter.\n"
     )
 
@@ -128,6 +128,6 @@ def test_the_api_page_has_the_members_that_classes_inherit(tmp_path: Path) -> No
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         check=True,
     )
-    page = (tmp_path / "api.html").read_text(encoding="utf-8")
+    page = (tmp_path / "python.html").read_text(encoding="utf-8")
     shown = set(re.findall(r'id="fqfuse\.(\w+\.\w+)"', page))
     assert inherited() <= shown

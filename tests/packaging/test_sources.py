@@ -1,4 +1,4 @@
-"""docs/sources.md: each row names tests that exist and that pytest collects, or says what is missing,
+"""docs/contributing/sources.md: each row names tests that exist and that pytest collects, or says what is missing,
 which is listed here.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "contributing" / "sources.md").read_text(encoding="utf-8")
 TITLES = {
     "Q": "Primitive Attributes: Quantization",
     "S": "oneAPI 1.3 暫定仕様書 Rev. 1 の解説 (15)",

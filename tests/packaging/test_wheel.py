@@ -173,7 +173,7 @@ def test_sdist_leaves_out_what_benchmarks_and_tests_leave_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Networks and rows of the benchmarks are gigabytes."""
-    kept = ["benchmarks/networks/bert.py", "tests/golden/a/b.txt", "docs/batch.md"]
+    kept = ["benchmarks/networks/bert.py", "tests/golden/a/b.txt", "docs/run.md"]
     kept += ["onednn/native/module.c", "onednn/native/works.h"]
     left = ["benchmarks/build/bert-f32.onnx", "benchmarks/build/batch/a/0.parquet"]
     left += ["tests/__pycache__/a.pyc", ".venv/a.py", "build/lib/a.py", "onednn/_native.abi3.so"]

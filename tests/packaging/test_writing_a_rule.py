@@ -1,4 +1,4 @@
-"""docs/writing-a-rule.md, followed word by word in a copy of the repository: its files, the lines
+"""docs/contributing/writing-a-rule.md, followed word by word in a copy of the repository: its files, the lines
 that it adds, its commands.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "writing-a-rule.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "contributing" / "writing-a-rule.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
 PACKAGES = (
     "benchmarks",
@@ -100,7 +100,7 @@ def test_the_guide_works(checkout: Path) -> None:
             "make",
             "docs",
         ]:
-            words = [sys.executable, "-m", "make", "rules.md"]
+            words = [sys.executable, "-m", "make", "contributing/rules.md"]
         elif words[0] == ".venv/bin/python":
             # as few examples as `make test` draws: more of them are other tests' business
             words = [sys.executable, *words[1:], "--hypothesis-profile=quick"]
@@ -111,6 +111,6 @@ def test_the_guide_works(checkout: Path) -> None:
         if words[0] == "tail":
             assert "= Relu(%x)" in ran.stdout
             assert "merge_transposes" in ran.stdout
-    rules = (checkout / "docs" / "rules.md").read_text(encoding="utf-8")
+    rules = (checkout / "docs" / "contributing" / "rules.md").read_text(encoding="utf-8")
     assert "### `merge_transposes`" in rules
     assert "### `relu(clip(x,a,b)) = clip(x,relu(a),relu(b))`" in rules

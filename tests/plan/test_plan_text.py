@@ -157,7 +157,9 @@ def test_any_change_of_a_text_gives_a_plan_or_an_error_with_a_place(data):
 
 
 def test_the_examples_of_the_grammar_are_what_the_printer_writes():
-    text = (Path(__file__).parents[2] / "docs" / "text-form.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "contributing" / "text-form.md").read_text(
+        encoding="utf-8"
+    )
     examples = [block for block in text.split("```\n") if block.startswith("plan ")]
     assert examples
     for example in examples:

@@ -1,4 +1,4 @@
-"""docs/primitives.md: its examples run, and print what stands there."""
+"""docs/contributing/primitives.md: its examples run, and print what stands there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "docs" / "primitives.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "contributing" / "primitives.md").read_text(
+    encoding="utf-8"
+)
 BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The report for programs: fixed keys, whole content, plain JSON, and what docs/json-schema.md says
+"""The report for programs: fixed keys, whole content, plain JSON, and what docs/contributing/json-schema.md says
 about it.
 """
 

@@ -1,4 +1,4 @@
-"""docs/rules.md is what the docstrings say."""
+"""docs/contributing/rules.md is what the docstrings say."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from make.rules import rules_document
 from fqfuse.composer.registry import all_rules
 from fqfuse.passes import PIPELINE, passes_of
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "contributing" / "rules.md"
 
 
 def test_the_document_is_current() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == rules_document(), (
-        "run `make docs` to write docs/rules.md anew"
+        "run `make docs` to write docs/contributing/rules.md anew"
     )
 
 

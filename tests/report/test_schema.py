@@ -14,7 +14,7 @@ from fqfuse.cli.app import app
 from fqfuse.errors import InvalidInput
 from fqfuse.report.schema import documents, json_schema, schema_text
 
-PAGE = Path(__file__).parents[2] / "docs" / "json-schema.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "json-schema.md"
 
 
 def test_the_page_is_generated() -> None:

@@ -1,4 +1,4 @@
-"""Reading graphs from their text form. docs/text-form.md has the grammar.
+"""Reading graphs from their text form. docs/contributing/text-form.md has the grammar.
 
 Nodes are added through the graph's own verbs, so a parsed graph has the types that the op table
 gives; a type that the text states and the table contradicts is an error at that line.
@@ -220,7 +220,9 @@ class _GraphParser:
     def parse(self, cursors: Iterator[TextReader]) -> Graph:
         header = next(cursors, None)
         if header is None:
-            raise InvalidModel("the text form is empty", hint="the grammar is in docs/text-form.md")
+            raise InvalidModel(
+                "the text form is empty", hint="the grammar is in docs/contributing/text-form.md"
+            )
         self.graph.name, totals = header_from(header, "graph")
         last = header
         for last in cursors:

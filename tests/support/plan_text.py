@@ -1,4 +1,4 @@
-"""Reading plans from their text form. docs/text-form.md has the grammar.
+"""Reading plans from their text form. docs/contributing/text-form.md has the grammar.
 
 The parser builds what the text says; whether the plan is sound is the plan verifier's question
 (`plan/verify.py`).
@@ -66,7 +66,9 @@ class _PlanParser:
         """The plan of the lines up to the last one, or up to `end` where it is that of a body."""
         header = next(readers, None)
         if header is None:
-            raise InvalidModel("the text form is empty", hint="the grammar is in docs/text-form.md")
+            raise InvalidModel(
+                "the text form is empty", hint="the grammar is in docs/contributing/text-form.md"
+            )
         name, stated = header_from(header, "plan")
         if "target" not in stated:
             header.fail("`target=` and the plan's target")
