@@ -20,14 +20,15 @@ Findings about accuracy look at scales and weights.
 **How a gain is estimated.** It is the difference to the same plan with the finding's floats in 8 bits and its products in int8. It
 ranks findings, and predicts no run.
 
-- A step takes its multiply-adds over the peak rate of their type, or its bytes over the rate of a shared cache, whichever is longer,
-  and {Machine.call * 1e3:g} µs for the call. The peak follows from the instruction set, cores and clock of this machine.
+- A step takes its multiply-adds, or its bytes in a shared cache, whichever is longer, and a call. Peak rates follow from the
+  instruction set, cores and clock of this machine. Kernels reach a share of them in whole networks, as measured
+  (`report/verdict/machine.py`): with AVX-512 VNNI {REACHED["AVX-512 VNNI"].int8:g} by codes and in f32, and
+  {REACHED["AVX-512 VNNI"].depthwise:g} by depthwise convolutions.
 - A step on NumPy has one core, {Machine.numpy_call * 1e3:g} µs for the call, and its operator's time for each element: half a
   nanosecond in most, 50 in an Erf.
-- Without VNNI, kernels reach {REACHED["avx512_core"][0]:g} (AVX-512) or {REACHED["avx2"][0]:g} (AVX2) of the peak of int8,
-  {REACHED["avx2"][1]:g} of that of f32, and {REACHED["avx2"][2]:g} if depthwise,
-  as measured (`report/verdict/machine.py`). A product of codes that may
-  saturate counts as f32, or as two products where its sums can pass 2^24.
+- Without VNNI, kernels reach {REACHED["AVX-512 without VNNI"].int8:g} (AVX-512) or {REACHED["AVX2 without VNNI"].int8:g} (AVX2)
+  of the peak of int8, {REACHED["AVX2 without VNNI"].f32:g} of that of f32, and {REACHED["AVX2 without VNNI"].depthwise:g} if depthwise.
+  A product of codes that may saturate counts as f32, or as two products where its sums can pass 2^24.
 - Open sizes are guessed, unless `--size`, `--shape` or `--data` [give them](commands.md#open-sizes).
 """
 

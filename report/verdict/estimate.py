@@ -1,11 +1,10 @@
 """The time that a plan takes on a machine: a roofline, never a measurement.
 
-A step takes as long as its multiply-adds at the peak rate of their type, or its bytes at the rate of
-a shared cache, whichever is longer, and a call: the least time. Without VNNI rates are what kernels
-reach of the peak (`machine.py`), and codes that may saturate are multiplied in f32, with four bytes
-an element. What runs on NumPy has one core, and takes what its operator's row says for each element;
-If, Loop and Scan a call for each node of their bodies, trip by trip, or, where these are plans, what
-their steps take.
+A step takes as long as its multiply-adds, or its bytes in a shared cache, whichever is longer, and a
+call. The rates are what kernels reach in whole networks (`machine.py`). Without VNNI codes that may
+saturate are multiplied in f32, with four bytes an element. What runs on NumPy has one core, and takes
+what its operator's row says for each element; If, Loop and Scan a call for each node of their bodies,
+trip by trip, or, where these are plans, what their steps take.
 """
 
 from __future__ import annotations
@@ -173,7 +172,7 @@ class Costs:
             )
             count += self.works[index].bytes - work.bytes
         added = sum(_elements(self.plan, index) for index in change.rounding)
-        ms -= added * _ROUNDING / self.machine.macs_per_ms(int8=False)
+        ms -= self.machine.ms_of(added * _ROUNDING, int8=False)
         coded = sum(_elements(self.plan, index) for index in change.coded) * _CODED
         ms -= coded / self.machine.bytes_per_ms() + len(change.coded) * self.machine.call
         return Estimate(ms, count)

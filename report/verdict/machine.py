@@ -8,8 +8,8 @@ bits.
 
 Linux tells the highest clock where it may set it. Elsewhere, as in most virtual machines, it tells
 the base clock, which a core exceeds while its package is cool: by 36 to 45 % on EPYC 7003 and 9004 and
-on Xeons of the second and third generation (3.69 measured where 2.6 GHz are told). An estimate is a
-lower bound, so the upper end counts.
+on Xeons of the second and third generation (3.69 measured where 2.6 GHz are told). The upper end counts, and
+`REACHED` is measured against it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ...onednn.enums import CpuIsa
 from ...plan.summation import ISAS
@@ -29,17 +30,42 @@ _CPUINFO = Path("/proc/cpuinfo")
 _CLOCK = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 _MOST = "ONEDNN_MAX_CPU_ISA"
 _EXACT = ISAS[0]
-_BOUNDS = (1.0, 1.0, 1.0)
-REACHED: Mapping[str, tuple[float, float, float]] = MappingProxyType(
-    {"avx512_core": (0.5, 0.4, 0.1), "avx2": (0.3, 0.4, 0.1), "sse41": (0.3, 0.4, 0.1)}
+
+
+class Reached(NamedTuple):
+    """The shares of a CPU's rates that kernels reach in whole networks.
+
+    Attributes:
+        int8, f32: of the multiply-adds by codes and in f32.
+        depthwise: of those in f32, by depthwise convolutions.
+        moved: of the bytes; and calls take as much longer.
+    """
+
+    int8: float = 1.0
+    f32: float = 1.0
+    depthwise: float = 1.0
+    moved: float = 1.0
+
+
+_BOUNDS = Reached()
+REACHED: Mapping[str, Reached] = MappingProxyType(
+    {
+        "AMX": Reached(0.08, 0.3, 0.1, 0.3),
+        "AVX-512 VNNI": Reached(0.3, 0.3, 0.1, 0.3),
+        "AVX2 VNNI": Reached(0.3, 0.3, 0.1, 0.3),
+        "AVX-512 without VNNI": Reached(0.5, 0.4, 0.1),
+        "AVX2 without VNNI": Reached(0.3, 0.4, 0.1),
+        "SSE4.1": Reached(0.3, 0.4, 0.1),
+    }
 )
-"""Without VNNI: int8, f32, depthwise. Measured 2026-11-28 with oneDNN 3.2 on one core of a Cascade Lake at 2.5 GHz
-(estimated: 3.6) under ONEDNN_MAX_CPU_ISA, processor time of whole networks, on a busy machine. AVX-512: a ResNet-50
-reached 0.50 by int8 kernels and 0.35 by f32 ones (its convolutions 0.58 and 0.53 on an idle machine); 15 networks took
-2.3 to 4.8 times as long as the peak of f32 would have them, an LSTM 6.4. AVX2: 0.32 and 0.33, a BERT of 7 bits 0.2. The
-cause is the clock, which is lower while vectors of 512 bits multiply, as much as the kernels: a product of 1024^3 by
-OpenBLAS reached 0.44. The depthwise convolutions of a MobileNetV2 and an EfficientNet took 4 times as long as others, by
-their multiply-adds. SSE4.1 was not measured.
+"""Measured in November 2026 with oneDNN 3.2 on one core of a Cascade Lake at 2.5 GHz (estimated: 3.6), processor time
+of 15 networks; without VNNI under ONEDNN_MAX_CPU_ISA. The clock, which is lower while vectors of 512 bits multiply, is
+as much the cause as the kernels: a product of 1024^3 in f32 by OpenBLAS reached 0.44.
+
+With VNNI, int8 convolutions and matmuls reached 0.5 (DenseNet-121) to 0.13 (a RegNet and a YOLO, whose tensors are
+small), depthwise convolutions 0.06 to 0.18, products in f32 0.16 to 0.31, and what moves bytes 8 to 11 GB/s. Without
+VNNI a ResNet-50 reached 0.50 by int8 kernels and 0.35 by f32 ones, with AVX2 0.32 and 0.33. AMX is known from
+one ResNet-50 alone. SSE4.1 and AVX2 with VNNI were not measured.
 """
 _ZEN5 = 26  # family
 _BOOST = 1.45  # of the base clock
@@ -56,8 +82,7 @@ class Machine:
         clock: cycles of a nanosecond, at most.
         int8, f32: multiply-adds in a cycle of one core, at most.
         isa: how it adds products of codes: a name of `plan.summation.ISAS`.
-        reached: the shares of these rates that kernels reach in whole networks, of f32's by depthwise convolutions
-            third; 1 where estimates are bounds.
+        reached: the shares of these rates that kernels reach; 1 where estimates are bounds.
         moved: bytes that one core reads or writes in a cycle, from a cache that the cores share.
         call: milliseconds to call a primitive, at least: arguments, and a barrier of the threads.
         numpy_call: milliseconds to call a step on NumPy.
@@ -69,7 +94,7 @@ class Machine:
     int8: float
     f32: float
     isa: str
-    reached: tuple[float, float, float] = _BOUNDS
+    reached: Reached = _BOUNDS
     moved: float = 8.0
     call: float = 0.002
     numpy_call: float = 0.02
@@ -93,17 +118,18 @@ class Machine:
     def ms_of(self, macs: float, *, int8: bool, depthwise: bool = False) -> float:
         """Milliseconds that kernels take for multiply-adds; depthwise ones are no faster by codes."""
         int8 = int8 and not depthwise
-        share = self.reached[2 if depthwise else 0 if int8 else 1]
+        reached = self.reached
+        share = reached.depthwise if depthwise else reached.int8 if int8 else reached.f32
         return macs / self.macs_per_ms(int8=int8) / share
 
     @property
     def at_peak(self) -> Machine:
         """The same with kernels that reach its peak."""
-        return replace(self, reached=_BOUNDS)
+        return replace(self, reached=_BOUNDS, call=Machine.call)
 
     def bytes_per_ms(self, cores: int | None = None) -> float:
         """Bytes in a millisecond."""
-        return self.moved * self.clock * 1e6 * (cores or self.cores)
+        return self.moved * self.reached.moved * self.clock * 1e6 * (cores or self.cores)
 
 
 # name, the flag of /proc/cpuinfo and oneDNN's set that it needs, multiply-adds in a cycle (int8, f32), isa
@@ -140,8 +166,9 @@ def machine_from(
         if flag in flags and (not most or needed & most == needed):
             halved = "512" in name and _halves(told)
             share = 0.5 if halved else 1.0
-            reached = REACHED.get(isa, _BOUNDS)
-            return Machine(name, cores, clock, int8 * share, f32 * share, isa, reached)
+            reached = REACHED[name]
+            call = Machine.call / reached.moved
+            return Machine(name, cores, clock, int8 * share, f32 * share, isa, reached, call=call)
     name, int8, f32 = _OTHER
     return Machine(name, cores, clock, int8, f32, _EXACT)
 

@@ -639,6 +639,9 @@ class _Builder:
             tuple(self.steps),
             {quantizer.name: quantizer},
             fates,
-            tuple(self.draw(st.lists(decisions(), max_size=2))),
+            tuple(  # of no step: the verifier holds steps and post-ops to the plan
+                replace(decision, step=None, post_ops=())
+                for decision in self.draw(st.lists(decisions(), max_size=2))
+            ),
             {"target": target, "x": self.draw(st.none() | _FINITE)},
         )
