@@ -31,7 +31,7 @@ from support.refusals import look_at_refusals
 
 from fqfuse.onednn.loading import load
 
-QUICK_CASES = 3
+QUICK_CASES = 2
 """A test with more runs that many of them with --quick."""
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -97,7 +97,7 @@ class Machine:
     reached: Reached = _BOUNDS
     moved: float = 8.0
     call: float = 0.002
-    numpy_call: float = 0.02
+    numpy_call: float = 0.04
 
     @property
     def exact_int8(self) -> bool:

@@ -202,6 +202,7 @@ def test_a_zero_point_behind_a_factor_is_as_far_as_that_makes_it(
 SOME = sorted(CORPUS.keys() - set(SLOW))[::9]
 
 
+@pytest.mark.slow
 def test_a_wrong_plan_is_found() -> None:
     """One number of a step is another one: what shows in its results is found, but where the limits
     have to be wide (an operand next to others that are far larger)."""

@@ -133,7 +133,10 @@ print(json.dumps(shares))
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize(("network", "least"), [("resnet50-ort", 0.95), ("bert-dynamic", 0.8)])
+@pytest.mark.parametrize(
+    ("network", "least"),
+    [pytest.param("resnet50-ort", 0.95, marks=pytest.mark.slow), ("bert-dynamic", 0.8)],
+)
 def test_auto_runs_what_simulate_has_fixed(network: str, least: float) -> None:
     """By the library's own int8 kernels, on AVX2: hardly a product before, and then nearly all; exactly."""
     environment = {**os.environ, "PYTHONPATH": TESTS, "ONEDNN_MAX_CPU_ISA": "AVX2"}

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from laws.budget import some
 from support.executor_plans import Builder
 from support.plan_corpus import save_plans
 
@@ -39,7 +40,7 @@ and that one mutant has.
 
 FUZZ = not settings.default.derandomize
 SHARDS, SIZE = 2, 25_000 if FUZZ else 200
-FOREIGN = 100_000 if FUZZ else 2_000
+FOREIGN = 100_000 if FUZZ else len(some(range(2_000)))
 """Plans of one foreign node: nine rounds through the operators of ONNX by default, two to four
 milliseconds a plan.
 """

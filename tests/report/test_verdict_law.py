@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 from laws.budget import some
+from laws.corpus import CORPUS
 from support.plan_corpus import every_plan
 
 from fqfuse.plan.types import Plan
@@ -31,7 +32,7 @@ MACHINES = [
 
 @pytest.fixture(scope="module")
 def plans() -> dict[str, Plan]:
-    return dict(some(list(every_plan())))
+    return dict(every_plan(some(tuple(CORPUS))))
 
 
 def test_each_suspect_step_belongs_to_one_finding(plans: dict[str, Plan]) -> None:
