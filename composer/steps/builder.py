@@ -22,6 +22,8 @@ from ...plan.targets import Target
 from ...plan.types import Step
 from ..mapping.cost import Home
 
+_TAKES_F32 = "its reader takes f32"
+
 
 @dataclass(frozen=True)
 class PendingStep:
@@ -219,7 +221,7 @@ class StepBuilder:
     def why_apart(self, reader: Node, decode: Node) -> str:
         """Why a node reads decoded values: as `decode_apart` has it, or what keeps it from int8."""
         why = self._apart.get((reader.name, decode.output))
-        return why or self._apart.get((reader.name, ""), "its reader takes f32")
+        return why or self._apart.get((reader.name, ""), _TAKES_F32)
 
     def refuse_chain(self, step: Step, node: Node, refusal: Refusal) -> None:
         """Records why a chain ends in front of a node."""
@@ -301,6 +303,11 @@ class StepBuilder:
             Fate(f.quantizer, f.half, f.fate, f.reason, f.consumer, index[step] if step else None)
             for f, step in self._fates
         ]
+        # a value that is decoded for one reader may be read as codes by the step that takes in another one
+        in_codes = {(f.quantizer, f.consumer) for f in fates if _reads_codes(f)}
+        fates = [
+            f for f in fates if f.reason != _TAKES_F32 or (f.quantizer, f.consumer) not in in_codes
+        ]
         found: dict[str, set[Half]] = {name: set() for name in self.graph.quantizers}
         for fate in fates:
             found[fate.quantizer].add(fate.half)
@@ -312,6 +319,15 @@ class StepBuilder:
                 reason = "nothing decodes the codes: the model itself reads or returns them"
                 fates.append(Fate(name, Half.DEQUANTIZE, DequantizeFate.REDUNDANT, reason, "codes"))
         return tuple(dict.fromkeys(fates))
+
+
+def _reads_codes(fate: Fate) -> bool:
+    """The codes are decoded within the step of their reader."""
+    return fate.half is Half.DEQUANTIZE and fate.fate in (
+        DequantizeFate.POST_OP,
+        DequantizeFate.SUM,
+        DequantizeFate.SOURCE_SCALE,
+    )
 
 
 def _missing_quantize(name: str, form: str, read: bool) -> Fate:
