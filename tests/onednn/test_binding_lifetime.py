@@ -205,7 +205,8 @@ def test_reference_cycles_are_freed(library: Library, monkeypatch: pytest.Monkey
 
     def counted(self: Handle) -> None:
         original(self)
-        freed.append(self.pointer)
+        # one that the library refused in another test has none
+        freed.extend([self.pointer] if hasattr(self, "pointer") else [])
 
     monkeypatch.setattr(Handle, "__del__", counted)
     kept = MemoryDesc.any(library, (2,), DataType.f32)  # by the library; copies are not
