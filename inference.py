@@ -132,9 +132,8 @@ def _read(
     source = read()
 
     def compiled() -> Plan:
-        from .compiler import (
-            compile as compile_model,
-        )  # here: a start from a cache needs none of it
+        # here: a start from a cache needs none of it
+        from .compiler import compile as compile_model
 
         return compile_model(source, budgets=budgets)
 
@@ -154,7 +153,8 @@ def plan_apart(read: Callable[[], Source], plan: Plan, **settings: Any) -> Plan:
     Raises:
         InvalidInput: the model is another one now.
     """
-    from .compiler import compile as compile_model  # here: a start from a cache needs none of it
+    # here: a start from a cache needs none of it
+    from .compiler import compile as compile_model
 
     again = compile_model(read(), **settings)
     if print_plan(again, data="digest") != print_plan(plan, data="digest"):

@@ -68,9 +68,8 @@ class StepBuilder:
         self._types: dict[str, TensorType] = {}
         self._fates: list[tuple[Fate, str]] = []
         self._decided: list[tuple[Decision, str]] = []
-        self._moved: dict[
-            str, int
-        ] = {}  # by how many places post-ops, by the step that they were in
+        # the step that post-ops were in -> by how many places they have moved
+        self._moved: dict[str, int] = {}
         self._joined: dict[str, dict[str, None]] = {}  # by the step that decodes
         self._needed: set[str] = set(graph.outputs)
         self._readers: dict[str, set[str]] = {}
@@ -303,7 +302,7 @@ class StepBuilder:
             Fate(f.quantizer, f.half, f.fate, f.reason, f.consumer, index[step] if step else None)
             for f, step in self._fates
         ]
-        # a value that is decoded for one reader may be read as codes by the step that takes in another one
+        # a value that one reader needs in f32 is decoded, while the step of another reads its codes
         in_codes = {(f.quantizer, f.consumer) for f in fates if _reads_codes(f)}
         fates = [
             f for f in fates if f.reason != _TAKES_F32 or (f.quantizer, f.consumer) not in in_codes

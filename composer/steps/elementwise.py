@@ -195,8 +195,8 @@ def _scaled_behind(
 
 
 def _unary(builder: StepBuilder, node: Node, value: str) -> Refusal | None:
-    """Adds a step of one tensor with post-ops, or says why not. Codes, or an 8-bit destination, go through `binary` with a constant
-    second source: see the target.
+    """Adds a step of one tensor with post-ops, or says why not. Codes, or an 8-bit destination, go through
+    `binary` with a constant second source: see the target.
     """
     graph = builder.graph
     if graph.type(value).dtype is not DType.F32:

@@ -118,11 +118,9 @@ def _slice_carries(call: Call, axis: int, shape: Shape | None) -> int | None:
 
 
 def _slice_like_shape(call: Call) -> Shape:
-    x = call.at_least(0, 1)
-    axis, size = (
-        call.along(len(x)),
-        call.shape(1)[call.axis(integer(call.attrs, "size_axis"), len(call.shape(1)))],
-    )
+    x, like = call.at_least(0, 1), call.shape(1)
+    axis = call.along(len(x))
+    size = like[call.axis(integer(call.attrs, "size_axis"), len(like))]
     return (*x[:axis], dims.minimum(size, x[axis]), *x[axis + 1 :])
 
 

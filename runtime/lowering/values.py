@@ -399,8 +399,10 @@ class Values:
         return name
 
     def _less_name(self, value: str, zero_point: Zero) -> str:
+        return self._own_name(f"{value} less {zero_point}")
+
+    def _own_name(self, name: str) -> str:
         """A name that no value of the plan has."""
-        name = f"{value} less {zero_point}"
         while name in self.plan.values or name in self.plan.constants:
             name += "'"
         return name
@@ -418,7 +420,7 @@ class Values:
             value: computed, no constant.
             axis, places: which of its numbers, side by side.
         """
-        name = f"{value}, {places.start} to {places.stop} of axis {axis}"
+        name = self._own_name(f"{value}, {places.start} to {places.stop} of axis {axis}")
         self._cut[name] = value, axis, places
         return name
 
